@@ -16,11 +16,12 @@ from typing import Final
 
 from virtcloud.agent import log
 from virtcloud.agent.files import describe_os_error
-from virtcloud.agent.guests.image_fetch import FULL, ImageFetch, ImageSources
+from virtcloud.agent.guests.image_fetch import ImageFetch, ImageSources
 from virtcloud.agent.guests.image_folder import NEW, SIZE, ImageFolder, content_name, read_size
 from virtcloud.agent.guests.image_unpack import UnpackLimits, unpack
 from virtcloud.agent.guests.images import GuestImage
 from virtcloud.agent.guests.partial_files import remove_partial_file
+from virtcloud.agent.guests.url_transfers import FULL
 from virtcloud.agent.steps import StepPending
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadInput, Refused, Unreachable, VirtcloudError

@@ -16,7 +16,7 @@ import image_host
 import pytest
 from image_host import IMAGE, QCOW2, FileServer, Host
 
-from virtcloud.agent.guests import image_fetch
+from virtcloud.agent.guests import url_transfers
 from virtcloud.agent.guests.image_cache import MAX_FETCHES
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.agent.guests.partial_files import PartialFile
@@ -82,7 +82,7 @@ def test_servers_that_do_not_answer_delay_no_other_image(host: Host) -> None:
 def test_a_server_that_sends_too_slowly_is_asked_again(
     host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_fetch, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(url_transfers, "TIMEOUT_S", 0.2)
     server.drips = True
     host.get()
     assert server.ranges[0] is None

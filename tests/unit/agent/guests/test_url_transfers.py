@@ -1,0 +1,56 @@
+"""Tests of transfers from servers that send byte by byte, with real connections on the loopback."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from virtcloud.agent.guests import url_transfers
+from virtcloud.agent.guests.url_transfers import open_url
+from virtcloud.model.errors import Unreachable
+
+HEADERS = b"HTTP/1.1 200 OK\r\nx-slow: "
+CHUNK_SIZE = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;"
+HANDSHAKE = b"\x16\x03\x03\x40\x00"
+
+
+@contextmanager
+def dripping_server(beginning: bytes) -> Iterator[int]:
+    """Serve one connection within the block: send ``beginning``, then a byte from time to time. Yield the port."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(beginning)
+            while True:
+                time.sleep(0.02)
+                connection.sendall(b"a")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "beginning"),
+    [("http", HEADERS), ("http", CHUNK_SIZE), ("https", HANDSHAKE)],
+    ids=["headers", "chunk-size", "handshake"],
+)
+def test_a_server_that_sends_byte_by_byte_is_left(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, beginning: bytes
+) -> None:
+    monkeypatch.setattr(url_transfers, "TIMEOUT_S", 0.2)
+    with dripping_server(beginning) as port, pytest.raises(Unreachable, match=r"less than 65536 bytes within 0\.2 s"):
+        receive(f"{scheme}://127.0.0.1:{port}/disk")
+
+
+def receive(url: str) -> bytes:
+    """Return the file at a URL."""
+    with open_url(url, 0, None, (url,)) as transfer:
+        return b"".join(transfer.chunks)

@@ -1,0 +1,194 @@
+"""Transfers of files from URLs of untrusted servers.
+
+A server can send so slowly that a transfer never ends, and its name can have the address of an internal service.
+"""
+
+import errno
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from ipaddress import ip_address
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import urljoin, urlsplit
+
+from virtcloud import __version__
+from virtcloud.agent.guests.partial_files import READ_BYTES
+from virtcloud.client.connection import FileTransfer
+from virtcloud.model.errors import Refused, Unreachable
+
+TIMEOUT_S: Final = 60.0
+SLOW_BYTES: Final = 64 << 10
+"""If a server sends fewer bytes in `TIMEOUT_S` seconds, the attempt ends.
+
+Otherwise, a server that sends a byte from time to time would occupy one of the host's fetches forever.
+"""
+MAX_REDIRECTS: Final = 5
+OK, PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 200, 206, 416
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+FIRST_SERVER_ERROR: Final = 500
+TEMPORARY: Final = frozenset({408, 425, 429})
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@contextmanager
+def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...] | None) -> Iterator[FileTransfer]:
+    """Yield a transfer of the file at a URL, from ``offset`` on. Follow at most `MAX_REDIRECTS` redirects.
+
+    If ``etag`` is None or belongs to another version of the file, the transfer starts at the beginning of the file. If
+    ``permitted`` is None, only public addresses are permitted: otherwise, a user could make this host send requests to
+    internal services. Raise Refused for a URL that is not permitted or does not exist. Raise Unreachable if the server
+    does not answer.
+    """
+    headers = {"user-agent": f"virtcloud/{__version__}", "accept-encoding": "identity"}
+    if offset and etag:
+        headers |= {"range": f"bytes={offset}-", "if-range": etag}
+    with _Watchdog() as watchdog:
+        try:
+            connection, answer = _request(url, headers, permitted, watchdog)
+            try:
+                start = offset if answer.status == PARTIAL_CONTENT else 0
+                yield FileTransfer(start, _validator(answer), _chunks(url, answer, watchdog))
+            finally:
+                connection.close()
+        except (OSError, HTTPException) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            watchdog.check(url)
+            raise Unreachable(f"{url}: {error}") from error
+
+
+class _Watchdog:
+    """Ends the connection of an attempt that receives fewer than `SLOW_BYTES` bytes in `TIMEOUT_S` seconds.
+
+    The timeout of a socket begins again with each byte, also in headers and in the sizes of chunks. Therefore a thread
+    measures the whole attempt, including redirects.
+    """
+
+    def __init__(self) -> None:
+        self._ended, self._lock = threading.Event(), threading.Lock()
+        self._socket: socket.socket | None = None
+        self._is_slow = False
+        self.received = 0
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._run, name="image server", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._replace(None)
+
+    def watch(self, opened: socket.socket) -> socket.socket:
+        """Watch a connection instead of the former one. Return the connection."""
+        self._replace(opened.dup())  # TLS closes the original descriptor
+        return opened
+
+    def check(self, url: str) -> None:
+        """Raise Unreachable if the attempt was ended because it was too slow."""
+        if self._is_slow:
+            raise Unreachable(f"{url}: the server sent less than {SLOW_BYTES} bytes within {TIMEOUT_S:g} s")
+
+    def _replace(self, opened: socket.socket | None) -> None:
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = opened
+            self._end_slow()
+
+    def _end_slow(self) -> None:
+        if self._is_slow and self._socket is not None:
+            with suppress(OSError):  # the server has closed the connection
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _run(self) -> None:
+        counted = 0
+        while not self._ended.wait(TIMEOUT_S):
+            if self.received - counted < SLOW_BYTES:
+                with self._lock:
+                    self._is_slow = True
+                    self._end_slow()
+                return
+            counted = self.received
+
+
+def _request(
+    url: str, headers: dict[str, str], permitted: tuple[str, ...] | None, watchdog: _Watchdog
+) -> tuple[HTTPConnection, HTTPResponse]:
+    original = url
+    for _ in range(MAX_REDIRECTS + 1):
+        connection = _connect(url, permitted, watchdog)
+        parts = urlsplit(url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        if answer.status in {OK, PARTIAL_CONTENT}:
+            return connection, answer
+        connection.close()
+        if answer.status in REDIRECTS and (location := answer.headers.get("location")):
+            url = urljoin(url, location)
+            continue
+        if answer.status == RANGE_NOT_SATISFIABLE:
+            headers = {key: value for key, value in headers.items() if key not in {"range", "if-range"}}
+            continue
+        text = f"{url}: the server answered {answer.status} {answer.reason}"
+        is_temporary = answer.status >= FIRST_SERVER_ERROR or answer.status in TEMPORARY
+        raise Unreachable(text) if is_temporary else Refused(text)
+    raise Refused(f"{original}: expected at most {MAX_REDIRECTS} redirects, got more")
+
+
+def _connect(url: str, permitted: tuple[str, ...] | None, watchdog: _Watchdog) -> HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise Refused(f"{url}: expected a URL with http or https")
+    if permitted is not None and not url.startswith(permitted):
+        allowed = ", ".join(permitted) or "none"
+        raise Refused(
+            f"{url}: this host fetches images only from: {allowed} (image_cache.urls in the agent's settings)"
+        )
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    open_socket = _connect_publicly if permitted is None else _connect_anywhere
+
+    def create(address: tuple[str, int], *_options: object) -> socket.socket:
+        return watchdog.watch(open_socket(address))
+
+    connection._create_connection = create  # type: ignore[attr-defined] # noqa: SLF001 - http.client has no other place to check the address that the name has now
+    return connection
+
+
+def _connect_anywhere(address: tuple[str, int]) -> socket.socket:
+    return socket.create_connection(address, TIMEOUT_S)
+
+
+def _connect_publicly(address: tuple[str, int]) -> socket.socket:
+    """Connect to a public address of a host. Raise Refused if all addresses of the host are internal."""
+    found = {entry[4][0] for entry in socket.getaddrinfo(address[0], address[1], type=socket.SOCK_STREAM)}
+    public = sorted(str(text) for text in found if ip_address(str(text)).is_global)
+    if not public:
+        raise Refused(
+            f"{address[0]}: expected a public address, got {', '.join(sorted(map(str, found)))}; to fetch images from "
+            "an internal server, add the beginning of its URLs to image_cache.urls in the agent's settings"
+        )
+    return socket.create_connection((public[0], address[1]), TIMEOUT_S)
+
+
+def _validator(answer: HTTPResponse) -> str | None:
+    """Return the value that identifies this version of the file: a strong ETag, or else the header Last-Modified.
+
+    Return None if the answer has neither.
+    """
+    etag = answer.headers.get("etag")
+    return etag if etag and not etag.startswith("W/") else answer.headers.get("last-modified")
+
+
+def _chunks(url: str, answer: HTTPResponse, watchdog: _Watchdog) -> Iterator[bytes]:
+    """Yield the data of an answer. Raise Unreachable if the data arrive too slowly."""
+    while data := answer.read1(READ_BYTES):
+        watchdog.received += len(data)
+        yield data
+    watchdog.check(url)
