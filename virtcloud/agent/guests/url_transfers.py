@@ -119,7 +119,7 @@ class _Watchdog:
 def _request(
     url: str, headers: dict[str, str], permitted: tuple[str, ...] | None, watchdog: _Watchdog
 ) -> tuple[HTTPConnection, HTTPResponse]:
-    original = url
+    original, url = url, _resolve(url, "")
     for _ in range(MAX_REDIRECTS + 1):
         connection = _connect(url, permitted, watchdog)
         parts = urlsplit(url)
@@ -130,7 +130,7 @@ def _request(
             return connection, answer
         connection.close()
         if answer.status in REDIRECTS and (location := answer.headers.get("location")):
-            url = urljoin(url, location)
+            url = _resolve(url, location)
             continue
         if answer.status == RANGE_NOT_SATISFIABLE:
             headers = {key: value for key, value in headers.items() if key not in {"range", "if-range"}}
@@ -139,6 +139,17 @@ def _request(
         is_temporary = answer.status >= FIRST_SERVER_ERROR or answer.status in TEMPORARY
         raise Unreachable(text) if is_temporary else Refused(text)
     raise Refused(f"{original}: expected at most {MAX_REDIRECTS} redirects, got more")
+
+
+def _resolve(url: str, location: str) -> str:
+    """Return the URL to which ``location`` leads from ``url``. Raise Refused if this URL is malformed."""
+    try:
+        resolved = urljoin(url, location)
+        parts = urlsplit(resolved)
+        _ = parts.port, resolved.encode("ascii"), (parts.hostname or "").encode("idna")
+    except ValueError as error:
+        raise Refused(f"{url}: expected a URL, got {location or url!r}: {error}") from error
+    return resolved
 
 
 def _connect(url: str, permitted: tuple[str, ...] | None, watchdog: _Watchdog) -> HTTPConnection:

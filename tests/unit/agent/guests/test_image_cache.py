@@ -130,6 +130,13 @@ def test_a_missing_file_is_refused(host: Host, server: FileServer) -> None:
         host.get()
 
 
+@pytest.mark.parametrize("location", ["http://[::1/", "http://mirror:99999/", "http://a..b/", "/\u00e4"])
+def test_a_redirect_to_a_malformed_url_is_refused(host: Host, server: FileServer, location: str) -> None:
+    server.location = location
+    with pytest.raises(Refused, match=r"image disk: http://.*/disk: expected a URL, got"):
+        host.get()
+
+
 def test_a_refused_image_is_fetched_again_later(host: Host, server: FileServer) -> None:
     server.statuses = [404]
     with pytest.raises(Refused):
