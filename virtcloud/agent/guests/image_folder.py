@@ -66,7 +66,7 @@ class ImageFolder:
 
         ``fetched`` are the checksums of the images that are being fetched.
         """
-        used = {path.read_text() for path in self.guests.glob(f"*/{CHECKSUM}")} | set(fetched)
+        used = {_read_checksum(path) for path in self.guests.glob(f"*/{CHECKSUM}")} | set(fetched)
         unused = [path for path in self.list_entries() if path.name.removeprefix(PARTIAL) not in used]
         return sorted(unused, key=_last_use)
 
@@ -93,6 +93,14 @@ def read_size(path: Path) -> int:
         return int((path / SIZE).read_text()) if path.is_dir() else path.stat().st_size
     except (OSError, ValueError):
         return 0
+
+
+def _read_checksum(path: Path) -> str:
+    """Return the checksum in a guest's folder, or "" if the guest was removed in the meantime."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def _last_use(path: Path) -> float:

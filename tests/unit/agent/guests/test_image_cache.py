@@ -235,6 +235,24 @@ def test_an_image_in_use_is_never_evicted(host: Host, server: FileServer) -> Non
     assert {source.sha256 for source in sources} <= cached
 
 
+def test_a_guest_that_is_removed_disturbs_no_fetch(
+    host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.size = 8000
+    host.restarted()
+    fetch_others(host, server, 2)
+    shutil.rmtree(host.path / "guests/g0")
+    glob = Path.glob
+
+    def find_removed(path: Path, pattern: str) -> list[Path]:
+        removed = path / "g0/image.sha256"  # was found by the kernel just before the guest's removal
+        return [*glob(path, pattern), *([removed] if path == host.path / "guests" else [])]
+
+    monkeypatch.setattr(Path, "glob", find_removed)
+    server.data = QCOW2 + b"third"
+    assert isinstance(host.get(guest="g3"), QemuImage)
+
+
 def test_a_full_disk_is_named_and_leaves_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")  # noqa: PYI024 - as shutil's own
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(100, 100, 0))
