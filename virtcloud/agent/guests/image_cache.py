@@ -230,7 +230,8 @@ class ImageCache:
     def _evict(self) -> bool:
         """Remove the least recently used image that no guest uses. Return False if all images are in use."""
         with self._lock:
-            unused = self._folder.list_unused(self._fetches)
+            running = (checksum for checksum, fetch in self._fetches.items() if fetch.error is None)
+            unused = self._folder.list_unused(running)
             if not unused:
                 return False
             hidden = self.settings.folder / f"{NEW}{unused[0].name}-evicted"

@@ -235,6 +235,20 @@ def test_an_image_in_use_is_never_evicted(host: Host, server: FileServer) -> Non
     assert {source.sha256 for source in sources} <= cached
 
 
+def test_the_rest_of_an_abandoned_fetch_is_evicted(host: Host, server: FileServer) -> None:
+    host.size = 4000
+    host.restarted()
+    server.cuts = [1000]
+    ticks = iter(range(0, 100000, 200))
+    host.cache.clock = lambda: float(next(ticks))
+    with pytest.raises(StepPending):
+        host.cache.require(IMAGE, host.source(), host.path / "guests/g1")
+    assert host.done.wait(20)
+    host.done.clear()
+    server.data = QCOW2 + b"other"
+    assert isinstance(host.get(guest="g2"), QemuImage)
+
+
 def test_a_guest_that_is_removed_disturbs_no_fetch(
     host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
