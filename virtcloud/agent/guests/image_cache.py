@@ -17,7 +17,7 @@ from typing import Final
 from virtcloud.agent import log
 from virtcloud.agent.files import describe_os_error
 from virtcloud.agent.guests.image_fetch import ImageFetch, ImageSources
-from virtcloud.agent.guests.image_folder import NEW, SIZE, ImageFolder, content_name, read_size
+from virtcloud.agent.guests.image_folder import NEW, PARTIAL, SIZE, ImageFolder, content_name, read_size
 from virtcloud.agent.guests.image_unpack import UnpackLimits, unpack
 from virtcloud.agent.guests.images import GuestImage
 from virtcloud.agent.guests.partial_files import remove_partial_file
@@ -53,17 +53,25 @@ class CacheSettings:
 class _Fetch:
     """A fetch in the background.
 
-    ``wanted_at`` is the last time at which a guest needed the image. During a pause before another attempt, ``trouble``
-    is the error of the last attempt; at other times, it is None. ``error`` is the error that ended the fetch, or None.
+    ``wanted_at`` is the last time at which a guest needed the image. ``reserved`` is the space of the cache in bytes
+    that is reserved for the fetch, including the bytes that are already stored. During a pause before another attempt,
+    ``trouble`` is the error of the last attempt; at other times, it is None. ``error`` is the error that ended the
+    fetch, or None.
     """
 
     name: Name
     source: ImageSource
     wanted_at: float
+    reserved: int = 0
     done: int = 0
     phase: str = FETCHING
     trouble: str | None = None
     error: VirtcloudError | None = None
+
+    @property
+    def missing(self) -> int:
+        """The number of bytes of the image's file that the fetch will still store."""
+        return self.source.size - self.done if self.phase == FETCHING and self.reserved else 0
 
     def __str__(self) -> str:
         """Return the progress for the user, for example "fetching image debian: 40 %"."""
@@ -152,7 +160,7 @@ class ImageCache:
 
     def _fail(self, fetch: _Fetch, error: VirtcloudError) -> None:
         log.warning("image_not_fetched", image=fetch.name, sha256=fetch.source.sha256, error=error)
-        fetch.error = error
+        fetch.error, fetch.reserved = error, 0
 
     def _describe_os_error(self, fetch: _Fetch, error: OSError) -> str:
         folder = self.settings.folder
@@ -164,7 +172,7 @@ class ImageCache:
         source = fetch.source
         partial, new = self._folder.partial_path(source), self._folder.new_folder(source)
         self.settings.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        self._make_room(source.size - (partial.stat().st_size if partial.exists() else 0))
+        self._make_room(fetch, source.size, partial.stat().st_size if partial.exists() else 0)
         ImageFetch(self.sources, lambda attempts, error: self._wait(fetch, attempts, error), _set_done(fetch)).run(
             fetch.name, source, partial
         )
@@ -196,7 +204,7 @@ class ImageCache:
         content.mkdir(mode=0o755)
         size = unpack(partial, source.format, content, self.settings.unpacked, source.architecture)
         partial.unlink()
-        self._make_room(size, stored=size)
+        self._make_room(fetch, size, size)
         return size
 
     def _wait(self, fetch: _Fetch, attempts: int, error: VirtcloudError) -> None:
@@ -214,18 +222,31 @@ class ImageCache:
             self._running.acquire()
         fetch.trouble = None
 
-    def _make_room(self, size: int, stored: int = 0) -> None:
-        """Remove unused images until ``size`` more bytes fit into the cache and on the disk.
+    def _make_room(self, fetch: _Fetch, size: int, stored: int) -> None:
+        """Reserve ``size`` bytes for a fetch. Remove unused images until they fit into the cache and on the disk.
 
         ``stored`` is how many of these bytes are already on the disk. Raise Refused if all remaining images are in use.
         """
         while True:
-            cached = sum(map(read_size, self._folder.list_entries()))
-            free = shutil.disk_usage(self.settings.folder).free - RESERVE_BYTES
-            if cached + size <= self.settings.size and size - stored <= free:
-                return
+            with self._lock:
+                cached, missing = self._measure_others(fetch)
+                free = shutil.disk_usage(self.settings.folder).free - RESERVE_BYTES - missing
+                if cached + size <= self.settings.size and size - stored <= free:
+                    fetch.reserved = size
+                    return
             if not self._evict():
                 raise Refused(self._describe_full(size, cached, free))
+
+    def _measure_others(self, fetch: _Fetch) -> tuple[int, int]:
+        """Return the size in bytes of the cache without a fetch, and how much of it is not on the disk yet.
+
+        The size includes the space that is reserved for other fetches.
+        """
+        others = [other for other in self._fetches.values() if other is not fetch and other.reserved]
+        counted = {other.source.sha256 for other in (*others, fetch)}
+        entries = (path for path in self._folder.list_entries() if path.name.removeprefix(PARTIAL) not in counted)
+        size = sum(map(read_size, entries)) + sum(other.reserved for other in others)
+        return size, sum(other.missing for other in others)
 
     def _evict(self) -> bool:
         """Remove the least recently used image that no guest uses. Return False if all images are in use."""

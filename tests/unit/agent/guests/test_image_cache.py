@@ -36,8 +36,8 @@ def test_a_fetched_disk_has_the_images_content(host: Host) -> None:
     assert (image.disk.read_bytes(), image.disk_format) == (QCOW2, "qcow2")
 
 
-def test_a_fetch_reports_its_progress_and_blocks_nobody(host: Host, server: FileServer) -> None:
-    server.cuts, server.stalls = [len(QCOW2) // 2], True
+def wait_for_half(host: Host) -> None:
+    """Require an image of the server until half of the image is fetched."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with pytest.raises(StepPending, match=r"fetching image disk: \d+ %") as pending:
@@ -46,6 +46,21 @@ def test_a_fetch_reports_its_progress_and_blocks_nobody(host: Host, server: File
             return
         time.sleep(0.01)
     pytest.fail(f"no progress: {pending.value}")
+
+
+def test_a_fetch_reports_its_progress_and_blocks_nobody(host: Host, server: FileServer) -> None:
+    server.cuts, server.stalls = [len(QCOW2) // 2], True
+    wait_for_half(host)
+
+
+def test_simultaneous_fetches_do_not_exceed_the_caches_size(host: Host, server: FileServer) -> None:
+    host.size = 6000
+    host.restarted()
+    server.cuts, server.stalls = [len(QCOW2) // 2], True
+    wait_for_half(host)
+    server.data = QCOW2 + b"other"
+    with pytest.raises(Refused, match="has no room for 1 MiB: images in use have 1 of 1 MiB"):
+        host.get(guest="g2")
 
 
 def test_a_cut_connection_is_continued_where_it_ended(host: Host, server: FileServer) -> None:
