@@ -57,6 +57,8 @@ RECORD, SESSIONS = "record.json", "sessions.json"
 START_S: Final = 5.0
 """Time limit in seconds in which a started sshd must answer."""
 STOP_S: Final = 1.0
+RETRY_S: Final = 1.0
+"""Pause in seconds after an error of a thread that answers relays or controls connections."""
 
 
 class SshdRecord(RecordedProcess):
@@ -183,7 +185,9 @@ class SshGateway:
         self._requests = SshRequests(path, find_ssh_user().pw_uid, self._grants, self._sessions, self._connect)
         self._sessions.take_over()
         runs = {"SSH requests": self._requests.run, "SSH sessions": self._sessions.run}
-        self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs.items()]
+        self._threads = [
+            threading.Thread(target=run_again, args=(run,), name=name, daemon=True) for name, run in runs.items()
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -220,6 +224,18 @@ class SshGateway:
                     _wait_for_end(descriptor, record.pid)
             finally:
                 os.close(descriptor)
+
+
+def run_again(work: Callable[[], object]) -> None:
+    """Call ``work`` until it returns. After an error of ``work``, log the error and wait `RETRY_S` seconds."""
+    while True:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - without the thread, no user connects, or no connection ends in time
+            log.internal_error(error, thread=threading.current_thread().name)
+            time.sleep(RETRY_S)
+        else:
+            return
 
 
 def _wait_for_end(descriptor: int, pid: int) -> None:

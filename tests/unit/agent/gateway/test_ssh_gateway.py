@@ -366,6 +366,30 @@ def test_a_second_start_waits_for_the_end_of_former_threads(tmp_path: Path, monk
     gateway.close()
 
 
+def test_the_thread_of_the_connections_continues_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_gateway, "find_ssh_user", lambda: pwd.getpwuid(os.getuid()))
+    monkeypatch.setattr(ssh_gateway, "RETRY_S", 0.0)
+    (tmp_path / sshd_config.REQUESTS).mkdir()
+    gateway = SshGateway(tmp_path, connect_by_namespace)
+    gateway._ensure_requests()
+    thread, has_failed, continues = gateway._threads[1], threading.Event(), threading.Event()
+
+    def fail_once() -> None:
+        if threading.current_thread() is thread and not has_failed.is_set():
+            has_failed.set()
+            raise RuntimeError("dictionary changed size during iteration")
+        if has_failed.is_set():
+            continues.set()
+
+    monkeypatch.setattr(gateway.sessions, "end_expired", fail_once)
+    gateway.receive(HostWanted(), ())
+    assert continues.wait(20)
+    gateway.close()
+    assert not thread.is_alive()
+
+
 def test_a_configuration_that_sshd_refuses_is_named(
     world: SshWorld, in_gateway: Callable[[Callable[[], str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
