@@ -1,6 +1,8 @@
 """Tests of the agent as a process: start, prompt stop while clients wait, and restart after SIGKILL."""
 
 import json
+import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -8,10 +10,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from virtcloud.agent.gateway.ssh_admission import SshSession
+from virtcloud.agent.gateway.ssh_gateway import SshdRecord
+from virtcloud.agent.gateway.ssh_sessions import RecordedSshSessions
+from virtcloud.agent.host_services.server_processes import write_record
+from virtcloud.agent.network.interfaces import BOOT_ID
+from virtcloud.agent.own_processes import read_start_time
+from virtcloud.model.values import UserName
 
 pytest.importorskip("pyroute2")
 pytest.importorskip("libvirt")
@@ -91,6 +102,35 @@ def test_a_restarted_agent_has_the_records_of_a_killed_one(path: Path, start: St
     assert path.exists(), "a killed agent removes no socket"
     start()
     assert [one["cluster"] for one in ask(path, {"do": "list"})["clusters"]] == ["12.pbs"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owner of the sshd's socket")
+def test_a_lease_ends_ssh_connections_after_a_restart_without_sbf(tmp_path: Path, start: Start) -> None:
+    """The processes sleep(1) stand for an sshd and a relay that an earlier agent process started and recorded."""
+    folder, boot = tmp_path / "state/ssh", BOOT_ID.read_text().strip()
+    (folder / "requests").mkdir(parents=True)
+    sleep = [shutil.which("sleep") or "sleep", "60"]
+    with subprocess.Popen(sleep) as sshd, subprocess.Popen(sleep) as relay:  # noqa: S603
+        record = SshdRecord(pid=sshd.pid, started=read_start_time(sshd.pid) or 0, boot=boot, config="x")
+        write_record(folder / "record.json", record)
+        session = SshSession(
+            pid=relay.pid,
+            started=read_start_time(relay.pid) or 0,
+            network="c1",
+            cluster="c1",
+            user=UserName("alice"),
+            guest="g1@c1",
+            serial=1,
+            remote="192.0.2.1 5000",
+            expires_at=datetime.now(UTC) - timedelta(seconds=1),
+        )
+        (folder / "sessions.json").write_text(RecordedSshSessions(sessions=(session,)).model_dump_json())
+        start()
+        try:
+            assert relay.wait(20) == -signal.SIGKILL
+        finally:
+            relay.kill()
+            sshd.kill()
 
 
 BROKEN = """

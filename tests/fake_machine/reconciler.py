@@ -121,6 +121,9 @@ class FakeManagedHost:
     def receive(self, _wanted: HostWanted) -> None:
         """Do nothing: this host is no gateway, so it has no VPN or SSH connections to end."""
 
+    def take_over_access(self) -> None:
+        """Do nothing: this host is no gateway, so it has no VPN or SSH connections to take over."""
+
     def restore_outside_filter(self) -> None:
         """Do nothing: this host is no router."""
 

@@ -221,6 +221,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
                 thread.start(supervisor.start)
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)
             supervisor.report_ready()
+            host.take_over_access()
             reconciler.run()
             supervisor.report_stopping()
             for thread in threads:

@@ -3,7 +3,7 @@
 Importing this module imports pyroute2 and libvirt.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from virtcloud.agent import log
 from virtcloud.agent.file_servers.nfs_difference import FileServerStep, ServeFiles, StopServingFiles
@@ -36,7 +36,7 @@ from virtcloud.agent.steps import (
     StopGuests,
     WritePeerFiles,
 )
-from virtcloud.model.errors import Refused
+from virtcloud.model.errors import Refused, VirtcloudError
 from virtcloud.model.outside_use import DestinationUse
 from virtcloud.model.ssh_connections import SshConnection
 from virtcloud.model.vpn import VpnConnection
@@ -105,6 +105,20 @@ class LocalHost:
         if self._namespaces is not None:
             self._namespaces.receive(supported)
 
+    def take_over_access(self) -> None:
+        """Take over the OpenVPN servers and the sshd that an earlier agent process started, without a wanted document.
+
+        So open connections end with their leases even if SBF does not answer after a restart of the agent. An error is
+        only logged: the next reading of the host takes over again, and reports the error.
+        """
+        for read in (self._read_vpn, self._read_sshd):
+            try:
+                read(self._segments.list_interfaces())
+            except VirtcloudError as error:
+                log.warning("access_not_taken_over", error=error)
+            except Exception as error:  # noqa: BLE001 - the reconciler must start nevertheless
+                log.internal_error(error)
+
     def vpn_connections(self) -> tuple[VpnConnection, ...] | None:
         """Return the devices that are connected to this gateway, or None if no OpenVPN server runs. Thread-safe."""
         return self._vpn.connections if self._vpn and self._vpn.is_serving else None
@@ -149,15 +163,21 @@ class LocalHost:
         self._interfaces = self._segments.list_interfaces()
         self.interfaces_read(self._interfaces)
         servers = self._servers.read(self._interfaces) if self._servers else ()
-        vpn = self._vpn.read(self._interfaces) if self._vpn else ObservedVpn()
+        vpn = self._read_vpn(self._interfaces)
         namespaces = self._namespaces.read(self._interfaces) if self._namespaces else ()
         segments = self._segments.read(self._interfaces)
         outside = self._outside.read(self._interfaces) if self._outside else ObservedOutside()
         files = self._file_servers.read() if self._file_servers else ()
-        sshd = self._ssh.read() if self._ssh else ObservedSshd()
+        sshd = self._read_sshd(self._interfaces)
         return ObservedHost(
             segments, guests, hypervisor_errors, filters, servers, vpn, namespaces, outside, files, sshd
         )
+
+    def _read_vpn(self, interfaces: Sequence[KernelInterface]) -> ObservedVpn:
+        return self._vpn.read(interfaces) if self._vpn else ObservedVpn()
+
+    def _read_sshd(self, _interfaces: Sequence[KernelInterface]) -> ObservedSshd:
+        return self._ssh.read() if self._ssh else ObservedSshd()
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.

@@ -112,14 +112,20 @@ class SshGateway:
     def read(self) -> ObservedSshd:
         """Return the observed sshd. Take over a running sshd that an earlier agent process started.
 
-        Raise Refused if an sshd is wanted or runs, and the host has no user `USER`.
+        If the host has no user `USER`, or if the sshd cannot be taken over, raise no error: `apply` raises it, so that
+        the rest of the host is reconciled nevertheless.
         """
-        wanted = None if self._wanted is None else digest_sshd_files(self._render(self._wanted))
         record = read_record(self._folder / RECORD, SshdRecord)
-        if record is None or not record.is_running(self._boot):
+        running = record if record is not None and record.is_running(self._boot) else None
+        try:
+            wanted = None if self._wanted is None else digest_sshd_files(self._render(self._wanted))
+            if running is not None:
+                self._ensure_requests()
+        except Refused as error:
+            return ObservedSshd(None if running is None else running.config, (str(error),))
+        if running is None:
             return ObservedSshd(wanted=wanted)
-        self._ensure_requests()
-        return ObservedSshd(record.config, () if record.config else ("it does not answer",), wanted)
+        return ObservedSshd(running.config, () if running.config else ("it does not answer",), wanted)
 
     def apply(self, step: SshStep) -> None:
         """Apply one step. Raise Refused if the step fails."""

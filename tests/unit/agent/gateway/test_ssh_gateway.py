@@ -15,8 +15,9 @@ from typing import TypeVar
 import pytest
 from kernel_links import find_index, link
 from pydantic import SecretBytes
-from ssh_world import LISTENER, OpenSsh, SshWorld, StockSsh, make_segment
+from ssh_world import GATEWAY, LISTENER, SECRET, OpenSsh, SshWorld, StockSsh, make_segment
 
+from sbf_service.domain.ssh_authority import make_ssh_server
 from virtcloud.agent.gateway import ssh_gateway, ssh_requests, ssh_sessions, sshd_config
 from virtcloud.agent.gateway.guest_connections import connect_by_namespace
 from virtcloud.agent.gateway.ssh_difference import RunSshd, find_sshd_changes
@@ -388,6 +389,16 @@ def test_the_thread_of_the_connections_continues_after_an_error(
     assert continues.wait(20)
     gateway.close()
     assert not thread.is_alive()
+
+
+def test_a_missing_user_does_not_prevent_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh_gateway, "USER", "nosuchuser")
+    wanted = HostWanted(ssh=make_ssh_server(SECRET, GATEWAY, LISTENER))
+    gateway = SshGateway(tmp_path, connect_by_namespace)
+    gateway.receive(wanted, ())
+    (step,) = find_sshd_changes(wanted, gateway.read())
+    with pytest.raises(Refused, match="this gateway has no user nosuchuser, as which sshd runs: "):
+        gateway.apply(step)
 
 
 def test_a_configuration_that_sshd_refuses_is_named(
