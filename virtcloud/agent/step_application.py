@@ -5,6 +5,7 @@ After an error of a step, the later steps of the same cluster are skipped, with 
 * A segment is removed even if its guests could not be stopped. These guests then have no network.
 * The filters are set, because the cluster's running guests need them.
 * If the start of one guest fails, the other guests of the cluster are started nevertheless.
+* Steps that concern no single cluster, such as the starts of a gateway's servers, do not depend on each other.
 
 A guest is also not started if the step that builds its segment, or sets the filters of this segment, failed or was
 skipped. This applies even if the segment belongs to another cluster, whose network the guest's cluster has joined.
@@ -238,7 +239,8 @@ def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> 
     """Return whether an earlier error prevents this step. ``unbuilt``: IDs of networks without bridge or filters."""
     if isinstance(step, StartGuest) and step.segment.id in unbuilt:
         return True
-    return step.cluster in errors and not isinstance(step, RemoveSegment | FilterGuests)
+    is_of_host = not step.cluster  # for example the start of another server of the gateway
+    return step.cluster in errors and not (is_of_host or isinstance(step, RemoveSegment | FilterGuests))
 
 
 def _check_supported(step: Step) -> None:

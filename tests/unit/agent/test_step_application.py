@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 from fake_machine import FakeManagedHost
 
+from virtcloud.agent.gateway.outside_difference import RouteOutside
+from virtcloud.agent.gateway.ssh_difference import StopSshd
 from virtcloud.agent.step_application import StepApplication, StepOutcomes, list_batches, split_held_steps
 from virtcloud.agent.steps import (
     BuildSegment,
@@ -161,6 +163,19 @@ def test_filters_are_set_although_a_guest_does_not_stop() -> None:
     steps: list[Step] = [StopGuests("a", ("g0",)), FilterGuests("a", ())]
     StepApplication("h1", host, StopSignal(), lambda: None).apply(steps, {})
     assert host.filtered == ["a"]
+
+
+def test_a_servers_error_prevents_no_other_server_of_the_gateway() -> None:
+    class HostWithoutLink(FakeManagedHost):
+        def apply(self, step: Step) -> None:
+            if isinstance(step, RouteOutside):
+                raise Refused("the interface eth9 is missing")
+            self.steps.append(step)
+
+    host = HostWithoutLink()
+    outcomes = StepApplication("gw", host, StopSignal(), lambda: None).apply([RouteOutside(()), StopSshd()], {})
+    assert host.steps == [StopSshd()]
+    assert outcomes.errors == {"": "could not route 0 networks to the outside: the interface eth9 is missing"}
 
 
 def test_a_held_network_is_not_set_up_and_others_are(make_segment: Make) -> None:
