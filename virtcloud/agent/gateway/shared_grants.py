@@ -4,6 +4,7 @@ A profile is permitted one open connection at all servers together. If a device 
 profile, for example at the TCP server after the UDP server, the older connection ends (`device_control`).
 """
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,13 +28,23 @@ class SharedGrants:
     grants: DeviceGrants | None = None
     latest: dict[str, tuple[datetime, VpnProtocol, int]] = field(default_factory=dict)
     clock: Callable[[], datetime] = _read_clock
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """A thread holds this lock while it changes ``latest``."""
+
+    def receive(self, grants: DeviceGrants) -> None:
+        """Replace the grants. Forget the latest connections of profiles without a grant."""
+        profiles = {granted.grant.profile for granted in grants.values()}
+        self.grants = grants
+        with self.lock:
+            self.latest = {profile: entry for profile, entry in self.latest.items() if profile in profiles}
 
     def note(self, protocol: VpnProtocol, session: DeviceSession) -> None:
         """Record a new connection as the latest connection of its profile.
 
         The times of connections are not compared, because the host's clock may have been set back.
         """
-        self.latest[session.profile] = (session.connected_at, protocol, session.client)
+        with self.lock:
+            self.latest[session.profile] = (session.connected_at, protocol, session.client)
 
     def note_former(self, protocol: VpnProtocol, session: DeviceSession) -> None:
         """Record a connection that an earlier agent process admitted, unless a later connection is recorded."""

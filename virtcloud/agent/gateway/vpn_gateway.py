@@ -88,10 +88,7 @@ class VpnGateway:
     def receive(self, wanted: HostWanted, segments: Sequence[Segment]) -> None:
         """Apply the grants of a wanted document at once. ``segments`` are the segments that this agent supports."""
         self._wanted = wanted.vpn
-        grants = index_grants(segments)
-        profiles = {granted.grant.profile for granted in grants.values()}
-        self._shared.grants = grants
-        self._shared.latest = {profile: entry for profile, entry in self._shared.latest.items() if profile in profiles}
+        self._shared.receive(index_grants(segments))
         for control in self._controls.values():
             control.wake()
 

@@ -1,5 +1,6 @@
 """Tests of the decisions about VPN devices: which devices may connect, with which options, and until when."""
 
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,8 +19,9 @@ from virtcloud.agent.gateway.admission import (
     index_grants,
     list_options,
 )
+from virtcloud.agent.gateway.shared_grants import SharedGrants
 from virtcloud.model.errors import Forbidden
-from virtcloud.model.vpn import VpnGrant
+from virtcloud.model.vpn import VpnGrant, VpnProtocol
 from virtcloud.model.wanted import Segment
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -132,3 +134,18 @@ def test_a_session_ends_with_its_grant(network: Segment, ended: tuple[str, bool]
 def test_without_a_document_a_session_ends_with_its_lease() -> None:
     assert find_reasons(None) == []
     assert find_reasons(None, NOW + timedelta(hours=1)) == [(LEASE_ENDED, False)]
+
+
+def test_a_connection_during_the_receipt_of_grants_is_not_lost() -> None:
+    class SlowDict(dict[str, tuple[datetime, VpnProtocol, int]]):
+        def items(self) -> Any:  # noqa: ANN401 - a view or a list
+            listed = list(super().items())
+            connecting.start()
+            connecting.join(0.3)
+            return listed
+
+    shared = SharedGrants(latest=SlowDict())
+    connecting = threading.Thread(target=shared.note, args=(VpnProtocol.UDP, make_session()))
+    shared.receive(GRANTS)
+    connecting.join()
+    assert shared.latest == {"p1": (NOW, VpnProtocol.UDP, 3)}
