@@ -135,9 +135,9 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
     }
     for segment in wanted.segments:
         existing = kept.get((segment.id, segment.vlan))
-        mtu_faults = tuple(_find_mtu_faults(segment, existing)) if existing else ()
-        if existing is None or existing.faults or mtu_faults:
-            yield BuildSegment(segment, (*faults.get((segment.id, segment.vlan), ()), *mtu_faults))
+        other_faults = (*_find_mtu_faults(segment, existing), *_find_job_faults(segment, existing)) if existing else ()
+        if existing is None or existing.faults or other_faults:
+            yield BuildSegment(segment, (*faults.get((segment.id, segment.vlan), ()), *other_faults))
         yield from find_server_changes(segment, observed.servers)
         yield from find_port_changes(segment, wanted, observed.vpn)
         yield from find_namespace_changes(segment, observed.namespaces)
@@ -169,6 +169,18 @@ def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> Iterator[st
     for name, mtu in observed.mtus.items():
         if mtu != expected and (segment.mtu is not None or not names.is_guest_port(name)):
             yield f"{name} has MTU {mtu}, {reason}"
+
+
+def list_job_ports(segment: Segment) -> set[str]:
+    """Return the names of the ports that jobs and sessions can have in a network: only its own clusters have jobs."""
+    keys = (segment.key, *segment.members.values(), names.SESSIONS_PREFIX + segment.id)
+    return {names.job_port_name(key, segment.vlan) for key in keys}
+
+
+def _find_job_faults(segment: Segment, observed: ObservedSegment) -> Iterator[str]:
+    """Yield a fault for the port of each job whose cluster has left the network. The job may still be running."""
+    for name in sorted(set(observed.job_ports) - list_job_ports(segment)):
+        yield f"{name} is the port of a job whose cluster has left the network"
 
 
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:

@@ -18,7 +18,8 @@ class ObservedSegment:
 
     ``port`` is the uplink, or None if the tagged interface is missing and only the bridge exists. ``faults`` describes
     each difference from a correct segment, except wrong MTUs, because the correct MTU depends on the wanted state.
-    ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by interface name.
+    ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by interface name. ``job_ports``
+    are the names of the ports of jobs and sessions.
     """
 
     cluster: str
@@ -28,6 +29,7 @@ class ObservedSegment:
     untagged: bool = False
     mtus: Mapping[str, int] = field(default_factory=dict, compare=False)
     uplink_mtu: int | None = field(default=None, compare=False)
+    job_ports: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

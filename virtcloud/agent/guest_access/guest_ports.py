@@ -17,12 +17,13 @@ from typing import Protocol
 from virtcloud.agent import log
 from virtcloud.agent.job_access.access import JobAccess, guest_subnets
 from virtcloud.agent.job_access.connect_program import request_connection
+from virtcloud.agent.network.names import SESSIONS_PREFIX
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.wanted import Segment
 
-PREFIX = "guests."
+PREFIX = SESSIONS_PREFIX
 """The key of a network's relay is this prefix and the network's ID. The name of the relay's socket contains the key."""
 
 

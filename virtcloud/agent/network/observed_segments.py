@@ -44,6 +44,7 @@ def find_segments(
             untagged_uplink is not None,
             {interface.name: interface.mtu for interface in (tagged, bridge, *ports) if interface is not None},
             uplink.mtu if uplink else None,
+            tuple(sorted(interface.name for interface in owned if is_job_port(interface, cluster, vlan))),
         )
 
 

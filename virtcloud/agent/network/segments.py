@@ -7,7 +7,7 @@ does not have the cluster's ownership alias.
 
 from collections.abc import Callable, Collection, Iterable
 
-from virtcloud.agent.difference import expected_mtu
+from virtcloud.agent.difference import expected_mtu, list_job_ports
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import Kernel, KernelInterface, UplinkRecord, UplinkRecords
 from virtcloud.agent.network.observed_segments import find_owned, find_segments, is_job_port
@@ -196,14 +196,18 @@ class SegmentInterfaces:
             self._uplinks.forget(record.uplink)
 
     def _remove_unwanted_ports(self, segment: Segment, interfaces: dict[str, KernelInterface]) -> list[int]:
-        """Delete the ports of unwanted guests. Return the indices of wanted guests' ports and of jobs' ports."""
+        """Delete the ports of unwanted guests and jobs. Return the indices of the wanted guests' and jobs' ports."""
         wanted = {names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests}
-        ports = [interface for name, interface in interfaces.items() if names.is_guest_port(name, segment.vlan)]
+        wanted |= list_job_ports(segment)
+        ports = [
+            interface
+            for name, interface in interfaces.items()
+            if names.is_guest_port(name, segment.vlan) or is_job_port(interface, segment.id, segment.vlan)
+        ]
         for interface in ports:
             if interface.name not in wanted:
                 self._kernel.delete(interface.index)
-        jobs = [interface for interface in interfaces.values() if is_job_port(interface, segment.id, segment.vlan)]
-        return [interface.index for interface in (*ports, *jobs) if interface.name in wanted or interface in jobs]
+        return [interface.index for interface in ports if interface.name in wanted]
 
     def _ensure_interface(
         self, segment: Segment, existing: KernelInterface | None, name: str, mtu: int, create: Callable[[str], int]

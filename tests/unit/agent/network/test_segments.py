@@ -41,6 +41,22 @@ def test_building_a_segment_is_idempotent(kernel: FakeKernel, make_segment: Make
     assert (kernel.names, kernel.deleted) == ({"eth0", "eth0.100", "br100"}, [])
 
 
+def test_a_job_loses_its_port_when_its_cluster_leaves_the_network(kernel: FakeKernel, make_segment: Make) -> None:
+    left, segments = make_segment("a", 100), SegmentInterfaces(kernel, FakeUplinkRecords())
+    shared = left.model_copy(update={"members": {"m": "12.pbs"}})
+    segments.ensure_segment(shared)
+    bridge = kernel.interface("br100").index
+    member, owner, sessions = (names.job_port_name(key, 100) for key in ("12.pbs", "key-a", "guests.a"))
+    for name in (member, owner, sessions):
+        kernel.put(name=name, kind="veth", alias="virtcloud:a", master=bridge)
+    assert compute_difference(HostWanted(segments=(shared,)), ObservedHost(segments.read())) == []
+    fault = f"{member} is the port of a job whose cluster has left the network"
+    steps = compute_difference(HostWanted(segments=(left,)), ObservedHost(segments.read()))
+    assert steps == [BuildSegment(left, (fault,))]
+    segments.ensure_segment(left)
+    assert kernel.names == {"eth0", "eth0.100", "br100", owner, sessions}
+
+
 def test_a_segment_has_the_mtu_of_its_uplink(kernel: FakeKernel, make_segment: Make) -> None:
     kernel.change(1, mtu=9000)
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100))
