@@ -86,19 +86,24 @@ class ScriptAccess:
         former_errors, self._errors = self._errors, {}
         for job in self._records.all():
             report_progress()
-            if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.opening:
-                try:
-                    with self._lock:
-                        self._ensure_open(job.opening)
-                except VirtcloudError as error:
-                    self._errors[job.cluster] = str(error)
-                    if former_errors.get(job.cluster) != str(error):
-                        log.warning("access_not_opened", cluster=job.cluster, error=error)
-                except Exception as error:  # noqa: BLE001 - an error of one job must not block the removal of other jobs
-                    self._errors[job.cluster] = repr(error)
-                    if former_errors.get(job.cluster) != repr(error):
-                        log.internal_error(error, cluster=job.cluster)
+            try:
+                self._reopen(job.cluster)
+            except VirtcloudError as error:
+                self._errors[job.cluster] = str(error)
+                if former_errors.get(job.cluster) != str(error):
+                    log.warning("access_not_opened", cluster=job.cluster, error=error)
+            except Exception as error:  # noqa: BLE001 - an error of one job must not block the removal of other jobs
+                self._errors[job.cluster] = repr(error)
+                if former_errors.get(job.cluster) != repr(error):
+                    log.internal_error(error, cluster=job.cluster)
         return not self._errors
+
+    def _reopen(self, cluster: str) -> None:
+        """Open the access in the present record of a job: a later run may have replaced the record meanwhile."""
+        with self._lock:
+            job = self._records.get(cluster)
+            if job and job.opening and job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED}:
+                self._ensure_open(job.opening)
 
     def close(self, job: JobRecord) -> None:
         """Close the access of a finished run. Do nothing if the record already belongs to a later run.

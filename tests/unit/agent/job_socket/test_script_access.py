@@ -151,6 +151,21 @@ def test_after_a_reboot_the_access_opens_when_its_bridge_exists(
     assert restarted.calls == ["open 12.pbs in 100 for alice"]
 
 
+def test_a_restarted_agent_keeps_the_access_of_a_later_run(
+    script_access: ScriptAccess, records: JobRecordStore
+) -> None:
+    """The later run is announced, and its access is opened, after the agent has listed the records."""
+    script_access.provide_environment(record(records, job_record()), view(), BRNO)
+    restarted = FakeAccessProvider()
+    access = ScriptAccess(restarted, records, no_answer)
+
+    def announce() -> None:
+        access.provide_environment(record(records, job_record(2)), view(101), BRNO)
+
+    access.reopen(announce)
+    assert restarted.calls == ["open 12.pbs in 101 for alice"]
+
+
 def test_the_access_is_recorded_with_the_clusters_id(script_access: ScriptAccess, records: JobRecordStore) -> None:
     script_access.provide_environment(record(records, job_record()), view(), BRNO)
     opening = records.all()[0].opening
