@@ -118,7 +118,8 @@ class JobRemovals:
     def _end_cluster(self, job: JobRecord) -> str | None:
         """At the first call for a run, request the end of the cluster. At later calls, query the cluster.
 
-        Return None if the cluster is removed from this host. Otherwise return one sentence that states why not.
+        If the cluster is wanted again, for example because SBF's database was restored, the next call requests the end
+        again. Return None if the cluster is removed from this host. Otherwise return one sentence that states why not.
         """
         try:
             if job.run in self._delete_sent:
@@ -129,6 +130,8 @@ class JobRemovals:
         except (NotFound, Gone):
             # The cluster was never created, does not use this host, or was replaced by a later attempt.
             return None
+        if view.state in WANTED_STATES:
+            self._delete_sent.discard(job.run)
         return describe_remainder(view, job, self._element)
 
 

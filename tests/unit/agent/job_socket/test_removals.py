@@ -1,0 +1,61 @@
+"""Tests of the removal of the clusters of finished jobs."""
+
+from pathlib import Path
+
+from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
+from virtcloud.agent.job_socket.job_record_store import JobRecordStore
+from virtcloud.agent.job_socket.job_records import JobRecord, RecordPhase
+from virtcloud.agent.job_socket.removals import JobRemovals
+from virtcloud.agent.job_socket.script_access import ScriptAccess
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.guest_seed import ClusterPeers
+from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.views import ClusterView
+
+KEY = ClusterKey("12.pbs")
+
+
+class NoAccess:
+    """A provider for jobs without access."""
+
+    def open(self, access: JobAccess) -> ScriptEnvironment:
+        raise AssertionError(access)
+
+    def close(self, key: str) -> None:
+        """Do nothing."""
+
+
+class RestoredSbf:
+    """SBF with one cluster. After the first request for the end of the cluster, the state is restored from a backup."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
+        del after, wait
+        self.calls.append(f"read {key}")
+        return _view(ClusterState.ACTIVE)
+
+    def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
+        del attempt, owner
+        self.calls.append(f"delete {key}")
+        return _view(ClusterState.DRAINING)
+
+    def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
+        raise AssertionError((key, cluster_id))
+
+
+def _view(state: ClusterState) -> ClusterView:
+    placement = {"element": "brno-h1", "kind": "host", "site": "brno", "progress": "removing"}
+    keys = {"key": KEY, "id": "x", "attempt": 1, "version": 1, "lease_ends": "2026-01-01T00:00:00Z", "vlans": {}}
+    spec = {"owner": "alice", "hosts": ["brno-h1"]}
+    return ClusterView.model_validate(keys | {"state": state, "spec": spec, "placements": [placement]})
+
+
+def test_the_end_of_a_restored_cluster_is_requested_again(tmp_path: Path) -> None:
+    sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
+    job = records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=1, phase=RecordPhase.LEAVING))
+    removals = JobRemovals(Name("brno-h1"), sbf, records, ScriptAccess(NoAccess(), records, sbf.peers))
+    for _ in range(4):
+        removals._remove(job)
+    assert sbf.calls == ["delete 12.pbs", "read 12.pbs", "delete 12.pbs", "read 12.pbs"]
