@@ -67,6 +67,7 @@ class _NetworkWait:
             raise PassingFault("the network could not be set up: %s" % reason)
 
     def _answer(self) -> Optional[Dict[str, Any]]:
+        answer: Optional[Dict[str, Any]] = None
         try:
             answer = self._event.ask_about_run("state", self._run, wait=min(REQUEST_WAIT_S, max(0.0, self._left())))
         except AgentUnreachable as error:
@@ -75,9 +76,9 @@ class _NetworkWait:
             self._note(self._event.name_host(error))
             return None
         except AgentRefused as error:
-            if error.slug == BUSY_SLUG:
-                return None
-            raise PassingFault(self._event.name_host(error)) from error
+            if error.slug != BUSY_SLUG:
+                raise PassingFault(self._event.name_host(error)) from error
+            answer = None
         self._last_answer = self._event.clock()
         return answer
 
@@ -93,23 +94,38 @@ class _NetworkWait:
 
 BEGIN_TIMEOUT_S = 2.0
 """Seconds for one request. The MoM is blocked while begin runs."""
+BUSY_TIMEOUT_S = 8.0
+"""Seconds for which begin repeats its request to a busy agent."""
 LAUNCH_TIMEOUT_S = 30.0
 
 
 def handle_begin(event: MomEvent) -> None:
     """Announce the attempt to the agent. Do not wait for the attempt's cluster.
 
-    Raise UnwantedJob for a job of an array. Raise PassingFault if the agent does not answer or refuses the attempt.
-    After a rejection of this event, PBS runs no later events of the job on this host.
+    Raise UnwantedJob for a job of an array. Raise PassingFault if the agent does not answer or refuses the attempt, or
+    is busy for ``BUSY_TIMEOUT_S`` seconds. After a rejection of this event, PBS runs no later events of the job on this
+    host.
     """
-    run = event.run
     if is_in_array(event.job):
         raise UnwantedJob("job arrays are not supported")
+    deadline = event.clock() + BUSY_TIMEOUT_S
     try:
-        event.ask_about_run("up", run, grace=BEGIN_TIMEOUT_S, head=run.head)
+        while not _announce(event, last=event.clock() > deadline):
+            time.sleep(PAUSE_S)
     except (AgentUnreachable, AgentRefused) as error:
         _withdraw(event)
         raise PassingFault(event.name_host(error)) from error
+
+
+def _announce(event: MomEvent, *, last: bool) -> bool:
+    """Announce the attempt. Return False if the agent is busy. If ``last`` is true, raise AgentRefused instead."""
+    try:
+        event.ask_about_run("up", event.run, grace=BEGIN_TIMEOUT_S, head=event.run.head)
+    except AgentRefused as error:
+        if error.slug != BUSY_SLUG or last:
+            raise
+        return False
+    return True
 
 
 def handle_prologue(event: MomEvent) -> None:

@@ -90,6 +90,22 @@ def test_begin_withdraws_after_a_refusal(tmp_path: Path, agent: FakeAgent) -> No
     assert agent.asked("remove") == [{"do": "remove", **KEY, "wait": 0}]
 
 
+def test_begin_repeats_a_request_to_a_busy_agent(tmp_path: Path, agent: FakeAgent) -> None:
+    answer_first_request(agent, BUSY)
+    assert hook("execjob_begin", tmp_path).accepted
+    assert [request["do"] for request in agent.asked()] == ["up", "up"]
+
+
+def test_begin_rejects_while_the_agent_stays_busy(
+    tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "MOM", MOM.replace("BUSY_TIMEOUT_S = 8.0", "BUSY_TIMEOUT_S = 0.2"))
+    agent.refuses["up"] = "too-many-requests"
+    outcome = hook("execjob_begin", tmp_path)
+    assert outcome.message == "vcluster: host n1: cluster 12.pbssrv: too-many-requests" + AGAIN
+    assert agent.asked("remove") == [{"do": "remove", **KEY, "wait": 0}]
+
+
 def test_the_first_host_reports_a_rejecting_sister(tmp_path: Path) -> None:
     """PBS may lose variables that a sister host sets. So the first host reports the reason at its abort event."""
     outcome = hook("execjob_begin", tmp_path, job=job(tmp_path, head=False))
@@ -205,6 +221,14 @@ def test_launch_sets_the_scripts_environment(tmp_path: Path, agent: FakeAgent) -
 def test_launch_waits_for_a_restarting_sbf(tmp_path: Path, agent: FakeAgent) -> None:
     agent.in_turn = [("waiting", ["SBF does not answer"]), ("up", [])]
     assert hook("execjob_launch", tmp_path).accepted
+
+
+def test_a_busy_agent_is_not_absent(tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent is busy for longer than the permitted absence, and then restarts."""
+    monkeypatch.setitem(globals(), "MOM", MOM.replace("AGENT_ABSENCE_S = 60.0", "AGENT_ABSENCE_S = 0.8"))
+    answers: list[FakeAnswer] = [BUSY, BUSY, BUSY, []]
+    agent.socket.answer = lambda request: answers.pop(0) if answers else agent.answer(request)
+    assert hook("execjob_prologue", tmp_path).accepted
 
 
 def test_launch_repeats_a_request_to_a_busy_agent(tmp_path: Path, agent: FakeAgent) -> None:
