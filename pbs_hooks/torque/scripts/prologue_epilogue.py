@@ -8,11 +8,12 @@ job's script sources. The folder belongs to root. Only the job's user can read t
 import os
 import pwd
 import shlex
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
-from pbs_hooks.kit.agent_client import AgentRefused, AgentUnreachable, ask_agent
+from pbs_hooks.kit.agent_client import BUSY_SLUG, AgentRefused, AgentUnreachable, ask_agent
 from pbs_hooks.kit.deadline import ChildError
 from pbs_hooks.kit.sbf_client import SbfUnreachable
 from pbs_hooks.kit.user_keys import read_user_keys
@@ -29,6 +30,7 @@ from pbs_hooks.torque.scripts.script_call import (
     DELETED_MESSAGE,
     EXIT_ABORT,
     EXIT_REQUEUE,
+    RETRY_PAUSE_S,
     SCHEDULER_VARIABLE,
     SISTER_WAIT_S,
     RetryBudget,
@@ -83,6 +85,11 @@ def _environment_path(folder: str, call: ScriptCall) -> Path:
 
 
 REMOVE_WAIT_S = 30.0
+AGENT_ABSENCE_S = 10.0
+"""Time in seconds in which an epilogue repeats its request to an agent that restarts or is busy.
+
+If the agent receives no request, the agent's record of the job and the script's access to guests remain.
+"""
 
 
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
@@ -153,10 +160,25 @@ def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float
     If the time runs out, the agent continues the removal.
     """
     patience = RetryBudget(seconds)
+    while not _is_removed(call, settings, patience) and patience.left:
+        pass
+
+
+def _is_removed(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> bool:
+    """Request the removal, and return whether this host has no remnants of the cluster.
+
+    If the agent does not answer or is busy, repeat the request for ``AGENT_ABSENCE_S`` seconds. Then raise
+    AgentUnreachable or AgentRefused.
+    """
+    request, absence = build_agent_request("remove", call), RetryBudget(min(AGENT_ABSENCE_S, patience.left))
     while True:
-        answer = ask_agent(settings.socket, build_agent_request("remove", call), wait=min(REMOVE_WAIT_S, patience.left))
-        if answer["gone"] or not patience.left:
-            return
+        try:
+            return bool(ask_agent(settings.socket, request, wait=min(REMOVE_WAIT_S, patience.left))["gone"])
+        except (AgentUnreachable, AgentRefused) as error:
+            is_passing = isinstance(error, AgentUnreachable) or error.slug == BUSY_SLUG
+            if not is_passing or absence.left < RETRY_PAUSE_S:
+                raise
+        time.sleep(RETRY_PAUSE_S)
 
 
 def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:

@@ -4,13 +4,19 @@ import getpass
 
 import pytest
 from batch_fakes.torque_host import UNKNOWN, SbfCall, ScriptResult, TorqueHost, listed, problem, script_job_states
-from fake_agent import FakeAnswer
+from fake_agent import BUSY, FakeAnswer
 
 from pbs_hooks.torque.scripts import prologue_epilogue
 
 ENDING = ("epilogue", "epilogue.parallel", "epilogue.precancel")
 USER = getpass.getuser()
 MISSING_SOCKET = "/nonexistent/agent.sock"
+
+
+@pytest.fixture
+def _no_absence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an epilogue send only one request to an agent that does not answer."""
+    monkeypatch.setattr(prologue_epilogue, "AGENT_ABSENCE_S", 0.0)
 
 
 @pytest.mark.parametrize("script", ENDING)
@@ -50,12 +56,14 @@ def test_the_environment_file_is_deleted(bench: TorqueHost) -> None:
     assert list((bench.folder / "environments").iterdir()) == []
 
 
+@pytest.mark.usefixtures("_no_absence")
 def test_without_an_agent_sbf_is_called(bench: TorqueHost) -> None:
     bench.settings(socket=MISSING_SOCKET)
     assert bench.run("epilogue") == ScriptResult(0, "")
     assert bench.sbf_calls == [SbfCall("DELETE", f"/v1/clusters/7.torque?owner={USER}", None)]
 
 
+@pytest.mark.usefixtures("_no_absence")
 def test_without_agent_and_sbf_the_lease_is_mentioned(bench: TorqueHost) -> None:
     bench.settings(socket=MISSING_SOCKET, sbf="http://127.0.0.1:1")
     ran = bench.run("epilogue")
@@ -63,11 +71,29 @@ def test_without_agent_and_sbf_the_lease_is_mentioned(bench: TorqueHost) -> None
     assert ran.stderr.endswith("its cluster will end with its lease\n")
 
 
+@pytest.mark.usefixtures("_no_absence")
 def test_a_sister_without_an_agent_reports_it(bench: TorqueHost) -> None:
     bench.settings(socket=MISSING_SOCKET)
     ran = bench.run("epilogue.parallel")
     assert (ran.code, bench.sbf_calls) == (2, [])
     assert "this host's agent does not answer" in ran.stderr
+
+
+@pytest.mark.parametrize("first", [[], BUSY], ids=["restarting", "busy"])
+@pytest.mark.parametrize("script", ["epilogue", "epilogue.parallel"])
+def test_the_epilogue_waits_for_an_absent_agent(bench: TorqueHost, script: str, first: FakeAnswer) -> None:
+    """Otherwise, the agent's record of the job and the script's access to guests would remain on the host."""
+    answers, usual = [first], bench.answer_as_agent
+    bench.answer_as_agent = lambda request: answers.pop() if answers else usual(request)
+    assert bench.run(script) == ScriptResult(0, "")
+    assert ([one["do"] for one in bench.agent_requests], bench.sbf_calls) == (["remove", "remove"], [])
+
+
+@pytest.mark.usefixtures("_no_absence")
+def test_an_agent_that_stays_busy_is_replaced_by_sbf(bench: TorqueHost) -> None:
+    bench.answer_as_agent = lambda _: BUSY
+    assert bench.run("epilogue") == ScriptResult(0, "")
+    assert bench.sbf_calls == [SbfCall("DELETE", f"/v1/clusters/7.torque?owner={USER}", None)]
 
 
 def test_qdel_cancels_the_attempt(bench: TorqueHost) -> None:
@@ -87,6 +113,7 @@ def test_every_script_may_be_repeated(bench: TorqueHost) -> None:
         assert bench.run(script) == bench.run(script) == ScriptResult(0, "")
 
 
+@pytest.mark.usefixtures("_no_absence")
 def test_a_refusal_of_sbf_is_reported(bench: TorqueHost) -> None:
     bench.settings(socket=MISSING_SOCKET)
     bench.answer_as_sbf = lambda _: problem(403, "forbidden", "job-starter@n9 has no part in cluster 7.torque")
@@ -95,6 +122,7 @@ def test_a_refusal_of_sbf_is_reported(bench: TorqueHost) -> None:
     assert "job-starter@n9 has no part in cluster 7.torque; its cluster will end with its lease\n" in ran.stderr
 
 
+@pytest.mark.usefixtures("_no_absence")
 def test_a_cluster_unknown_to_sbf_is_no_error(bench: TorqueHost) -> None:
     bench.settings(socket=MISSING_SOCKET)
     bench.answer_as_sbf = lambda _: UNKNOWN
