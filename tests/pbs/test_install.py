@@ -77,9 +77,11 @@ def test_a_pbs_without_hosts_is_refused(batch: LabPbs) -> None:
 def test_a_free_host_does_not_replace_the_expected_host(batch: LabPbs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openpbs, "START_S", 1.0)
     batch.root("pbsnodes", "-o", HOSTS[0])
-    with pytest.raises(LabFailed, match=f"PBS: expected {HOSTS[0]} to be free after 1 s, got: {HOSTS[0]}"):
-        batch.await_free(HOSTS[:1])
-    batch.root("pbsnodes", "-r", HOSTS[0])
+    try:
+        with pytest.raises(LabFailed, match=f"PBS: expected {HOSTS[0]} to be free after 1 s, got: {HOSTS[0]}"):
+            batch.await_free(HOSTS[:1])
+    finally:
+        batch.root("pbsnodes", "-r", HOSTS[0])
     batch.await_free(HOSTS)
 
 
@@ -143,10 +145,12 @@ def test_removal_is_refused_while_a_job_runs_with_a_cluster(batch: LabPbs) -> No
     """The hooks stay installed, because they must remove the cluster when the job ends."""
     jobs = RealBatch(batch, HOSTS)
     job = jobs.submit(BatchSubmission("sleep 600\n", resources={"vcluster": "image=busybox"}))
-    _reach(jobs, job, BatchJobState.RUNNING)
-    code, _, error = pbs(batch, "uninstall")
-    jobs.delete(job)
-    _reach(jobs, job, BatchJobState.FINISHED)
+    try:
+        _reach(jobs, job, BatchJobState.RUNNING)
+        code, _, error = pbs(batch, "uninstall")
+    finally:
+        jobs.delete(job)
+        _reach(jobs, job, BatchJobState.FINISHED)
     assert code == 1
     assert f"jobs run with a cluster ({job})" in error
 

@@ -52,8 +52,10 @@ def other_keys(batch: LabPbs) -> Iterator[None]:
     """Add a key to alice's home on the server's host."""
     file = "/home/alice/.ssh/other.pub"
     shell(batch, f"echo '{KEY}' > {file}")
-    yield
-    shell(batch, f"rm {file}")
+    try:
+        yield
+    finally:
+        shell(batch, f"rm {file}")
 
 
 def test_changed_keys_do_not_cost_a_start(stage: ScenarioStage, site_hook: LabPbs) -> None:
