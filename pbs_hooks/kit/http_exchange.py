@@ -19,6 +19,7 @@ SocketAddress = Tuple[int, Any]
 known_addresses = {}  # type: Dict[Tuple[str, int], Tuple[SocketAddress, ...]]
 """All addresses of each host to which the last connection succeeded, by host and port.
 
+The address that answered comes first, because an attempt to connect to a dead address can stop pbs_server for a second.
 After a connection fails at all these addresses, the next request resolves the host's name again.
 """
 tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
@@ -101,17 +102,20 @@ def _connect(scheme: str, host: Optional[str], port: Optional[int], path: str, d
     where = (host or "", port or DEFAULT_PORTS[scheme])
     known = known_addresses.pop(where, None)
     addresses = known or tuple(_resolve(where, deadline))
-    opened = _connect_first(addresses, deadline)
-    known_addresses[where] = addresses
+    number, opened = _connect_first(addresses, deadline)
+    known_addresses[where] = addresses[number:] + addresses[:number]
     return opened
 
 
-def _connect_first(addresses: Tuple[SocketAddress, ...], deadline: Deadline) -> socket.socket:
-    """Connect to the first address that answers. Each address gets an equal share of the remaining time."""
+def _connect_first(addresses: Tuple[SocketAddress, ...], deadline: Deadline) -> Tuple[int, socket.socket]:
+    """Connect to the first address that answers. Return the index of this address, and the connection.
+
+    Each address gets an equal share of the remaining time.
+    """
     fault = OSError("the host has no address")
     for number, address in enumerate(addresses):
         try:
-            return _open_socket(address, deadline.left() / (len(addresses) - number))
+            return number, _open_socket(address, deadline.left() / (len(addresses) - number))
         except OSError as error:  # noqa: PERF203 - a host has few addresses
             fault = error
     raise fault

@@ -195,6 +195,20 @@ def test_a_dead_address_leaves_time_for_the_next() -> None:
             client.close()
 
 
+def test_the_next_call_begins_with_the_address_that_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dead = socket.AF_INET, ("127.0.0.1", server.getsockname()[1])
+    with scripted_sbf() as sbf:
+        living = socket.AF_INET, ("127.0.0.1", int(sbf.url.rpartition(":")[2]))
+        http_exchange.known_addresses["sbf.example", 80] = (dead, living)
+        tried: list[http_exchange.SocketAddress] = []
+        usual = http_exchange._open_socket
+        monkeypatch.setattr(http_exchange, "_open_socket", lambda one, left: tried.append(one) or usual(one, left))
+        for _ in range(2):
+            call_sbf(SbfAddress("http://sbf.example"), "GET", "/x", None, Deadline(4.0))
+    assert tried == [dead, living, living]
+
+
 def test_an_answer_without_http_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with listener(lambda opened: opened.sendall(b"220 mail ready\r\n")) as port:
         assert refused(f"http://127.0.0.1:{port}") == "220 mail ready"
