@@ -42,7 +42,7 @@ def record_failed_call(spent: float, allowed: float, pause: float) -> None:
 
 
 PROBLEM_PREFIX = "urn:virtcloud:problem:"
-FIRST_ERROR_STATUS = 400
+FIRST_REDIRECTION_STATUS, FIRST_ERROR_STATUS = 300, 400
 UNAVAILABLE_STATUSES = (502, 503, 504)
 
 
@@ -149,7 +149,8 @@ def call_sbf(  # noqa: PLR0913, PLR0917 - the parts of a request
     ``request_id`` is the request ID in SBF's logs. The call is part of the trace of this ID.
 
     Raises SbfUnreachable if SBF did not answer, or answered with status 502, 503 or 504 (not available). Also raises
-    SbfUnreachable if the token file cannot be read or does not contain one token, or if the answer is not JSON.
+    SbfUnreachable if the token file cannot be read or does not contain one token, or if the answer is a redirection (of
+    a proxy) or is not JSON.
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if request_id is not None:
@@ -161,6 +162,7 @@ def call_sbf(  # noqa: PLR0913, PLR0917 - the parts of a request
             headers["Authorization"] = "Bearer " + _read_token(where.token_file)
         sent = HttpRequest(where.sbf, method, path, headers, body, where.ca_file)
         status, text = send_request(sent, deadline or Deadline(2.0))
+        _refuse_redirection(where.sbf, status)
         answer = SbfAnswer(status, json.loads(text.decode() or "null"))
     except (DeadlineExceeded, socket.timeout):
         raise SbfUnreachable("no answer in time") from None
@@ -169,6 +171,12 @@ def call_sbf(  # noqa: PLR0913, PLR0917 - the parts of a request
     if status in UNAVAILABLE_STATUSES:
         raise SbfUnreachable(answer.detail)
     return answer
+
+
+def _refuse_redirection(address: str, status: int) -> None:
+    if FIRST_REDIRECTION_STATUS <= status < FIRST_ERROR_STATUS:
+        text = "%s: expected an answer of SBF, got a redirection (HTTP status %d); set sbf to the address of SBF itself"
+        raise SbfUnreachable(text % (address, status))
 
 
 def _cluster_path(key: str) -> str:

@@ -239,6 +239,18 @@ def test_status_503_counts_as_unreachable() -> None:
         assert refused(sbf.url) == "the database does not answer"
 
 
+def test_a_redirection_is_no_success() -> None:
+    """A proxy redirects calls by HTTP to HTTPS, with an empty body."""
+
+    def redirect(opened: socket.socket) -> None:
+        opened.recv(65536)
+        opened.sendall(b"HTTP/1.1 302 Found\r\ncontent-length: 0\r\nlocation: https://sbf.example/\r\n\r\n")
+
+    with listener(redirect) as port:
+        url = f"http://127.0.0.1:{port}"
+        assert refused(url).startswith(f"{url}: expected an answer of SBF, got a redirection (HTTP status 302); ")
+
+
 def test_a_late_child_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     ssl.create_default_context()  # the parent process has already used TLS when it starts the child
     with pytest.raises(Exception, match="no result within the time limit"):
