@@ -98,9 +98,11 @@ def check_program(installation: PbsInstallation, hook: InstalledHook) -> None:
 
     Raise BadInput if the program does not compile. Raise Refused if Python is too old.
     """
-    code = "import sys; print('%d.%d' % sys.version_info[:2]); compile(sys.stdin.read(), sys.argv[-1], 'exec')"
+    code = "import sys; print('%d.%d' % sys.version_info[:2]); compile(sys.stdin.buffer.read(), sys.argv[-1], 'exec')"
     command = [str(installation.program("pbs_python")), "-c", code, hook.name]
-    done = subprocess.run(command, input=hook.program, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        command, input=hook.program, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     version = done.stdout.strip()
     if version and tuple(int(part) for part in version.split(".")) < OLDEST_PYTHON:
         raise Refused(

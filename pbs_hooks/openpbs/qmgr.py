@@ -119,7 +119,12 @@ class Qmgr:
         command = [str(self.installation.program("qmgr")), *words]
         try:
             return subprocess.run(  # noqa: S603 - the command is a program of PBS
-                command, capture_output=True, text=True, errors="replace", check=False, timeout=COMMAND_TIMEOUT_S
+                command,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                check=False,
+                timeout=COMMAND_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired as error:
             raise Unreachable(
@@ -135,10 +140,10 @@ def _join_lines(text: str) -> str:
 
 @contextlib.contextmanager
 def _write_temporary(text: str, suffix: str) -> Iterator[Path]:
-    """Write text to a temporary file that only this user can read."""
+    """Write text as UTF-8, which PBS's Python expects, to a temporary file that only this user can read."""
     descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="virtcloud-")
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         yield Path(name)
     finally:

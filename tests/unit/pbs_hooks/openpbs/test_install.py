@@ -1,5 +1,6 @@
 """``virtcloud pbs install`` and ``uninstall``: the objects of the PBS server that they change or leave unchanged."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -260,3 +261,21 @@ def test_an_imported_program_is_exported_unchanged(installation: PbsInstallation
     first, _, rest = installed(installation).files["virtcloud_server", PROGRAM_TYPE].partition("\n")
     assert first == "# Written by 'virtcloud pbs install'; changes are lost. Bundle 5a02c9030790."
     assert rest == STUB
+
+
+IMPORT = """
+import sys
+from pathlib import Path
+from pbs_hooks.openpbs.qmgr import PbsInstallation, Qmgr
+Qmgr(PbsInstallation(Path(sys.argv[1]), Path())).import_text("h", "application/x-python", "# \\u00f6")
+"""
+ASCII_LOCALE = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": "/usr/bin:/bin"}
+
+
+def test_hooks_are_utf_8_in_every_locale(installation: PbsInstallation) -> None:
+    """The licence in the server's hook has letters outside ASCII. PBS's Python reads programs as UTF-8."""
+    copy = installation.home / "imported.py"
+    with_script(installation, "qmgr", f'for path in $2; do :; done; cp "$path" {copy}; cat "$path"')
+    command = [sys.executable, "-c", IMPORT, str(installation.exec)]
+    subprocess.run(command, check=True, env=ASCII_LOCALE, cwd=Path(__file__).parents[4])  # noqa: S603
+    assert copy.read_bytes() == b"# \xc3\xb6"
