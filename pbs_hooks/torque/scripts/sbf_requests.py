@@ -24,7 +24,7 @@ RETRY_SLUGS = (
     "service-unreachable",
 )
 """Problems that may disappear within seconds; the request is repeated."""
-REQUEUE_SLUGS = ("no-vlan-free", "quota-exceeded", "unauthenticated")
+REQUEUE_SLUGS = ("no-vlan-free", "quota-exceeded", "unauthenticated", "conflict", "no-gateway")
 """Problems that may disappear before the next try of the job. The request itself is valid, so the job is requeued."""
 UNLINKED_SLUGS = ("no-such-host", "host-not-linked")
 

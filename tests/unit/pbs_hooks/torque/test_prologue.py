@@ -158,6 +158,8 @@ def test_an_array_is_refused(bench: TorqueHost, resources: str) -> None:
             2,
             "alice already has 2 clusters (limit 2); the job will be tried again",
         ),
+        ("conflict", "cluster 6.x uses port p1", 2, "cluster 6.x uses port p1; the job will be tried again"),
+        ("no-gateway", "brno-gw does not answer", 2, "brno-gw does not answer; the job will be tried again"),
         (
             "no-such-host",
             "host brno-h2 is not known",
