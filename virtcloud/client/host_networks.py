@@ -14,9 +14,22 @@ from xml.etree import ElementTree as ET
 from virtcloud.client.api import Client
 from virtcloud.client.cluster import Cluster
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.errors import Conflict, NoSuchNetwork, NotFound, OtherSpec, TimedOut
-from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.errors import (
+    BadInput,
+    Conflict,
+    Forbidden,
+    Gone,
+    NoSuchNetwork,
+    NotFound,
+    TimedOut,
+    TooManyRequests,
+    Unauthenticated,
+)
+from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
+
+REFUSALS = (BadInput, Conflict, Forbidden, Gone, NotFound, TooManyRequests, Unauthenticated)
+"""SBF's answers to a creation after which SBF has created nothing. After other errors, the cluster may exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +59,14 @@ class HostNetworks:
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
         """Create a network at these sites (default: all) if it does not exist. Wait until the network is active.
 
-        If this call fails after it created the network, the call deletes the network. Raise ClusterFailed, TimedOut, or
-        an error of SBF.
+        If this call fails after it created the network, the call deletes the network. Raise Conflict if the network
+        belongs to another owner than ``owner``. Raise ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)
         if existing is not None:
+            if owner not in {None, existing.root.spec.owner}:
+                found = existing.root.spec.owner
+                raise Conflict(f"network {network}: expected the owner {owner}, found {found}; choose another ID")
             return Cluster(self.client.sbf, existing.root).wait_active(timeout=self._remaining_s).view
         names = tuple(sites) or tuple(site.name for site in self.client.sbf.sites())
         owner = owner or self.client.sbf.whoami().name
@@ -109,27 +125,31 @@ class HostNetworks:
         return [HostNetwork(root, tuple(view for view in views if view.network == root.key)) for root in roots]
 
     @contextmanager
-    def _deleted_on_error(self, subject: str) -> Iterator[list[ClusterKey]]:
-        """Yield a list of keys. If the block raises, delete the clusters whose keys the block added to this list."""
-        new: list[ClusterKey] = []
+    def _deleted_on_error(self, subject: str) -> Iterator[dict[ClusterKey, UserName]]:
+        """Yield a dict of owners by key. If the block raises, delete the clusters that the block added to this dict.
+
+        A cluster of another owner is kept.
+        """
+        new: dict[ClusterKey, UserName] = {}
         try:
             yield new
         except BaseException as error:
             with suppress(TimedOut):
-                self._end(cluster for key in new if (cluster := self._get(key)) is not None)
+                found = [(self._get(key), owner) for key, owner in new.items()]
+                self._end(cluster for cluster, owner in found if cluster and cluster.view.spec.owner == owner)
             if isinstance(error, TimedOut):
                 raise TimedOut(
                     f"{subject} was not set up within {self.timeout:g} s; new clusters are being removed"
                 ) from error
             raise
 
-    def _create(self, key: ClusterKey, spec: ClusterSpec, new: list[ClusterKey]) -> Cluster:
-        """Create a cluster and add its key to ``new``. Raise OtherSpec if a cluster with another spec has the key."""
-        new.append(key)
+    def _create(self, key: ClusterKey, spec: ClusterSpec, new: dict[ClusterKey, UserName]) -> Cluster:
+        """Create a cluster and add its key to ``new``, unless SBF refuses: another cluster can have the key."""
+        new[key] = spec.owner
         try:
             return self.client.create(key, spec)
-        except OtherSpec:
-            new.remove(key)
+        except REFUSALS:
+            del new[key]
             raise
 
     @property

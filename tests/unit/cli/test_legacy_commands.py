@@ -80,6 +80,31 @@ def test_a_network_created_by_another_call_is_not_removed(sbf_with_network: Fake
     assert states(sbf_with_network) == {"mine": "active"}
 
 
+REFUSALS = [
+    (409, "conflict", "the key mine_h1 belongs to another owner until its cluster has ended"),
+    (422, "beyond-limit", "spec.lease_s: expected at most 86400"),
+    (429, "too-many-requests", "pbs requested clusters too often"),
+    (503, "database-unavailable", "the database does not answer"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda one: one[1])
+def test_a_failed_creation_does_not_remove_another_users_cluster(
+    sbf_with_network: FakeSbf, refusal: tuple[int, str, str]
+) -> None:
+    run_sbf(sbf_with_network, "requestvlan", "mine_h1", "--owner", "bob")
+    sbf_with_network.refused["mine_h1"] = refusal
+    run_sbf(sbf_with_network, "addhosts", "mine", "h1")
+    assert states(sbf_with_network) == {"mine": "active", "mine_h1": "active"}
+
+
+def test_a_network_of_another_owner_is_refused(sbf: FakeSbf) -> None:
+    run_sbf(sbf, "requestvlan", "mine", "--owner", "bob")
+    result = run_sbf(sbf, "requestvlan", "mine", "--owner", "alice")
+    message = "network mine: expected the owner alice, found bob; choose another ID"
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"sbf: {message}\n")
+
+
 def test_a_host_whose_answer_was_lost_is_removed_too(sbf_with_network: FakeSbf) -> None:
     sbf_with_network.mute.add("mine_h1")
     assert run_sbf(sbf_with_network, "addhosts", "mine", "h1").exit_code == 2
