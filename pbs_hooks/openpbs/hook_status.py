@@ -132,10 +132,10 @@ def _format_settings(settings: str) -> str:
 
 
 def read_hook_settings(server: ServerState, name: str) -> Mapping[str, Any]:
-    """Return the settings of a hook. Return an empty mapping if the hook is missing or its settings are not JSON."""
+    """Return the settings of a hook. Return an empty mapping if the hook is missing or its settings are no object."""
     try:
         return dict(json.loads(server.hooks[name].settings or "{}"))
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, TypeError):
         return {}
 
 

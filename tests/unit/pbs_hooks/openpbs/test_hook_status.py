@@ -2,7 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from pbs_hooks.openpbs import hook_status
+from pbs_hooks.openpbs.server_state import InstalledHook, ServerState
 from virtcloud.jobs.host_names import element_of_host
 from virtcloud.model.element import ElementKind
 from virtcloud.model.views import ElementView
@@ -30,6 +33,12 @@ def element(name: str, *, seen: timedelta | None = timedelta(), trouble: str | N
 
 def test_a_host_lacks_its_copy_until_the_transfer_is_done() -> None:
     assert hook_status.find_hosts_without_copy(TRACKING, "virtcloud_mom") == ["n2"]
+
+
+@pytest.mark.parametrize("settings", ["[1]", "null", "not JSON"])
+def test_settings_that_are_no_object_count_as_missing(settings: str) -> None:
+    server = ServerState(hooks={"virtcloud_mom": InstalledHook("virtcloud_mom", {}, "", settings)})
+    assert hook_status.read_hook_settings(server, "virtcloud_mom") == {}
 
 
 def test_an_empty_tracking_file_lists_no_host() -> None:
