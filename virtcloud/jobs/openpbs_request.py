@@ -50,7 +50,7 @@ def parse_select(select: str) -> Tuple[Chunk, ...]:
 
 def _parse_chunk(text: str) -> Chunk:
     fields = text.strip().split(":")
-    count = int(fields.pop(0)) if fields[0].isdigit() else 1
+    count = int(fields.pop(0)) if fields[0].isdecimal() else 1
     if count < 1 or not all(key and value for key, _, value in (field.partition("=") for field in fields)):
         raise RequestError("%s, got select=%s" % (SELECT_WANTED, text))
     return Chunk(count, {key: value for key, _, value in (field.partition("=") for field in fields)})
@@ -87,7 +87,7 @@ def _find_shortages(part: HostGuests, chunk: Chunk) -> Iterator[Tuple[str, str]]
     if memory is not None and _parse_size(memory) < needed:
         yield _format_size(needed), memory
     processors = sum(guest.cpus for guest in part)
-    if cpus is not None and cpus.isdigit() and int(cpus) < processors:
+    if cpus is not None and cpus.isdecimal() and int(cpus) < processors:
         yield "ncpus=%d" % processors, "ncpus=%s" % cpus
 
 

@@ -39,6 +39,7 @@ def test_a_job_without_select_is_rejected() -> None:
     assert refusal("image=a", select=None) == wanted
     assert refusal("image=a", nodes="3:ppn=4") == wanted
     assert refusal("image=a", select="3:ncpus") == wanted + ", got select=3:ncpus"
+    assert refusal("image=a", select="\u00b2:ncpus=1") == wanted + ", got select=\u00b2:ncpus=1"
 
 
 def test_a_job_array_is_refused() -> None:
