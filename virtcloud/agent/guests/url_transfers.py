@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Final, Self
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from virtcloud import __version__
 from virtcloud.agent.guests.partial_files import READ_BYTES
@@ -156,7 +156,7 @@ def _connect(url: str, permitted: tuple[str, ...] | None, watchdog: _Watchdog) -
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise Refused(f"{url}: expected a URL with http or https")
-    if permitted is not None and not url.startswith(permitted):
+    if permitted is not None and not any(_begins_with(url, beginning) for beginning in permitted):
         allowed = ", ".join(permitted) or "none"
         raise Refused(
             f"{url}: this host fetches images only from: {allowed} (image_cache.urls in the agent's settings)"
@@ -170,6 +170,15 @@ def _connect(url: str, permitted: tuple[str, ...] | None, watchdog: _Watchdog) -
 
     connection._create_connection = create  # type: ignore[attr-defined] # noqa: SLF001 - http.client has no other place to check the address that the name has now
     return connection
+
+
+def _begins_with(url: str, beginning: str) -> bool:
+    """Return whether a URL is below a permitted beginning, so that the server finds no file outside of it.
+
+    A host's name must be equal: otherwise, ``https://mirror`` would permit ``https://mirror.attacker.example``.
+    """
+    host, parts = urlsplit(beginning).hostname, urlsplit(url)
+    return url.startswith(beginning) and host in {None, parts.hostname} and ".." not in unquote(parts.path).split("/")
 
 
 def _connect_anywhere(address: tuple[str, int]) -> socket.socket:

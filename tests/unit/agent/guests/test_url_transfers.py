@@ -10,7 +10,7 @@ import pytest
 
 from virtcloud.agent.guests import url_transfers
 from virtcloud.agent.guests.url_transfers import open_url
-from virtcloud.model.errors import Unreachable
+from virtcloud.model.errors import Refused, Unreachable
 
 HEADERS = b"HTTP/1.1 200 OK\r\nx-slow: "
 CHUNK_SIZE = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;"
@@ -54,3 +54,18 @@ def receive(url: str) -> bytes:
     """Return the file at a URL."""
     with open_url(url, 0, None, (url,)) as transfer:
         return b"".join(transfer.chunks)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost.attacker.example/images/disk",
+        "http://localhost@127.0.0.1/images/disk",
+        "http://localhost/images/../secret",
+        "http://localhost/images/%2e%2E/secret",
+    ],
+)
+@pytest.mark.parametrize("beginning", ["http://localhost", "http://localhost/images/"])
+def test_only_urls_below_a_permitted_beginning_are_fetched(url: str, beginning: str) -> None:
+    with pytest.raises(Refused, match="this host fetches images only from"), open_url(url, 0, None, (beginning,)):
+        pass
