@@ -1,9 +1,11 @@
 """All hypervisors of this host together: the list of all domains, and the choice of the hypervisor for an image."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from virtcloud.agent.guests.domains import GuestDomain, HypervisorApi
 from virtcloud.agent.guests.images import GuestImage
+from virtcloud.agent.network import names
 from virtcloud.model.element import Hypervisor as Kind
 from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.wanted import GuestWanted, Segment
@@ -47,7 +49,7 @@ class HostHypervisors:
         unreachable: list[str] = []
         for hypervisor in self._hypervisors.values():
             try:
-                domains += [(hypervisor, domain) for domain in hypervisor.list_domains()]
+                domains += [(hypervisor, _disown_copy(domain)) for domain in hypervisor.list_domains()]
             except Unreachable as error:
                 unreachable.append(str(error))
         return domains, unreachable
@@ -84,6 +86,17 @@ def set_mtu(hypervisor: HypervisorApi, domain: str, segment: Segment) -> None:
     """Set the MTU of a running guest to the cluster's MTU. If the cluster has no MTU, do nothing."""
     if segment.mtu is not None:
         hypervisor.set_mtu(domain, segment.mtu)
+
+
+def _disown_copy(domain: GuestDomain) -> GuestDomain:
+    """Return the domain, without an owner if it is a copy of a guest's domain under another name.
+
+    An administrator may copy a domain, for example with virt-clone, which copies the metadata too.
+    """
+    owner = domain.owner
+    if owner is None or domain.name == names.domain_name(owner.cluster, owner.guest):
+        return domain
+    return replace(domain, owner=None)
 
 
 def _is_running(hypervisor: HypervisorApi, name: str) -> bool:

@@ -1,6 +1,7 @@
 """Tests of guests with a hypervisor in memory: starts, stops, and the observed state."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree as ET
@@ -185,6 +186,19 @@ def test_a_foreign_domain_with_the_guests_name_stays_unchanged(
     with pytest.raises(Unsafe, match="domain vc-a-g1 exists and was not created by virtcloud"):
         guests.ensure_guest(segment, segment.guests[0])
     assert (hypervisor.started, list(hypervisor.by_name)) == ([], ["vc-a-g1"])
+
+
+def test_an_administrators_copy_of_a_guest_stays_unchanged(
+    guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
+) -> None:
+    """virt-clone copies the metadata of a domain too."""
+    segment = make_segment("a", 100, ("g1",))
+    guests.ensure_guest(segment, segment.guests[0])
+    hypervisor.by_name["copy"] = replace(hypervisor.by_name["vc-a-g1"], name="copy")
+    observed, _ = guests.read()
+    assert [(guest.cluster, guest.guest) for guest in observed] == [("a", "g1")]
+    guests.ensure_no_guests("a", ("g1",))
+    assert list(hypervisor.by_name) == ["copy"]
 
 
 def test_foreign_domains_are_not_read(guests: LocalGuests, hypervisor: FakeHypervisor) -> None:
