@@ -1,6 +1,7 @@
 """Archives of containers' roots, from which images are made. `pack_program` packs them in a separate process."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator
@@ -29,11 +30,11 @@ class RootArchive(GuestArchive):
     def pack(self, root: GuestRoot, texts: Iterable[str]) -> Generator[int]:
         """Pack a root. Omit files that contain one of ``texts``. Yield the number of bytes written so far.
 
-        If the caller closes the generator, the packing program is killed. Raise Refused if a file cannot be read, or if
-        the disk is full.
+        If the caller closes the generator, the packing program is killed. Raise Refused if a file cannot be read, if
+        the disk is full, or if the guest was removed during the packing.
         """
         with refuse_os_errors(f"pack the root {root.folder}"), _running_program(root, texts) as program:
-            output = program.stdout
+            output, packed = program.stdout, root.folder.stat()
             while data := output.read1(READ_BYTES) if output else b"":  # type: ignore[attr-defined] # a buffered pipe
                 write_all(self._file, data)
                 self._digest.update(data)
@@ -41,6 +42,8 @@ class RootArchive(GuestArchive):
             error = program.stderr.read().decode(errors="replace") if program.stderr else ""
             if program.wait():
                 raise Refused(f"cannot pack the root: {' '.join(error.split())[:MAX_ERROR_CHARACTERS]}")
+            if not os.path.samestat(packed, root.folder.stat()):  # unmounted, before its files were removed
+                raise Refused(f"expected a complete archive of {root.folder}, but the guest was removed meanwhile")
 
 
 @contextmanager

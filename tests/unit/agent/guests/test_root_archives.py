@@ -107,6 +107,28 @@ def test_links_to_the_seeds_files_become_ordinary(tmp_path: Path, pack: Pack) ->
     assert pack()["etc/hosts"].isreg()
 
 
+@pytest.mark.parametrize("remains", [True, False])
+def test_a_root_that_is_removed_meanwhile_is_no_image(tmp_path: Path, with_mounts: Run[None], *, remains: bool) -> None:
+    write(tmp_path / "image/a", *map(str, range(50)), text=os.urandom(1 << 18).hex())
+    write(tmp_path / "image/z", "file")
+    (tmp_path / "guests/g1").mkdir(parents=True)
+    roots = GuestRoots(tmp_path / "guests")
+
+    def run() -> None:
+        root = roots.ensure("g1", tmp_path / "image")
+        with open_root_archive(tmp_path / "guests") as archive:
+            packing = archive.pack(root, ())
+            next(packing)
+            if remains:
+                mounts.unmount_below(tmp_path / "guests/g1")
+            else:
+                roots.ensure_none("g1")
+            with pytest.raises(Refused, match=r"the guest was removed meanwhile|cannot pack the root"):
+                list(packing)
+
+    with_mounts(run)
+
+
 def test_links_of_a_guest_reach_no_file_of_the_host(tmp_path: Path, pack: Pack) -> None:
     secret = tmp_path / "secret"
     secret.write_text("of the host")
