@@ -15,15 +15,17 @@ from sbf_service.drivers.switch.command_rendering import (
     NOTHING_DONE,
     UNCLOSED,
     drop_ports,
+    find_command_ports,
     find_command_vlans,
     find_unclosed_ports,
+    is_enabling,
     render_change_commands,
     render_closing_commands,
 )
 from sbf_service.drivers.switch.dialect import Dialect, PortReading, SwitchReading, find_port
 from sbf_service.drivers.switch.lldp import parse_neighbours
 from sbf_service.drivers.switch.observed_state import check_reserved_vlans, derive_observed_state
-from sbf_service.drivers.transport.conversation import DeviceConversation
+from sbf_service.drivers.transport.conversation import DeviceConversation, RefusedCommand
 from sbf_service.drivers.transport.device_session import CommandLine
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
@@ -144,19 +146,31 @@ class CommandLineSwitch:
         the configuration mode again, because the last command of the next block could end the session. For the same
         reason, the driver sends no block if the device refuses the configuration mode.
         """
-        dialect = self._dialect
+        dialect, refused_ports = self._dialect, set[str]()
         opening = dialect.configure
         for block in split_command_blocks(commands):
             if refusals := list(self._conversation.send(opening)):
                 yield from (ChangeFault(str(refusal)) for refusal in refusals)
                 return
-            refusals = list(self._conversation.send(block))
+            refusals = list(self._send_block(block, refused_ports))
             for refusal in refusals:
                 yield ChangeFault(str(refusal), find_command_vlans(dialect, refusal.line, block, difference))
             has_left = block[-1] in EXIT_COMMANDS and any(refusal.line == block[0] for refusal in refusals)
             opening = dialect.configure if has_left else ()
         if not opening:
             yield from (ChangeFault(str(refusal)) for refusal in self._conversation.send(dialect.leave))
+
+    def _send_block(self, block: Sequence[str], refused_ports: set[str]) -> Iterator[RefusedCommand]:
+        """Send a block, and yield the refused commands. Add the ports of these commands to ``refused_ports``.
+
+        Enable no port in ``refused_ports``: the port could be in the default VLAN, or in the VLAN of another cluster.
+        """
+        for part in split_before_enabling(self._dialect, block):
+            ports = find_command_ports(self._dialect, part[0], block)
+            must_stay_shut = is_enabling(self._dialect, part[0]) and not refused_ports.isdisjoint(ports)
+            for refusal in self._conversation.send(part[1:] if must_stay_shut else part):
+                refused_ports |= find_command_ports(self._dialect, refusal.line, block)
+                yield refusal
 
 
 def list_sent_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[str, ...]:
@@ -179,3 +193,14 @@ def split_command_blocks(commands: Sequence[str]) -> Iterator[list[str]]:
             block = []
     if block:
         yield block
+
+
+def split_before_enabling(dialect: Dialect, block: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the parts of a block. Each command that enables a port is the first command of a part."""
+    part: list[str] = []
+    for command in block:
+        if part and is_enabling(dialect, command):
+            yield part
+            part = []
+        part.append(command)
+    yield part

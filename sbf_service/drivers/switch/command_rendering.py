@@ -222,6 +222,21 @@ def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], differ
     return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
 
 
+def find_command_ports(dialect: Dialect, line: str, block: Sequence[str]) -> frozenset[str]:
+    """Return the ports that a command names. If the command names no port, return the ports of its block."""
+    return _find_named_ports(dialect, [line]) or _find_named_ports(dialect, block)
+
+
+def is_enabling(dialect: Dialect, line: str) -> bool:
+    """Return whether a command enables a port."""
+    return any(pattern.fullmatch(line) for pattern in _compile_templates((dialect.enable,)))
+
+
+def _find_named_ports(dialect: Dialect, commands: Sequence[str]) -> frozenset[str]:
+    named = (match.groupdict().get("port") for line in commands for match in _match_templates(dialect, line))
+    return frozenset(dialect.ports.canonical(port) for port in named if port)
+
+
 def _find_named_vlans(dialect: Dialect, commands: Sequence[str], difference: SwitchDifference) -> VlanSet:
     """Return the VLAN IDs that commands name.
 

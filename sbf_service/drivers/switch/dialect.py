@@ -179,6 +179,7 @@ class Dialect:
     leave_vlans: Commands = ()
     """Commands that restore a port that was in no VLAN, on platforms whose VLAN configuration lists the ports."""
     enable: str = "no shutdown"
+    """The command that enables a port. SBF does not send it after a refused command on the port."""
     disable: str = "shutdown"
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)

@@ -16,12 +16,23 @@ from emulators.switch_device import EmulatedPort
 
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
-from virtcloud.model.errors import Unsafe
+from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 LISTS = [name for name in OPEN_BY_LIST if SWITCH_PLATFORMS[name].capabilities.access]
 """Platforms that support access ports, and whose trunks carry every VLAN if they have no VLAN list."""
+JOIN = {
+    "cisco_ios": "access vlan 112",
+    "cisco_nxos": "access vlan 112",
+    "arista_eos": "access vlan 112",
+    "aruba_aoscx": "^vlan access 112",
+    "dell_force10": "^untagged",
+    "dell_os10": "access vlan 112",
+    "hp_comware": "^port access vlan 112",
+    "hp_procurve": "untagged",
+}
+"""For each platform that shuts vacated ports down: the pattern of the command that puts a port into VLAN 112."""
 
 
 @pytest.fixture
@@ -147,3 +158,16 @@ def test_a_port_that_sbf_shut_down_is_enabled(make_bench: MakeBench) -> None:
     assert observed.down == ()
     bench.driver.apply(compare_switch(wanted, observed))
     assert untagged(bench) == 112
+
+
+@pytest.mark.parametrize("platform", JOIN)
+def test_a_port_outside_its_vlan_stays_shut(bench: SwitchBench) -> None:
+    """An enabled port would be in the default VLAN or in its former VLAN."""
+    converge(bench)
+    visited_vlans(bench)
+    bench.switch.fail("refuse", JOIN[bench.switch.platform])
+    with pytest.raises(Refused):
+        converge(bench, "112", a="120")
+    assert visited_vlans(bench) == [None]
+    assert bench.switch.running.ports[bench.names[1]].down
+    assert bench.carries(bench.names[0]) == {120}
