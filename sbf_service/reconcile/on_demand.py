@@ -90,8 +90,7 @@ class OnDemandReader:
             task = worker.transactions.read_task(name, fence)
             driver = worker.sessions.driver(task.device, task.backbone)
             reading = task.read(driver)
-            reading.check_scope()
-            reading.check_not_in_use()
+            reading.check_allowed()
             return make_element_difference(reading, driver, self._read_clock())
 
     def ports(self, name: Name) -> tuple[PortView, ...]:

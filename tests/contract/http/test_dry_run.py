@@ -122,6 +122,16 @@ def test_reading_a_difference_does_not_change_the_switch(world: World) -> None:
     assert (switch.calls, switch.carried()) == (["read"], {"p1": "139"})
 
 
+def test_a_difference_never_changes_a_foreign_vlan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The difference is passed to the last check, which a worker also makes before a change."""
+    world.switches["brno-sw1"].table = {139: "staff"}
+    wrong = SwitchDifference(delete=VlanSet([139]))
+    monkeypatch.setattr("sbf_service.reconcile.task.compare_switch", lambda _wanted, _observed: wrong)
+    status, kind, detail = problem(ask(world, "GET", "/v1/elements/brno-sw1/difference?read=true"))
+    assert (status, kind) == (502, "unsafe")
+    assert detail == "switch brno-sw1: VLAN 139 is in other use; left unchanged (VLANs of SBF: none)"
+
+
 @pytest.mark.parametrize(
     ("fault", "answer"), [("cut_off", (504, "unreachable")), ("unsafe", (502, "unsafe"))], ids=["cut off", "unsafe"]
 )
