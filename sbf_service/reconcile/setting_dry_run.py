@@ -7,7 +7,7 @@ does not allocate the recorded VLAN IDs to clusters.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Timer
@@ -94,7 +94,7 @@ class SettingDryRun:
 
     def _read(self, task: ReconcileTask, plan: DryRunPlan) -> _DeviceAnswer:
         if task.name not in plan.known:
-            with self.scheduler.exclude_workers(task.name), self._open_separate_session(task) as driver:
+            with self._exclude_workers(task.name), self._open_separate_session(task) as driver:
                 return _compare_device(task.read(driver), driver, plan.at)
         with hold_device(self.scheduler, task.name):
             driver = self.scheduler.worker.sessions.driver(task.device, task.backbone)
@@ -105,11 +105,16 @@ class SettingDryRun:
                 record_foreign_vlans(unit, row, task.scope.vlans, reading.observed.foreign)
             return answer
 
+    def _exclude_workers(self, name: Name) -> AbstractContextManager[object]:
+        """Exclude the workers of all replicas from a device. A device that is not in the database yet has no lease."""
+        is_new = bool(self.scheduler.statuses.find_removed([name]))
+        return self.scheduler.exclude_workers(name) if is_new else hold_device(self.scheduler, name)
+
     @contextmanager
     def _open_separate_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
         """Yield a driver for a device that is new or has a new description. End the driver's session afterwards.
 
-        No lease limits this conversation, so a timer ends it. Otherwise, a device that sends a byte from time to time
+        No lease limits this session, so a timer ends it. Otherwise, a device that sends a byte from time to time
         would occupy the thread forever, and exclude its worker.
         """
         sessions = self.scheduler.worker.sessions

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sbf_fakes.world import SITES, World, make_world, spec, three_edges, three_s
 
 from sbf_service.drivers.contract import DeviceLogin
 from sbf_service.drivers.transport.device_session import CancelScope
+from sbf_service.store.leases import acquire_lease
 from virtcloud.model.errors import Unreachable
 from virtcloud.model.topology import Topology
 
@@ -88,6 +90,18 @@ def test_a_topologys_dry_run_reads_new_switches(world: World) -> None:
         ("brno-sw9", {"p1": "120"})
     ]
     assert "close" in world.switches["brno-sw9"].calls
+
+
+def test_a_device_that_another_replica_uses_is_not_read(world: World) -> None:
+    """On some platforms, a second session would discard the candidate configuration of the first session."""
+    with world.store.change_row() as unit:
+        acquire_lease(unit, "brno-sw1", "another", timedelta(seconds=30))
+    document = three_sites().model_dump(mode="json")
+    document["sites"][0]["switches"][0]["address"] = "192.0.2.1"
+    calls = list(world.switches["brno-sw1"].calls)
+    dry_run = ask(world, "POST", TOPOLOGY, document).json()
+    assert dry_run["unread"] == {"brno-sw1": "brno-sw1 is being reconciled by another replica: repeat the request"}
+    assert world.switches["brno-sw1"].calls == calls
 
 
 def test_a_dry_run_ends_a_conversation_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
