@@ -66,6 +66,7 @@ class ReconcileTask(ABC):
     - ``saved``: the items of the startup configuration at its last check, as returned by ``list_observed_items``.
     - ``unsaved``: whether the running configuration may have changed since this check.
     - ``may_save``: false during the pause after a failed save.
+    - ``reachable``: false if the last reading failed.
     - ``held``: VLAN IDs that SBF must not add to any port or circuit yet. Existing configuration stays.
     - ``postponed``: VLAN IDs in ``held`` for which some wanted configuration is therefore missing on the device.
     - ``calls``: the calls that caused the changes since the confirmed revision.
@@ -86,6 +87,7 @@ class ReconcileTask(ABC):
     saved: frozenset[object] = frozenset()
     unsaved: bool = False
     may_save: bool = True
+    reachable: bool = True
     held: VlanSet = NO_VLANS
     postponed: VlanSet = NO_VLANS
     calls: tuple[CallContext, ...] = ()

@@ -262,6 +262,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
         saved=list_saved_items(row),
         unsaved=row.unsaved_since is not None,
         may_save=is_save_allowed(unit, row),
+        reachable=row.reachable,
         held=read_held_vlans(unit, site),
         calls=read_unconfirmed_calls(unit, name, target.confirmed),
     )
@@ -285,4 +286,5 @@ def _make_removed_task(unit: Unit, row: ElementRow, switch: Switch, fence: int) 
         saved=list_saved_items(row),
         unsaved=row.unsaved_since is not None,
         may_save=is_save_allowed(unit, row),
+        reachable=row.reachable,
     )

@@ -17,7 +17,7 @@ from functools import partial
 
 from sbf_service.domain.error_report import ErrorReport, ReconcileStoppedError, make_error_report
 from sbf_service.log import get_log
-from sbf_service.reconcile.device_task import DeviceReading, ReconcilableDriver, TracedDriver
+from sbf_service.reconcile.device_task import DeviceReading, ReconcilableDriver, ReconcileTask, TracedDriver
 from sbf_service.reconcile.sessions import DeviceSessions
 from sbf_service.reconcile.transactions import LeaseLostError, WorkerTransactions
 from sbf_service.request_context import continue_for, current_call, work_for
@@ -135,8 +135,7 @@ class Worker:
             reading = self._apply(driver, reading)
         if difference or not reading.is_saved:
             if not reading.task.may_save:
-                log.info("save_postponed", element=reading.task.name, revision=reading.task.revision)
-                return ReconcileOutcome.FAILED
+                return _postpone_save(reading.task)
             reading = self._save(driver, reading)
         reading.check_read_back()
         overtaken = self.transactions.confirm(reading, changed=bool(difference))
@@ -196,6 +195,19 @@ class Worker:
         if fault := _find_read_back_fault(saved):
             raise ReconcileStoppedError(replace(make_error_report(fault), saved=saved.observed)) from fault
         return saved
+
+
+def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
+    """Leave the save to a later reconciliation, after the pause that follows a failed save.
+
+    The error report of the failed save remains. If a later report says that the device does not answer, raise
+    ReconcileStoppedError with a new report.
+    """
+    log.info("save_postponed", element=task.name, revision=task.revision)
+    if not task.reachable:
+        found = "expected a saved configuration, found changes that are not saved, because the last save failed"
+        raise ReconcileStoppedError(ErrorReport(f"{task.kind} {task.name}: {found}: SBF saves again after a pause"))
+    return ReconcileOutcome.FAILED
 
 
 def _save_and_read(driver: ReconcilableDriver, reading: DeviceReading) -> DeviceReading:

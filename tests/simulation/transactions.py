@@ -117,6 +117,7 @@ class MemoryTransactions:
             saved=row.saved,
             unsaved=row.unsaved_since is not None,
             may_save=row.save_after is None or self.store.now >= row.save_after,
+            reachable=row.reachable,
         )
 
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:

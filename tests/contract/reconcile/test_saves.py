@@ -189,6 +189,24 @@ def test_a_change_is_made_while_a_failed_save_waits(world: World) -> None:
     assert (switch.carried(), switch.saves) == ({"p2": "101"}, saves)
 
 
+def test_a_switch_that_answers_before_its_save_is_reachable(world: World) -> None:
+    create_active(world)
+    switch = world.switches["brno-sw1"]
+    switch.save_fails = BUSY
+    delete_on_hosts(world)
+    world.converge("brno-sw1")
+    switch.cut_off = True
+    world.converge("brno-sw1")
+    switch.cut_off, saves = False, switch.saves
+    assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    element = world.element("brno-sw1")
+    assert (element.reachable, switch.saves) == (True, saves)
+    assert element.trouble == (
+        "switch brno-sw1: expected a saved configuration, found changes that are not saved, because the last save "
+        "failed: SBF saves again after a pause"
+    )
+
+
 def test_the_accepted_part_of_a_refused_change_is_saved(world: World) -> None:
     """Other clusters may use the accepted part of the change. The element's revision stays unconfirmed."""
     world.settle()
