@@ -8,14 +8,35 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
+from sbf_service.log import get_log
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import find_stale_agents
-from sbf_service.store.transitions import apply_due_transitions, find_due_transitions
+from sbf_service.store.transitions import BY_IDS, ClusterSelection, apply_due_transitions, find_due_clusters
 from sbf_service.store.unit_of_work import Store
+from virtcloud.model.errors import DatabaseUnavailable
 from virtcloud.model.values import Name
+
+log = get_log(__name__)
+
+
+def _try_change(change: Callable[[], None], **about: str) -> bool:
+    """Make a change of the sweep. Return whether the change succeeded.
+
+    Log an error, so that one row that cannot be read does not prevent the other changes. ``about`` names the object in
+    the log. Raise DatabaseUnavailable, because it concerns every row.
+    """
+    try:
+        change()
+    except DatabaseUnavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - no error of one row may stop the sweep
+        log.fault("deadline_fault", error, **about)
+        return False
+    return True
 
 
 class DeadlineTransactions(Protocol):
@@ -45,18 +66,26 @@ class StoreDeadlineTransactions:
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
         """Return whether any cluster has a due transition, and the elements whose agent is stale."""
         with self.store.read() as unit:
-            return bool(find_due_transitions(unit, self.timing.drain)), find_stale_agents(unit, silence)
+            return bool(find_due_clusters(unit, self.timing.drain)), find_stale_agents(unit, silence)
 
     def apply_transitions(self) -> None:
-        """Apply all due transitions of clusters. Idempotent."""
-        with self.store.change() as unit:
-            apply_due_transitions(unit, self.timing.drain)
+        """Apply all due transitions of clusters. If this fails, apply the transitions of each cluster separately."""
+        if _try_change(self._apply):
+            return
+        with self.store.read() as unit:
+            due = find_due_clusters(unit, self.timing.drain)
+        for cluster_id in due:
+            _try_change(partial(self._apply, BY_IDS, ids=[cluster_id]), cluster_id=cluster_id)
 
     def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``."""
         with self.store.change() as unit:
             if name in find_stale_agents(unit, silence):
                 record_error(unit, name, message, self.timing.drain, reachable=False)
+
+    def _apply(self, selected: ClusterSelection | None = None, **parameters: object) -> None:
+        with self.store.change() as unit:
+            apply_due_transitions(unit, self.timing.drain, selected, **parameters)
 
 
 @dataclass
@@ -74,7 +103,7 @@ class DeadlineSweep:
         due, silent = self.transactions.find_overdue(silence)
         for name in silent if self._has_run_long_enough() else ():
             message = f"its agent has sent no heartbeat for {self.timing.agent_silence:g} s: check that the agent runs"
-            self.transactions.record_stale_agent(name, silence, message)
+            _try_change(partial(self.transactions.record_stale_agent, name, silence, message), element=name)
         if due:
             self.transactions.apply_transitions()
 

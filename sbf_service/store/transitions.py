@@ -80,7 +80,8 @@ OF_NETWORK = ClusterSelection(
     or_(ClusterRow.id == bindparam("network_id"), ClusterRow.network == bindparam("network_id"))
 )
 """The cluster with the ID ``network_id``, which created a network, and the members of this network."""
-_BY_IDS = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
+BY_IDS = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
+"""The clusters whose IDs are in ``ids``."""
 
 
 def apply_due_transitions(
@@ -103,7 +104,7 @@ def apply_due_transitions(
         if not due:
             break
     if networks:
-        apply_due_transitions(unit, drain_deadline, _BY_IDS, ids=sorted(networks))
+        apply_due_transitions(unit, drain_deadline, BY_IDS, ids=sorted(networks))
 
 
 def find_due_transitions(

@@ -4,6 +4,7 @@ import pytest
 from sbf_fakes.world import World, spec
 
 from sbf_service.store.cluster_queries import find_clusters
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.tables import ElementRow
@@ -53,6 +54,34 @@ def test_a_configuring_cluster_is_read_at_its_deadline(active: World) -> None:
     assert find_due_clusters(active) == []
     active.clock.advance(120)
     assert find_due_clusters(active) == ["c"]
+
+
+def test_an_unreadable_cluster_delays_no_other_cluster(world: World) -> None:
+    world.put("network", spec("brno-h1"))
+    world.put("member", spec(hosts=["brno-h1"], lease_s=3600, joins="network"))
+    world.put("other", spec("praha-h1", lease_s=3600))
+    world.settle()
+    with world.store.change() as unit:
+        unit.session.get_one(ClusterRow, world.view("member").id).spec = "{"
+    world.clock.advance(3600)
+    world.service.scheduler.sweep.run()
+    with world.store.read() as unit:
+        states = {row.key: row.state for row in find_clusters(unit)}
+    assert states == {"network": "active", "member": "active", "other": "draining"}
+
+
+def test_an_unreadable_cluster_delays_no_other_agent(world: World) -> None:
+    world.put("network", spec("brno-h1"))
+    world.put("member", spec(hosts=["brno-h1"], lease_s=100, joins="network"))
+    world.settle()
+    with world.store.change() as unit:
+        unit.session.get_one(ClusterRow, world.view("member").id).spec = "{"
+    sweep = world.service.scheduler.sweep
+    sweep.run()
+    sweep.clock = lambda: 1e12
+    world.clock.advance(151)
+    sweep.run()
+    assert not world.element("praha-h1").reachable
 
 
 def test_a_heartbeat_during_the_sweep_is_respected(world: World) -> None:
