@@ -144,13 +144,16 @@ class JobReconciler:
         self._alerts: tuple[Alert, ...] = ()
         self._last_good: datetime | None = None
 
-    def run_round(self) -> ReconciliationReport:
-        """Run one round and return its report. Raises no exception."""
+    def run_round(self, report_progress: Callable[[], None] = lambda: None) -> ReconciliationReport:
+        """Run one round and return its report. Raises no exception.
+
+        ``report_progress`` is called after each action. A slow SBF can delay each of many actions.
+        """
         at = self._clocks.now()
         observed: ServerObservation | None = None
         try:
             observed = observe(self._scheduler, self._clusters)
-            self._alerts = (*self._act(observed.observed), *self._more_alerts())
+            self._alerts = (*self._act(observed.observed, report_progress), *self._more_alerts())
             self._journal.update_alerts(self._alerts, at)
             self._last_good = at
         except SchedulerUnavailable as error:
@@ -164,18 +167,20 @@ class JobReconciler:
             )
         return self._report(observed, at)
 
-    def _act(self, observed: Observation) -> Iterator[Alert]:
+    def _act(self, observed: Observation, report_progress: Callable[[], None]) -> Iterator[Alert]:
         """Decide after a complete observation. End and extend clusters. Yield the resulting alerts."""
         decision = decide(observed, self._mismatches, self._clocks.monotonic(), self._rules)
         self._mismatches = decision.mismatches
         yield from decision.alerts
         for end in decision.ends:
             yield from self._end(end)
+            report_progress()
         for cluster in observed.clusters:
             job = observed.jobs.get(cluster.key)
             seconds = compute_extension(cluster, job, self._clocks.now()) if job else None
             if seconds is not None:
                 yield from self._extend(cluster, seconds)
+                report_progress()
 
     def _record_failure(self, alert: Alert, at: datetime) -> None:
         """Forget all mismatches and add an alert. Earlier alerts remain, because no observation shows their end."""

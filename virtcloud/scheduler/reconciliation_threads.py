@@ -63,7 +63,7 @@ def _reconcile_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
     log.info("reconciling", scheduler=keys.kind, sbf=address)
     while True:
         beat()
-        report = reconciler.run_round()
+        report = reconciler.run_round(beat)
         status = SchedulerStatus(kind=keys.kind, sbf=address, interval_s=keys.interval, report=report)
         try:
             write_status(keys.status, status)

@@ -55,6 +55,17 @@ def test_only_the_cluster_of_a_missing_job_is_ended(reconciliation: Reconciliati
     ]
 
 
+def test_each_action_of_a_round_is_progress(reconciliation: Reconciliation) -> None:
+    """Otherwise, an agent that ends many clusters at a slow SBF would be restarted, and would forget the mismatches."""
+    reconciliation.sbf.stored |= {key: cluster(key) for key in ("3.pbssrv", "4.pbssrv")}
+    reconciliation.sbf.stored["1.pbssrv"] = cluster("1.pbssrv", lease_s=60)
+    progress: list[int] = []
+    for _ in range(2):
+        reconciliation.reconciler.run_round(lambda: progress.append(len(reconciliation.sbf.ended)))
+        reconciliation.clock.seconds += 100
+    assert progress == [0, 1, 2, 3]
+
+
 def test_only_jobs_with_clusters_are_queried(reconciliation: Reconciliation) -> None:
     report = reconciliation.run_rounds(1)
     assert (reconciliation.scheduler.queried, report.clusters) == ([{"1", "2"}], 2)
