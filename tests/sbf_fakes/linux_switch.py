@@ -16,19 +16,21 @@ class LinuxSwitch:
     says: str | None = None
     refuses: str | None = None
     down: set[str] = field(default_factory=set)
+    filtering: int = 1
 
     def show(self) -> str:
         """Return the output of ``bridge -compressvlans -json vlan show`` (iproute2 6.1): VLAN ranges with flags."""
         return json.dumps([{"ifname": port, "vlans": _entries(vlans)} for port, vlans in self.ports.items() if vlans])
 
     def links(self) -> str:
-        """Return the fields that the driver reads from ``ip -json link show``."""
-        return json.dumps(
-            [
-                {"ifname": port, "flags": [] if port in self.down else ["BROADCAST", "UP"], "master": "br0"}
-                for port in self.ports
-            ]
-        )
+        """Return the fields that the driver reads from ``ip -details -json link show``."""
+        settings = {"info_kind": "bridge", "info_data": {"vlan_filtering": self.filtering}}
+        bridge = {"ifname": "br0", "flags": ["BROADCAST", "UP"], "linkinfo": settings}
+        ports = [
+            {"ifname": port, "flags": [] if port in self.down else ["BROADCAST", "UP"], "master": "br0"}
+            for port in self.ports
+        ]
+        return json.dumps([bridge, *ports])
 
     def batch(self, lines: list[str]) -> tuple[int, str]:
         """Run the lines of ``bridge -force -batch -``. Return the exit code and the output."""

@@ -18,6 +18,7 @@ from sbf_service.drivers.contract import Backbone, EdgeCapabilities, EdgeScope
 from sbf_service.drivers.edge.linux_circuits import PREFIXES, LinuxEdgeReading, LinuxLink, ServiceDevices
 from sbf_service.drivers.transport.device_session import CommandLine
 from sbf_service.drivers.transport.iproute2 import (
+    SHOW_LINKS,
     SHOW_VLANS,
     BatchFailure,
     parse_json,
@@ -33,7 +34,6 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.vlans import VlanSet
 
 CAPABILITIES = EdgeCapabilities(kinds=frozenset(PREFIXES), reserved=VlanSet([1]))
-SHOW_LINKS = "ip -details -json link show"
 ALREADY_DONE = {"link add": "File exists", "link del": "Cannot find device"}
 """The messages that iproute2 prints for a line that was already applied."""
 

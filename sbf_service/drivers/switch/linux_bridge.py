@@ -10,8 +10,6 @@ untagged VLAN on the port is in other use, and the driver raises Unsafe.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pydantic import BaseModel, Field, TypeAdapter
-
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.domain.ownership import find_stated_vlans
 from sbf_service.drivers.contract import SwitchCapabilities, SwitchScope
@@ -25,7 +23,10 @@ from sbf_service.drivers.switch.observed_state import (
 )
 from sbf_service.drivers.transport.device_session import CommandLine
 from sbf_service.drivers.transport.iproute2 import (
+    BRIDGE_LINKS,
+    SHOW_LINKS,
     SHOW_VLANS,
+    BridgeLink,
     VlanEntry,
     parse_json,
     parse_vlan_entries,
@@ -43,32 +44,11 @@ from virtcloud.model.wanted import PortVlans, SwitchDifference, SwitchObserved
 CAPABILITIES = SwitchCapabilities(reserved=VlanSet([1]), access=True)
 """VLAN 1 is reserved, because it is the default of ``vlan_default_pvid``."""
 
-SHOW_LINKS = "ip -json link show"
 SHOW = f"{SHOW_VLANS} && {SHOW_LINKS}"
 UNUSED = frozenset({""})
 FLAGS = {"PVID": "pvid", "Egress Untagged": "untagged"}
 UNTAGGED = " pvid untagged"
 UNTAGGED_FLAGS = {"PVID", "Egress Untagged"}
-
-
-class _BridgeLink(BaseModel):
-    """A network device as printed by ip(8), with the fields that SBF uses."""
-
-    name: str = Field(alias="ifname")
-    flags: list[str]
-    master: str | None = None
-
-    @property
-    def is_up(self) -> bool:
-        return "UP" in self.flags
-
-    @property
-    def is_member(self) -> bool:
-        """Whether the device is a member of a bond (``IFF_SLAVE``, netdevice(7))."""
-        return "SLAVE" in self.flags
-
-
-_LINKS = TypeAdapter(list[_BridgeLink])
 
 
 class LinuxBridge:
@@ -84,6 +64,7 @@ class LinuxBridge:
     def read(self, scope: SwitchScope) -> SwitchObserved:
         """Read the managed ports and the use of managed VLAN IDs on other ports, in one round trip."""
         entries, devices = self._query()
+        _check_filtering(self._name, devices, scope)
         down = [device.name for device in devices if not device.is_up]
         members = [device.name for device in devices if device.is_member]
         observed = derive_bridge_state(self._name, entries, scope, down, members)
@@ -129,11 +110,11 @@ class LinuxBridge:
         """End the session."""
         self._shell.close()
 
-    def _query(self) -> tuple[dict[str, list[VlanEntry]], list[_BridgeLink]]:
+    def _query(self) -> tuple[dict[str, list[VlanEntry]], list[BridgeLink]]:
         self._shell.close_if_lost()
         vlans, _, links = run_query(self._shell, SHOW).partition("\n")
         entries = parse_vlan_entries(self._shell.device, vlans)
-        return entries, parse_json(self._shell.device, SHOW_LINKS, links, _LINKS)
+        return entries, parse_json(self._shell.device, SHOW_LINKS, links, BRIDGE_LINKS)
 
     def _render(self, difference: SwitchDifference) -> list[str]:
         removable = {port: self._removable.get(port, VlanSet()) for port in difference.close}
@@ -215,6 +196,16 @@ def render_bridge_commands(difference: SwitchDifference) -> Iterator[str]:
     for port, pair in _list_port_ranges(difference.add):
         flags = UNTAGGED if port in difference.access else ""
         yield f"vlan add dev {port} vid {_format_range(pair)}{flags}"
+
+
+def _check_filtering(name: Name, devices: Sequence[BridgeLink], scope: SwitchScope) -> None:
+    """Raise Unsafe if the bridge of a managed port ignores VLANs. It would forward the frames of all clusters."""
+    bridges = {device.master for device in devices if device.name in scope.ports}
+    for device in devices:
+        if device.name in bridges and device.ignores_vlans:
+            remedy = f"ip link set {device.name} type bridge vlan_filtering 1"
+            found = f"expected bridge {device.name} with vlan_filtering 1, found vlan_filtering 0"
+            raise Unsafe(f"switch {name}: {found}: the bridge would connect all clusters; on the switch: {remedy}")
 
 
 def _observe_port(name: Name, port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> PortObservation:

@@ -15,6 +15,7 @@ from virtcloud.model.vlans import VlanSet
 
 T = TypeVar("T")
 
+SHOW_LINKS = "ip -details -json link show"
 SHOW_VLANS = "bridge -compressvlans -json vlan show"
 FAILED_LINE = re.compile(r"(?P<message>.*?)\s*Command failed -:(?P<line>\d+)\s*", re.DOTALL)
 QUOTES_AND_SPACE = 3
@@ -43,6 +44,41 @@ class _PortEntries(BaseModel):
 
 
 _PORTS = TypeAdapter(list[_PortEntries])
+
+
+class _BridgeSettings(BaseModel):
+    vlan_filtering: int | None = None
+
+
+class _BridgeInfo(BaseModel):
+    data: _BridgeSettings = Field(default=_BridgeSettings(), alias="info_data")
+
+
+class BridgeLink(BaseModel):
+    """A network device of a switch as printed by :data:`SHOW_LINKS`, with the fields that SBF uses."""
+
+    name: str = Field(alias="ifname")
+    flags: list[str]
+    master: str | None = None
+    info: _BridgeInfo = Field(default=_BridgeInfo(), alias="linkinfo")
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the device is not shut down."""
+        return "UP" in self.flags
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the device is a member of a bond (``IFF_SLAVE``, netdevice(7))."""
+        return "SLAVE" in self.flags
+
+    @property
+    def ignores_vlans(self) -> bool:
+        """Whether the device is a bridge that ignores the VLANs of its ports and the tags of frames."""
+        return self.info.data.vlan_filtering == 0
+
+
+BRIDGE_LINKS = TypeAdapter(list[BridgeLink])
 
 
 @dataclass(frozen=True, slots=True)

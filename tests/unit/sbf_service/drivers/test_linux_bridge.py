@@ -259,3 +259,15 @@ def test_ports_without_vlans_are_read_too() -> None:
         "p1": (VlanSet([20]), False),
         "p2": (VlanSet(), True),
     }
+
+
+def test_a_bridge_without_vlan_filtering_is_unsafe() -> None:
+    """Such a bridge accepts and shows VLANs, and forwards the frames of all clusters to all ports."""
+    driver = LinuxBridge(SWITCH, LinuxLine(LinuxSwitch({"p1": {}, "p2": {}}, filtering=0)))
+    expected = (
+        "switch sw1: expected bridge br0 with vlan_filtering 1, found vlan_filtering 0: the bridge would connect all "
+        "clusters; on the switch: ip link set br0 type bridge vlan_filtering 1"
+    )
+    with pytest.raises(Unsafe) as caught:
+        driver.read(SwitchScope((PortName("p1"),), VlanSet.parse("100-199")))
+    assert str(caught.value) == expected
