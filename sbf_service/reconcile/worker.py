@@ -171,10 +171,13 @@ class Worker:
     def _save_accepted_part(
         self, driver: ReconcilableDriver, before: DeviceReading, after: DeviceReading, refusal: Refused
     ) -> ErrorReport:
-        """Save the part of a refused change that the device accepted, if any. Return the report of ``refusal``."""
+        """Save the part of a refused change that the device accepted, and earlier changes that are not saved.
+
+        Return the report of ``refusal``.
+        """
         report = make_error_report(refusal)
-        if before.observed == after.observed:
-            return replace(report, saved=after.observed) if before.is_saved else report
+        if before.observed == after.observed and before.is_saved:
+            return replace(report, saved=after.observed)
         if not after.task.may_save:
             return report
         try:

@@ -153,6 +153,24 @@ def test_a_refused_change_without_effect_is_not_saved(world: World) -> None:
     assert (switch.saves, is_unsaved(world)) == (saves, False)
 
 
+def test_an_earlier_change_is_saved_despite_a_refused_change(world: World) -> None:
+    """The removal of alice's cluster was not saved because SBF was killed. Bob's change is refused permanently."""
+    create_active(world)
+    delete_on_hosts(world)
+    switch = world.switches["brno-sw1"]
+    switch.before_save = kill
+    with pytest.raises(Killed):
+        world.converge("brno-sw1")
+    switch.before_save = lambda: None
+    restart(world)
+    switch.refuses = True
+    world.put("bob", BOB)
+    for _ in range(3):
+        world.converge("brno-sw1")
+        world.clock.advance(1)
+    assert (switch.startup[0], switch.saves, is_unsaved(world)) == ({"p1": set()}, 3, False)
+
+
 def test_a_switch_that_ignores_commands_is_not_saved(world: World) -> None:
     create_active(world)
     switch = world.switches["brno-sw1"]
