@@ -176,10 +176,10 @@ class VpnGateway:
         control = self._make_control(protocol, connection)
         try:
             control.start()
+            self._write_record(record.model_copy(update={"config": digest_config(config)}))
         except VirtcloudError:
             connection.close()
             raise
-        self._write_record(record.model_copy(update={"config": digest_config(config)}))
         self._run(protocol, control)
         log.info("vpn_server_started", protocol=protocol, pid=launch.pid)
 

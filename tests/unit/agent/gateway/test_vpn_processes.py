@@ -13,7 +13,9 @@ import pytest
 from openvpn_world import OPENVPN, TCP, UDP, GatewayWorld
 from vpn_documents import PORTS, VpnAuthority, make_server
 
+from virtcloud.agent.files import write_durably
 from virtcloud.agent.gateway import openvpn_processes, vpn_gateway
+from virtcloud.agent.gateway.openvpn_processes import VpnServerRecord
 from virtcloud.agent.gateway.vpn_difference import EndVpnSessions
 from virtcloud.agent.own_processes import list_own_processes, open_processes, read_start_time
 from virtcloud.model.errors import Refused, Unsafe
@@ -129,6 +131,24 @@ def test_a_missing_program_is_named_with_the_remedy(
         return str(refused.value)
 
     assert "which is not installed: apt-get install openvpn" in in_world(work)
+
+
+def test_a_disk_that_fills_up_during_a_start_leaves_no_descriptor(
+    in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_first(path: Path, content: bytes) -> None:
+        if VpnServerRecord.model_validate_json(content).config:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_durably(path, content)
+
+    def work(world: GatewayWorld) -> object:
+        monkeypatch.setattr(vpn_gateway, "write_durably", write_first)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with pytest.raises(Refused, match="No space left on device"):
+            world.gateway.ensure_server(TCP, authority.server)
+        return len(list(Path("/proc/self/fd").iterdir())) - before
+
+    assert in_world(work) == 0
 
 
 def test_a_full_disk_starts_no_server_and_leaves_no_process(
