@@ -9,7 +9,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -82,10 +82,8 @@ class SshSessions:
 
         Raise TooManyRequests if a limit would be exceeded. Raise Refused if the relay has ended.
         """
-        with self._lock:
-            self._check_limits(session.user)
         try:
-            self._add(session)
+            self._add(session, is_limited=True)
         except OSError as error:
             raise Refused(f"the relay has ended: {error.strerror}") from error
         self._write()
@@ -135,14 +133,21 @@ class SshSessions:
                 f"{MAX_SESSIONS} in all; end some of them, or use '--through sbf'"
             )
 
-    def _add(self, session: SshSession) -> None:
-        """Add a connection to the open connections. Raise OSError if its relay has ended."""
+    def _add(self, session: SshSession, *, is_limited: bool = False) -> None:
+        """Add a connection to the open connections. Raise OSError if its relay has ended.
+
+        If ``is_limited``, raise TooManyRequests if a limit would be exceeded.
+        """
         descriptor = os.pidfd_open(session.pid)
-        if read_start_time(session.pid) != session.started:
-            os.close(descriptor)
-            raise ProcessLookupError(3, "no such process")
-        with self._lock:
-            self._open[descriptor] = session
+        with ExitStack() as refused:
+            refused.callback(os.close, descriptor)
+            if read_start_time(session.pid) != session.started:
+                raise ProcessLookupError(3, "no such process")
+            with self._lock:
+                if is_limited:
+                    self._check_limits(session.user)
+                self._open[descriptor] = session
+            refused.pop_all()
 
     def _find_pause(self) -> float:
         now = self._clock()

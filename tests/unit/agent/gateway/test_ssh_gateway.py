@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,12 +21,13 @@ from ssh_world import GATEWAY, LISTENER, SECRET, OpenSsh, SshWorld, StockSsh, ma
 from sbf_service.domain.ssh_authority import make_ssh_server
 from virtcloud.agent.gateway import ssh_gateway, ssh_requests, ssh_sessions, sshd_config
 from virtcloud.agent.gateway.guest_connections import connect_by_namespace
+from virtcloud.agent.gateway.ssh_admission import SshSession
 from virtcloud.agent.gateway.ssh_difference import RunSshd, find_sshd_changes
 from virtcloud.agent.gateway.ssh_gateway import SshGateway
 from virtcloud.agent.gateway.sshd_config import FIXED_OPTIONS
 from virtcloud.agent.host_services.server_isolation import join_network_namespace
 from virtcloud.agent.own_processes import read_start_time
-from virtcloud.model.errors import Forbidden, Refused
+from virtcloud.model.errors import Forbidden, Refused, TooManyRequests
 from virtcloud.model.values import Address
 from virtcloud.model.wanted import HostWanted
 
@@ -246,6 +248,37 @@ def test_one_user_has_a_limited_number_of_connections(world: SshWorld, monkeypat
     with _opened(StockSsh(world)):
         assert "too many connections through this gateway" in StockSsh(world).run()[2]
         assert StockSsh(world, "bob").run()[1] == "c1 10.0.0.1/24 22\n"
+
+
+def test_simultaneous_connections_do_not_exceed_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh_sessions, "MAX_OF_USER", 1)
+    both, started = threading.Barrier(2), read_start_time(os.getpid()) or 0
+
+    def wait_for_other(pid: int) -> int | None:
+        both.wait(20)
+        return read_start_time(pid)
+
+    monkeypatch.setattr(ssh_sessions, "read_start_time", wait_for_other)
+    sessions = ssh_sessions.SshSessions(tmp_path / "sessions.json")
+    keys = {
+        "network": "c1",
+        "cluster": "c1",
+        "user": "alice",
+        "guest": "g1@c1",
+        "serial": 1,
+        "remote": "192.0.2.1 5000",
+    }
+    ends = datetime.now(UTC) + timedelta(hours=1)
+    session = SshSession.model_validate({**keys, "pid": os.getpid(), "started": started, "expires_at": ends})
+
+    def add(_number: int) -> str:
+        with suppress(TooManyRequests):
+            sessions.add(session)
+            return "added"
+        return "refused"
+
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(add, range(2))) == ["added", "refused"]
 
 
 def test_only_the_sshd_may_request_connections(world: SshWorld) -> None:
