@@ -48,6 +48,11 @@ def test_granted_ids_must_not_be_those_of_containers(tmp_path: Path, granted: st
         assert check_ids(0x10000000, files) == "268435456-1879048191"
 
 
+def test_comments_and_malformed_lines_grant_no_ids(tmp_path: Path) -> None:
+    (tmp_path / "subuid").write_text("# user:first:count\nalice:1e9:all\n")
+    assert check_ids(0x10000000, [tmp_path / "subuid"]) == "268435456-1879048191"
+
+
 def test_a_kernel_without_user_namespaces_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containment_checks, "MAX_NAMESPACES", tmp_path / "most")
     with pytest.raises(Refused, match="the kernel has no user namespaces"):
