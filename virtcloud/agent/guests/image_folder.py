@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from virtcloud.agent.files import write_durably
+from virtcloud.agent.files import refuse_os_errors, write_durably
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.image import ImageSource, Sha256
@@ -48,13 +48,15 @@ class ImageFolder:
         """Record that a guest uses an image from now on. The record ends when the guest's folder is removed.
 
         The record survives a power failure. Without it, the image could be evicted; after the next fetch, the guest's
-        disk would be replaced, because the image's file is another file then.
+        disk would be replaced, because the image's file is another file then. Raise Refused if the record cannot be
+        written, for example because the disk is full.
         """
-        guest_folder.mkdir(parents=True, exist_ok=True)
         record, checksum = guest_folder / CHECKSUM, source.sha256.encode()
-        if not record.exists() or record.read_bytes() != checksum:
-            write_durably(record, checksum)
-        os.utime(self.folder / source.sha256 / SIZE)
+        with refuse_os_errors(f"record the use of an image in {guest_folder}"):
+            guest_folder.mkdir(parents=True, exist_ok=True)
+            if not record.exists() or record.read_bytes() != checksum:
+                write_durably(record, checksum)
+            os.utime(self.folder / source.sha256 / SIZE)
 
     def list_entries(self) -> list[Path]:
         """Return the folders of images that are ready for use, and the partial files of fetches."""

@@ -1,5 +1,6 @@
 """Tests of the cache of images with a real HTTP server on the loopback, which can cut connections."""
 
+import errno
 import io
 import math
 import os
@@ -16,7 +17,7 @@ import image_host
 import pytest
 from image_host import IMAGE, QCOW2, FileServer, Host
 
-from virtcloud.agent.guests import url_transfers
+from virtcloud.agent.guests import image_folder, url_transfers
 from virtcloud.agent.guests.image_cache import MAX_FETCHES
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.agent.guests.partial_files import PartialFile
@@ -288,6 +289,16 @@ def test_a_full_disk_is_named_and_leaves_nothing(host: Host, monkeypatch: pytest
     with pytest.raises(Refused, match="the disk has 0 MiB free; free space"):
         host.get()
     assert host.files == []
+
+
+def test_a_use_that_cannot_be_recorded_is_refused(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    host.get()
+    monkeypatch.setattr(image_folder, "write_durably", refuse)
+    with pytest.raises(Refused, match=r"cannot record the use of an image in .*/g2: No space left on device"):
+        host.get(guest="g2")
 
 
 @pytest.mark.parametrize("redirected", [False, True])
