@@ -121,7 +121,7 @@ def test_a_changed_file_is_fetched_from_its_beginning(host: Host, server: FileSe
 @pytest.mark.parametrize(
     ("data", "changes", "message"),
     [
-        (QCOW2[:-1] + b"!", {}, "expected sha256"),
+        (QCOW2[:-1] + bytes([QCOW2[-1] ^ 1]), {}, "expected sha256"),
         (QCOW2 + b"more", {}, "expected a file of 3512 bytes, got a longer file"),
         (BACKED, {"own": True}, "without a backing file"),
         (EXTERNAL_DATA, {"own": True}, "without an external data file"),
