@@ -4,7 +4,8 @@ Each poll is a heartbeat, even if SBF answers the poll from memory. Any other ca
 immediately (:mod:`sbf_service.store.leases`).
 """
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Lock
@@ -114,10 +115,10 @@ class AgentHeartbeats:
     def record(self, names: Collection[str] | None = None) -> None:
         """Write the pending heartbeats of these agents, or of all agents, to the database.
 
-        All these agents get the time of the earliest pending heartbeat. A heartbeat stays pending while another
-        transaction has locked the element's row. Waiting for this lock could cause a deadlock, because the other
-        transaction may wait for a row that this transaction has locked. If this transaction fails, all heartbeats stay
-        pending.
+        The times are rounded down to whole seconds, so that one statement records all heartbeats of a second. A
+        heartbeat stays pending while another transaction has locked the element's row. Waiting for this lock could
+        cause a deadlock, because the other transaction may wait for a row that this transaction has locked. If this
+        transaction fails, all heartbeats stay pending.
         """
         with self._lock:
             found = {name: at for name, at in self._pending.items() if names is None or name in names}
@@ -127,13 +128,21 @@ class AgentHeartbeats:
         with self.store.change_row() as unit:
             for group in split_ids(sorted(found)):
                 free = unit.connection.execute(_LOCK_UNLOCKED, {"names": group}).scalars().all()
-                if free:
-                    unit.connection.execute(_RECORD_HEARTBEATS, {"names": free, "seen_at": min(found.values())})
-                    recorded.update(free)
+                for second, heard in _group_by_second({name: found[name] for name in free}).items():
+                    unit.connection.execute(_RECORD_HEARTBEATS, {"names": heard, "seen_at": second})
+                recorded.update(free)
         with self._lock:
             self._pending = {
                 name: at for name, at in self._pending.items() if name not in recorded or at != found[name]
             }
+
+
+def _group_by_second(heartbeats: Mapping[str, datetime]) -> dict[datetime, list[str]]:
+    """Return the names by the second of their heartbeats."""
+    found: dict[datetime, list[str]] = defaultdict(list)
+    for name, at in heartbeats.items():
+        found[at.replace(microsecond=0)].append(name)
+    return found
 
 
 def _explain_missing(unit: Unit, name: str) -> VirtcloudError:

@@ -268,6 +268,17 @@ def test_a_heartbeat_of_a_locked_element_is_recorded_later(settled: World) -> No
         assert unit.session.scalar(select(ElementRow.last_seen).where(ElementRow.name == HOST)) == at
 
 
+def test_each_heartbeat_is_recorded_with_its_own_time(settled: World) -> None:
+    """After an outage of the database, the last heartbeat of a dead agent can be minutes older than the others."""
+    times = {name: settled.clock.now + timedelta(seconds=seconds) for name, seconds in ((HOST, 30), ("praha-h1", 200))}
+    for name, at in times.items():
+        settled.service.heartbeats.receive_settled(name, at)
+    settled.service.heartbeats.record()
+    with settled.store.read() as unit:
+        rows = unit.session.execute(select(ElementRow.name, ElementRow.last_seen).where(ElementRow.name.in_(times)))
+        assert {row.name: row.last_seen for row in rows} == times
+
+
 @pytest.mark.parametrize("revision", [1, 5])
 def test_an_agent_calls_twice_before_it_counts_as_silent(settled: World, revision: int) -> None:
     """SBF ends a poll before the agent counts as silent, even if the agent requested a longer wait.
