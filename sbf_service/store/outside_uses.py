@@ -126,17 +126,21 @@ _READ_NAMES = select(OutsideUseRow.names).where(
 
 def find_name_faults(unit: Unit, gateway: str) -> tuple[str, ...]:
     """Return the errors of FQDNs in a gateway's latest report, sorted. Each text contains the FQDN and its error."""
+    return tuple(sorted({f"{name.fqdn}: {name.error}" for name in _read_failing_names(unit, gateway)}))
+
+
+def _read_failing_names(unit: Unit, gateway: str) -> list[ResolvedName]:
+    """Return the FQDNs with an error in a gateway's latest report. An FQDN of two networks can occur twice."""
     found = unit.session.scalars(_READ_NAMES, {"gateway": gateway})
-    names = [name for text in found for name in _NAMES.validate_json(text or "[]")]
-    return tuple(sorted({f"{name.fqdn}: {name.error}" for name in names if name.error is not None}))
+    return [name for text in found for name in _NAMES.validate_json(text or "[]") if name.error is not None]
 
 
 def count_failing_names(unit: Unit) -> dict[str, int]:
-    """Return the number of errors that :func:`find_name_faults` returns for each gateway, by gateway."""
+    """Return the number of FQDNs with an error in each gateway's latest report, by gateway."""
     gateways = select(ElementRow.name).where(ElementRow.kind == ElementKind.GATEWAY, ElementRow.present)
     found = select(OutsideUseRow.gateway).where(OutsideUseRow.names.is_not(None)).distinct()
     resolving = set(unit.session.scalars(found))
     return {
-        gateway: len(find_name_faults(unit, gateway)) if gateway in resolving else 0
+        gateway: len({name.fqdn for name in _read_failing_names(unit, gateway)}) if gateway in resolving else 0
         for gateway in unit.session.scalars(gateways.order_by(ElementRow.name))
     }

@@ -122,6 +122,12 @@ def test_a_name_without_answer_is_a_notice_of_the_gateway(world: World) -> None:
     assert read_gateway(world).notices == ()
 
 
+def test_a_name_with_two_errors_counts_once(world: World) -> None:
+    names = [{"fqdn": "web.example.org", "addresses": [], "error": error} for error in ("no answer", "not permitted")]
+    assert report(world, 1, names=names) == 204
+    assert 'virtcloud_outside_names_failing{gateway="brno-gw"} 1.0' in ask(world, "GET", "/metrics").text
+
+
 def test_a_gateway_that_stops_resolving_a_name_has_no_notice(world: World) -> None:
     report_name(world, "no answer")
     assert ask(world, "PUT", "/v1/elements/brno-gw/outside", {"uses": []}).status_code == 204
