@@ -96,9 +96,17 @@ class DeadlineSweep:
     timing: ServiceTiming
     clock: Callable[[], float] = time.monotonic
     _started: float | None = field(default=None)
+    """The time of the first sweep since the start of the service, or since the database last did not answer."""
 
     def run(self) -> None:
         """Apply the due transitions and record stale agents. Idempotent."""
+        try:
+            self._run()
+        except DatabaseUnavailable:
+            self._started = None
+            raise
+
+    def _run(self) -> None:
         silence = timedelta(seconds=self.timing.agent_silence)
         due, silent = self.transactions.find_overdue(silence)
         for name in silent if self._has_run_long_enough() else ():
@@ -108,10 +116,10 @@ class DeadlineSweep:
             self.transactions.apply_transitions()
 
     def _has_run_long_enough(self) -> bool:
-        """Return whether this service has run for ``agent_silence``.
+        """Return whether this service has run for ``agent_silence``, with a database that answered all this time.
 
-        Agents could not send heartbeats while the service was stopped. Before the service has run for
-        ``agent_silence``, a missing heartbeat therefore does not make an agent stale.
+        SBF could not record heartbeats while it was stopped, or while the database did not answer. Until
+        ``agent_silence`` has passed since then, a missing heartbeat therefore does not make an agent stale.
         """
         if self._started is None:
             self._started = self.clock()

@@ -3,12 +3,14 @@
 import pytest
 from sbf_fakes.world import World, spec
 
+from sbf_service.reconcile.deadlines import StoreDeadlineTransactions
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import DatabaseUnavailable
 
 
 def find_due_clusters(world: World) -> list[str]:
@@ -29,6 +31,10 @@ def active(world: World) -> World:
     world.settle()
     assert {world.view(key).state for key in ("a", "b")} == {ClusterState.ACTIVE}
     return world
+
+
+def refuse(*_arguments: object) -> None:
+    raise DatabaseUnavailable("the database does not answer")
 
 
 def test_active_clusters_are_not_read(active: World) -> None:
@@ -82,6 +88,25 @@ def test_an_unreadable_cluster_delays_no_other_agent(world: World) -> None:
     world.clock.advance(151)
     sweep.run()
     assert not world.element("praha-h1").reachable
+
+
+def test_no_agent_is_stale_right_after_an_outage_of_the_database(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SBF could not record the heartbeats of running agents during the outage."""
+    world.settle()
+    sweep, times = world.service.scheduler.sweep, [1000.0]
+    sweep.clock = lambda: times[-1]
+    world.sweep()
+    times.append(1200.0)
+    world.clock.advance(200)
+    with monkeypatch.context() as outage:
+        outage.setattr(StoreDeadlineTransactions, "find_overdue", refuse)
+        with pytest.raises(DatabaseUnavailable):
+            world.sweep()
+    world.sweep()
+    assert world.element("brno-h1").reachable
+    times.append(1350.0)
+    world.sweep()
+    assert not world.element("brno-h1").reachable
 
 
 def test_a_heartbeat_during_the_sweep_is_respected(world: World) -> None:
