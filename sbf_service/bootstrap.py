@@ -125,7 +125,7 @@ def build_service(
     scheduler = WorkerScheduler(
         StoreDeviceStatuses(store), worker, sweep, settings, record_metrics=metrics.record_reconciliation
     )
-    heartbeats = AgentHeartbeats(store, timedelta(seconds=settings.timing.agent_silence / 2))
+    heartbeats = AgentHeartbeats(store, lambda: timedelta(seconds=settings.timing.agent_silence / 2))
     settled_agents = SettledAgents(store, gets_notices=lambda: change_reader.listens)
     token_cache = TokenCache(store, gets_notices=lambda: change_reader.listens)
     change_reader = ChangeReader(

@@ -5,7 +5,7 @@ immediately (:mod:`sbf_service.store.leases`).
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Lock
@@ -61,12 +61,13 @@ class AgentElement:
 class AgentHeartbeats:
     """The heartbeats of polling agents that the database does not contain yet. Thread-safe.
 
-    If an agent's heartbeat in the database is older than ``max_age``, :meth:`receive` and :meth:`receive_many` record
-    the agent's next poll immediately.
+    If an agent's heartbeat in the database is older than ``find_max_age()``, :meth:`receive` and :meth:`receive_many`
+    record the agent's next poll immediately.
     """
 
     store: Store
-    max_age: timedelta
+    find_max_age: Callable[[], timedelta]
+    """A function, because a reload of the settings can change the maximum age."""
     _pending: dict[str, datetime] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -76,7 +77,7 @@ class AgentHeartbeats:
 
         With a longer delay, an agent would send heartbeats too rarely.
         """
-        return self.max_age.total_seconds()
+        return self.find_max_age().total_seconds()
 
     def receive(self, name: str) -> AgentElement:
         """Receive a heartbeat of an agent. Return the agent's element.
@@ -102,7 +103,8 @@ class AgentHeartbeats:
             now = unit.now
         with self._lock:
             self._pending.update(dict.fromkeys(found, now))
-        overdue = {row.name for row in rows if row.last_seen is None or now - row.last_seen >= self.max_age}
+        max_age = self.find_max_age()
+        overdue = {row.name for row in rows if row.last_seen is None or now - row.last_seen >= max_age}
         if overdue:
             self.record(overdue)
         return found | errors

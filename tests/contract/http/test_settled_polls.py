@@ -285,7 +285,7 @@ def test_an_agent_calls_twice_before_it_counts_as_silent(settled: World, revisio
 
     SBF answers the poll for revision 1 from memory, and the poll for revision 5 from the database.
     """
-    settled.service.heartbeats.max_age = timedelta(milliseconds=50)
+    settled.service.heartbeats.find_max_age = lambda: timedelta(milliseconds=50)
 
     async def act(http: Caller) -> None:
         answer = await asyncio.wait_for(poll(http, 60, revision), 10)

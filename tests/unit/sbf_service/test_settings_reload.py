@@ -46,12 +46,14 @@ def test_parts_of_the_service_use_reloaded_values(file: Path) -> None:
     file.write_text(FORMER.replace("postgresql://sbf:secret@db/sbf", database))
     settings = copy_settings(read_settings(file))
     service = build_service(settings)
-    changed = f'database = "{database}"\nworkers = 3\n[timing]\ndrain_deadline = 7\n[retention]\naudit_days = 9\n'
+    timing = "[timing]\ndrain_deadline = 7\nagent_silence = 60\n"
+    changed = f'database = "{database}"\nworkers = 3\n{timing}[retention]\naudit_days = 9\n'
     file.write_text(changed + '[credentials.praha]\nusername = "two"\n')
     reload_settings(settings, file)
     worker = service.scheduler.worker
     assert worker.transactions.timing.drain_deadline == 7
     assert service.scheduler.sweep.timing.drain_deadline == 7
+    assert service.heartbeats.max_wait == 30
     assert worker.sessions.settings.credentials.keys() == {"praha"}
     assert (service.scheduler.settings.workers, service.retention.limits.audit_days) == (3, 9)
     service.store.close()
