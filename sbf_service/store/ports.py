@@ -5,8 +5,9 @@ The original use is the configuration of the port before SBF configured the port
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Row, bindparam, select
 
 from sbf_service.store.observed_state import parse_observed_ports
 from sbf_service.store.revisions import increment_revisions
@@ -174,7 +175,7 @@ def _clear_removed_switch(unit: Unit, name: str) -> None:
             unit.session.get_one(ElementRow, name).leaving = None
 
 
-def parse_removed_switch(row: ElementRow) -> Switch | None:
+def parse_removed_switch(row: ElementRow | Row[Any]) -> Switch | None:
     """Return the description of a switch that was removed from the topology and still has ports to restore.
 
     Return None for all other elements.

@@ -7,7 +7,7 @@ from sqlalchemy import BindParameter, Executable, Row, bindparam, case, func, in
 
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.store.columns import split_ids
-from sbf_service.store.ports import release_removed_switch, update_described_ports
+from sbf_service.store.ports import parse_removed_switch, release_removed_switch, update_described_ports
 from sbf_service.store.revisions import expire_elements
 from sbf_service.store.tables import Base, ElementRow, SiteRow
 from sbf_service.store.unit_of_work import Unit
@@ -20,7 +20,7 @@ from virtcloud.model.vlans import VlanSet
 _NAMES: BindParameter[Any] = bindparam("names", expanding=True)
 _ELEMENTS = Base.metadata.tables[ElementRow.__tablename__]
 _READ_SITES = select(SiteRow.name).where(SiteRow.name.in_(_NAMES))
-_SELECT_ELEMENTS = select(ElementRow.name, ElementRow.site, ElementRow.kind, ElementRow.present)
+_SELECT_ELEMENTS = select(ElementRow.name, ElementRow.site, ElementRow.kind, ElementRow.present, ElementRow.leaving)
 _READ_ELEMENTS = _SELECT_ELEMENTS.where(ElementRow.name.in_(_NAMES))
 _READ_AT_SITES = _SELECT_ELEMENTS.where(ElementRow.present, ElementRow.site.in_(_NAMES))
 _INSERT_ELEMENTS = insert(_ELEMENTS).values(
@@ -79,7 +79,9 @@ def update_elements(unit: Unit, change: TopologyChange) -> None:
         unit.connection.execute(_REMOVE, {"names": group})
     expire_elements(unit)
     _update_devices(
-        unit, [(before.get(element.name), element) for element in after if element.name in change.changed_elements]
+        unit,
+        [(before.get(element.name), element) for element in after if element.name in change.changed_elements],
+        {name: removed for name, row in rows.items() if (removed := parse_removed_switch(row)) is not None},
     )
     for name in lost:
         _release_records(unit, name)
@@ -113,7 +115,7 @@ def _describe_elements(unit: Unit, topology: Topology, known: Sequence[Element],
     values = [
         {"element": element.name, "new_site": wanted[0], "new_kind": wanted[1]}
         for element, wanted in described
-        if tuple(rows[element.name][1:]) != wanted
+        if tuple(rows[element.name][1:4]) != wanted
     ]
     if values:
         unit.connection.execute(_DESCRIBE, values)
@@ -126,10 +128,15 @@ def _reset_elements(unit: Unit, names: Sequence[Name]) -> None:
     unit.changed.update(f"element:{name}" for name in names)
 
 
-def _update_devices(unit: Unit, changes: Iterable[tuple[Element | None, Element]]) -> None:
-    """Update the records of ports and VLANs of switches and edges. ``changes`` has the new and changed elements."""
+def _update_devices(
+    unit: Unit, changes: Iterable[tuple[Element | None, Element]], removed: Mapping[str, Switch]
+) -> None:
+    """Update the records of ports and VLANs of switches and edges. ``changes`` has the new and changed elements.
+
+    ``removed`` contains the switches that were removed earlier and still have ports to restore, by name.
+    """
     for former, element in changes:
-        is_other = is_other_device(former, element)
+        is_other = is_other_device(former or removed.get(element.name), element)
         if isinstance(element, Switch):
             update_described_ports(unit, element, former, is_other=is_other)
         if is_other:

@@ -24,7 +24,7 @@ from sbf_service.reconcile.setting_dry_run import SettingDryRun
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.elements import make_element_views, read_wanted_revision
 from sbf_service.store.pools import put_pool
-from sbf_service.store.ports import adopt_ports, parse_removed_switch, release_ports
+from sbf_service.store.ports import adopt_ports, parse_removed_switch, read_port_records, release_ports
 from sbf_service.store.revisions import require_element
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict
@@ -407,3 +407,16 @@ def test_a_returning_switch_still_has_its_recorded_uses(small: World, attach: At
     release(small, name)
     small.settle()
     assert switch.running.ports[name] == before
+
+
+def test_a_returning_switch_with_another_address_has_no_records(small: World, attach: Attach) -> None:
+    """The name denotes another device now, whose ports nobody has adopted."""
+    switch = attach("cisco_ios")
+    adopt_access_port(switch, small)
+    run_cluster(small)
+    document = small.topology().model_dump(mode="json")
+    remove_brno(small)
+    document["sites"][0]["switches"][0]["address"] = "192.0.2.77"
+    small.put_topology(Topology.model_validate(document))
+    with small.store.read() as unit:
+        assert read_port_records(unit, "brno-sw1") == {}
