@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Engine, bindparam, create_engine, func, select, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection, Engine, bindparam, func, select, text
+
+from sbf_service.store.postgresql_connections import make_separate_engine
 
 CHANNEL = "virtcloud_changes"
 MAX_NOTICE_BYTES = 7_000
@@ -123,9 +124,6 @@ class NoticeListener:
 @contextmanager
 def listen_for_notices(engine: Engine, own: str) -> Iterator[NoticeListener]:
     """Yield a listener on a separate connection. Raise an error of SQLAlchemy if the connection fails."""
-    unpooled = create_engine(
-        engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 5}
-    )
-    with unpooled.connect() as connection:
+    with make_separate_engine(engine).connect() as connection:
         connection.execute(text(f"LISTEN {CHANNEL}"))
         yield NoticeListener(connection.connection.driver_connection, own)

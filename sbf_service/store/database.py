@@ -14,6 +14,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
+from sbf_service.store.postgresql_connections import choose_settings
 from sbf_service.store.service_tables import ReplicaRow
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.errors import BadInput
@@ -30,19 +31,6 @@ SQLAlchemy closes connections above ``pool_size`` after each use.
 MAX_IDLE_S = 5.0
 """A connection that was idle for more than this time in seconds is checked with a query before its next use."""
 USED_AT = "used_at"
-POSTGRESQL_SETTINGS = {
-    "connect_timeout": 5,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20_000,
-    "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s",
-}
-"""Settings of libpq and of the PostgreSQL server. The database's URL can override these settings.
-
-SBF detects an unreachable database server within half a minute. If a replica is suspended during a transaction,
-PostgreSQL ends the transaction and releases its locks after 15 s.
-"""
 
 
 def make_engine(url: str, *, create: bool = True) -> Engine:
@@ -70,9 +58,8 @@ def _make_postgresql(address: URL) -> Engine:
         raise ArgumentError(
             "a password after '?' would appear in logs: put the password into a file, and write ?passfile=FILE"
         )
-    settings = {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
     psycopg_address = address.set(drivername="postgresql+psycopg")
-    engine = create_engine(psycopg_address, connect_args=settings, **POOL_SETTINGS)
+    engine = create_engine(psycopg_address, connect_args=choose_settings(address), **POOL_SETTINGS)
     event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", partial(_check_before_use, engine.dialect))
     return engine

@@ -15,12 +15,12 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import IO
 
-from sqlalchemy import Connection, Engine, create_engine, func, select, text
+from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
 from sbf_service.log import get_log
 from sbf_service.store.database_errors import translate_errors
+from sbf_service.store.postgresql_connections import make_separate_engine
 from virtcloud.model.errors import BadInput
 from virtcloud.model.message_text import count_of
 
@@ -54,10 +54,9 @@ def hold_replica_name(engine: Engine, name: str, patience: float = LOCK_TIMEOUT_
 
 @contextmanager
 def _lock_in_postgresql(engine: Engine, name: str, patience: float) -> Iterator[None]:
-    unpooled = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with ExitStack() as stack:
         with translate_errors():
-            connection = stack.enter_context(unpooled.connect())
+            connection = stack.enter_context(make_separate_engine(engine).connect())
             is_locked = _retry_for(patience, lambda: _try_advisory_lock(connection, name))
         if not is_locked:
             raise BadInput(
@@ -100,8 +99,7 @@ def hold_task(engine: Engine, task: str) -> Iterator[bool]:
     Yield True, or False if another process on the same database holds the lock.
     """
     if engine.dialect.name == "postgresql":
-        unpooled = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-        with translate_errors(), unpooled.connect() as connection:
+        with translate_errors(), make_separate_engine(engine).connect() as connection:
             yield bool(connection.scalar(select(func.pg_try_advisory_lock(TASK_LOCK_CLASS, func.hashtext(task)))))
         return
     with _open_lock_file(Path(f"{engine.url.database}.{task}.lock")) as file:

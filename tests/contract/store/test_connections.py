@@ -8,6 +8,7 @@ from threading import Barrier
 import pytest
 from sqlalchemy import Engine, event, text
 
+from sbf_service.store.change_notices import listen_for_notices
 from sbf_service.store.database import make_engine
 
 SIMULTANEOUS = 20
@@ -68,3 +69,12 @@ def test_a_pooled_connection_without_socket_is_not_used(empty_postgresql: str) -
 
 def test_a_connection_is_used_again_after_a_burst(engine: Engine) -> None:
     assert count_connections(engine, rounds=3) == SIMULTANEOUS
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize(("query", "timeout"), [("", "20000"), ("&tcp_user_timeout=7000", "7000")])
+def test_listeners_detect_an_unreachable_server_in_time(empty_postgresql: str, query: str, timeout: str) -> None:
+    """Without ``tcp_user_timeout``, Linux would repeat the listener's query for a quarter of an hour."""
+    engine = make_engine(f"{empty_postgresql}{query}")
+    with listen_for_notices(engine, "one") as listener:
+        assert listener.connection.info.get_parameters()["tcp_user_timeout"] == timeout
