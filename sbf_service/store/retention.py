@@ -107,10 +107,10 @@ def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int
         rows = _read(unit, old)
     if not rows:
         return 0
-    first, last = rows[0]["id"], rows[-1]["id"]
-    write_archive(folder, f"audit-{first:012}.jsonl", rows)
-    with store.change_row() as unit:
-        unit.connection.execute(delete(_AUDIT).where(_AUDIT.c.id >= first, _AUDIT.c.id <= last))
+    ids = [row["id"] for row in rows]
+    write_archive(folder, f"audit-{ids[0]:012}.jsonl", rows)
+    with store.change_row() as unit:  # not all IDs up to the last one: a row of an open transaction is not archived yet
+        unit.connection.execute(delete(_AUDIT).where(_AUDIT.c.id.in_(ids)))
     return len(rows)
 
 

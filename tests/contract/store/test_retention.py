@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from sbf_service.domain.retention import RetentionLimits
 from sbf_service.retention_schedule import RetentionSchedule
 from sbf_service.store import retention
+from sbf_service.store.archive_files import write_archive
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.replica_lock import hold_task
 from sbf_service.store.retention import PruneReport, count_old_rows, prune
@@ -86,6 +87,24 @@ def test_ids_of_archived_audit_rows_are_not_used_again(world: World, archive: Pa
     world.clock.advance(31 * 86400)
     run(world, archive)
     assert world.audit()[-1].id > last
+
+
+def test_a_row_that_is_committed_later_is_archived_later(
+    world: World, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL, a row can be committed later than rows with higher IDs."""
+    with world.store.change() as unit:
+        unit.session.add_all([AuditRow(id=id_, at=unit.now, who="eva", what="x") for id_ in (900, 1000)])
+    world.clock.advance(31 * 86400)
+
+    def write(folder: Path, name: str, rows: list[dict[str, object]]) -> None:
+        with world.store.change() as unit:
+            unit.session.merge(AuditRow(id=899, at=unit.now, who="eva", what="late"))
+        write_archive(folder, name, rows)
+
+    monkeypatch.setattr(retention, "write_archive", write)
+    run(world, archive, batch=100)
+    assert "late" in {row.what for row in world.audit()}
 
 
 def test_the_newest_audit_rows_stay_beyond_their_number(world: World, archive: Path) -> None:
