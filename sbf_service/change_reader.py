@@ -81,13 +81,18 @@ class ChangeReader:
     def _run(self, doorbell: Doorbell) -> None:
         while not self._stopping:
             try:
-                with self._listen() as listener:
-                    self._follow(listener, doorbell)
+                self._follow_once(doorbell)
             except Exception as error:  # noqa: BLE001 - SQLAlchemy's or the driver's: the connection is lost
                 log.warning("change_notices_lost", cause=" ".join(str(error).split()))
                 doorbell.wait(RECONNECT_S)
-            finally:
-                self.listens = False
+
+    def _follow_once(self, doorbell: Doorbell) -> None:
+        """Follow the changes until the reader stops or the connection is lost."""
+        try:
+            with self._listen() as listener:
+                self._follow(listener, doorbell)
+        finally:
+            self.listens = False
 
     @contextmanager
     def _listen(self) -> Iterator[NoticeListener | None]:

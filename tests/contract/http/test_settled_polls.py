@@ -5,7 +5,7 @@ An agent is settled if its element has confirmed its whole wanted revision.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from threading import Event, Thread
 
@@ -324,6 +324,20 @@ def test_notices_are_not_trusted_after_a_failed_poll(settled: World) -> None:
     settled.service.change_reader.before_poll = fail
     follow(settled, EndingListener())
     assert not settled.service.change_reader.listens
+
+
+def test_notices_are_not_trusted_while_the_connection_is_lost(settled: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, trusted = settled.service.change_reader, list[bool]()
+
+    def pause(_seconds: float) -> None:
+        trusted.append(reader.listens)
+        reader._stopping = True
+
+    monkeypatch.setattr(reader, "_listen", lambda: nullcontext(EndingListener()))
+    with closing(Doorbell()) as doorbell:
+        monkeypatch.setattr(doorbell, "wait", pause)
+        reader._run(doorbell)
+    assert trusted == [False]
 
 
 def test_a_notice_without_topics_updates_the_settled_agents(settled: World) -> None:
