@@ -141,6 +141,7 @@ REMEDIES = {
     ("Connection refused", "timeout expired", "Network is unreachable", "No route to host"): (
         "start the database server, or correct the setting database"
     ),
+    ("database is locked",): "wait until the other program that uses the database has ended",
     ("could not translate host name", "failed to resolve host"): "correct the host in the setting database",
 }
 """The remedies for errors of SQLite and PostgreSQL. Each key contains texts of errors with the same remedy."""

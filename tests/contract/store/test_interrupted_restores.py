@@ -95,6 +95,7 @@ def test_a_restore_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
         ("connection failed: Connection refused", "start the database server, or correct the setting database"),
         ("failed to resolve host 'db': Name or service not known", "correct the host in the setting database"),
         ("could not extend file: No space left on device", "free space on its disk, and repeat the command"),
+        ("database is locked", "wait until the other program that uses the database has ended"),
         ("password authentication failed", "check its address and rights"),
     ],
 )
