@@ -152,7 +152,7 @@ class CandidateSwitch:
         try:
             self._commit(difference, reading)
         except (Refused, Unsafe):
-            self._session.revert()
+            self._revert()
             raise
 
     def save(self) -> bool:
@@ -201,6 +201,17 @@ class CandidateSwitch:
         if missing:
             raise Refused(f"switch {self._name}: {'; '.join(missing)}: read back after the commit, which was reverted")
         self._session.confirm()
+
+    def _revert(self) -> None:
+        """Revert the change. If the device refuses, end the session: the device reverts an unconfirmed commit itself.
+
+        The next reading then does not show a commit that the device will revert.
+        """
+        try:
+            self._session.revert()
+        except Refused as error:
+            log.warning("revert_refused", element=self._name, error=str(error))
+            self._session.close()
 
     def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
         """Raise Refused if a port of ``closed`` allows a VLAN that the difference does not add to this port.

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,11 @@ CONFIRM = {
     "cisco_iosxr": "^commit$",
     "juniper_junos": "^commit-configuration$",
     "arista_eapi": r"^configure session \S+ commit$",
+}
+REVERT = {
+    "cisco_iosxr": "^cancel-commit",
+    "juniper_junos": "^load-configuration .*rollback",
+    "arista_eapi": r"^configure session \S+ abort$",
 }
 SHOW = {"cisco_iosxr": "^get-config", "juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$"}
 LOCK_MESSAGES = {
@@ -168,6 +174,18 @@ def test_an_access_port_in_the_wrong_vlan_reverts_the_commit(platform: str, make
     with pytest.raises(Refused, match=r"access port .*: wanted VLAN 112 untagged, found .*, which was reverted"):
         bench.driver.apply(change)
     assert bench.switch.running_config() == before
+
+
+def test_a_commit_that_will_revert_is_not_read(bench: SwitchBench) -> None:
+    """The device refuses the confirmation and SBF's revert. The confirm timer then reverts the commit."""
+    switch = timer_switch(bench)
+    bench.read()
+    switch.fail("refuse", CONFIRM[switch.platform])
+    switch.fail("refuse", REVERT[switch.platform])
+    with pytest.raises(Refused, match="sw1: the switch answered"):
+        bench.driver.apply(SwitchDifference(create=VlanSet([112])))
+    with suppress(Unreachable):
+        assert bench.read().vlans == VlanSet()
 
 
 def test_an_unreadable_result_reverts_the_commit(bench: SwitchBench) -> None:
