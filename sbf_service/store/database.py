@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, func, inspect, make_url, select, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
@@ -100,7 +101,8 @@ def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psy
 def _make_sqlite(address: URL) -> Engine:
     if address.database and address.database != ":memory:" and "uri" not in address.query:
         _restrict_to_owner(Path(address.database))
-    engine = create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S}, pool_size=0)  # 0: no limit on connections
+    timeout = {"timeout": BUSY_TIMEOUT_S}
+    engine = create_engine(address, connect_args=timeout, pool_size=0)  # 0: no limit
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -260,8 +262,7 @@ def probe_write(store: Store, replica: str) -> None:
     Reading would not be a sufficient test, because a database on a full disk still answers queries.
     """
     with store.change_row(who=replica) as unit:
-        row = unit.session.get(ReplicaRow, replica)
-        if row is None:
-            unit.session.add(ReplicaRow(name=replica, wrote_at=unit.now))
-        else:
-            row.wrote_at = unit.now
+        row = {"name": replica, "wrote_at": unit.now}
+        make_insert = postgresql.insert if store.has_scopes else sqlite.insert
+        new = make_insert(ReplicaRow).values(row)
+        unit.session.execute(new.on_conflict_do_update(index_elements=[ReplicaRow.name], set_=row))

@@ -29,16 +29,23 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except exc.IntegrityError as error:
-        raise _make_concurrency_error() from error
+        raise _make_concurrency_error(error.orig) from error
     except UNAVAILABLE_ERRORS as error:
         cause = error.orig if isinstance(error, exc.DBAPIError) else error
         if getattr(cause, "sqlstate", None) in CONCURRENCY_SQLSTATES:
-            raise _make_concurrency_error() from error
+            raise _make_concurrency_error(cause) from error
         log.warning("database_unavailable", cause=" ".join(str(cause).split()))
         raise DatabaseUnavailable(
             "the database does not answer: try again later; it is safe to repeat the call"
         ) from error
 
 
-def _make_concurrency_error() -> Conflict:
+def _make_concurrency_error(cause: BaseException | None) -> Conflict:
+    """Return the error for a concurrent change, and log its cause.
+
+    If the cause is a fault in SBF, each repetition of the call fails too, and only the log names the constraint. The
+    log contains only the first line of PostgreSQL's message, because the other lines can contain values of the row.
+    """
+    lines = str(cause).splitlines()
+    log.warning("rows_changed_concurrently", cause=lines[0] if lines else "unknown")
     return Conflict("another call changed the same rows at the same time: try again")

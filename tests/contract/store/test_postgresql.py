@@ -4,6 +4,8 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
 from threading import Barrier, Event
 
 import pytest
@@ -11,11 +13,12 @@ from postgres import PostgresServer
 from sbf_fakes.http_calls import ask
 from sbf_fakes.world import World, spec
 from sqlalchemy import text
+from sqlalchemy.orm import Session
 
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store.database import begin_migration, make_engine, migrate
+from sbf_service.store.database import begin_migration, make_engine, migrate, probe_write
 from sbf_service.store.leases import acquire_lease
-from sbf_service.store.unit_of_work import Store
+from sbf_service.store.unit_of_work import Store, read_database_clock
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import BadInput, Conflict, DatabaseUnavailable
 from virtcloud.model.views import Problem
@@ -129,6 +132,19 @@ def test_two_simultaneous_requests_get_one_lease(world: World) -> None:
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(acquire, (f"sbf@r{number}" for number in range(8))))
     assert sorted(answers, key=str) == [1, *[None] * 7]
+
+
+def test_two_simultaneous_first_probes_of_a_replica_succeed(world: World) -> None:
+    """Both probes begin before either of them commits."""
+    both_began = Barrier(2)
+
+    def read_clock(session: Session) -> datetime:
+        both_began.wait(10)
+        return read_database_clock(session)
+
+    store = replace(world.store, clock=read_clock)
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(lambda _: probe_write(store, "r1"), range(2))) == [None, None]
 
 
 def test_a_database_restart_is_a_temporary_503(world: World, postgres_server: PostgresServer) -> None:

@@ -1,0 +1,21 @@
+"""Tests of the errors and log lines for statements that the database refuses."""
+
+import pytest
+from sbf_fakes.world import World
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from sbf_service.store.service_tables import ReplicaRow
+from virtcloud.model.errors import Conflict
+
+
+def test_a_violated_constraint_is_logged_with_its_name(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    def add_twice() -> None:
+        with world.store.change_row() as unit:
+            unit.session.add_all([ReplicaRow(name="r1", wrote_at=unit.now) for _ in range(2)])
+
+    with pytest.raises(Conflict):
+        add_twice()
+    (line,) = [line for line in caplog.messages if "rows_changed_concurrently" in line]
+    assert "replicas" in line
+    assert "r1" not in line
