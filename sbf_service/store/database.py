@@ -60,7 +60,9 @@ def _make_postgresql(address: URL) -> Engine:
             "a password after '?' would appear in logs: put the password into a file, and write ?passfile=FILE"
         )
     psycopg_address = address.set(drivername="postgresql+psycopg")
-    engine = create_engine(psycopg_address, connect_args=choose_settings(address), **POOL_SETTINGS)
+    engine = create_engine(
+        psycopg_address, connect_args=choose_settings(address), hide_parameters=True, **POOL_SETTINGS
+    )
     event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", partial(_check_before_use, engine.dialect))
     return engine
@@ -102,7 +104,7 @@ def _make_sqlite(address: URL) -> Engine:
     if address.database and address.database != ":memory:" and "uri" not in address.query:
         _restrict_to_owner(Path(address.database))
     timeout = {"timeout": BUSY_TIMEOUT_S}
-    engine = create_engine(address, connect_args=timeout, pool_size=0)  # 0: no limit
+    engine = create_engine(address, connect_args=timeout, hide_parameters=True, pool_size=0)  # 0: no limit
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

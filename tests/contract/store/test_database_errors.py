@@ -19,3 +19,9 @@ def test_a_violated_constraint_is_logged_with_its_name(world: World, caplog: pyt
     (line,) = [line for line in caplog.messages if "rows_changed_concurrently" in line]
     assert "replicas" in line
     assert "r1" not in line
+
+
+def test_the_message_of_a_failed_statement_contains_no_values(world: World) -> None:
+    with world.store.engine.connect() as connection, pytest.raises(SQLAlchemyError) as failed:
+        connection.execute(text("INSERT INTO missing VALUES (:secret)"), {"secret": "hunter2"})
+    assert "hunter2" not in str(failed.value)
