@@ -113,6 +113,7 @@ def authorize_in_unit(
     unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None = None
 ) -> None:
     """Check the caller's right to ``action`` on a cluster, within a unit; see :func:`authorize_cluster`."""
+    caller.require_for_any(action, "cluster")
     if caller.is_unrestricted(action):
         return
     resource = describe_cluster(get_cluster(unit, key, cluster_id))

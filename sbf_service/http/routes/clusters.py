@@ -16,6 +16,7 @@ from sbf_service.http.auth.authorization import (
     CurrentCaller,
     CurrentService,
     authorize_cluster,
+    authorize_in_unit,
     change_cluster_scope,
     describe_request,
     find_job_starter,
@@ -201,8 +202,8 @@ def get_peers(
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> ClusterPeers:
     """Return all guests of a cluster's network with their public host keys, and the user of the cluster's guests."""
-    authorize_cluster(service.store, caller, Action.READ_CLUSTER, key, id)
     with service.store.read() as unit:
+        authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
         return clusters.read_peers(unit, key, id)
 
 

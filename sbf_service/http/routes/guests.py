@@ -7,7 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, ProtectedResource
-from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_cluster, authorize_in_unit
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_in_unit
 from sbf_service.http.auth.caller import Caller
 from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import After, Operation, Wait
@@ -35,8 +35,8 @@ def list_guests(
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[GuestView]:
     """List the guests of a cluster with their wanted power states."""
-    authorize_cluster(service.store, caller, Action.READ_CLUSTER, key, id)
     with service.store.read() as unit:
+        authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
         return guest_power.list_guests(unit, key, id)
 
 
@@ -54,10 +54,11 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     """Return a guest, or wait until its host has confirmed a revision later than ``after``."""
 
     def read() -> GuestView:
+        """Check the right at each reading: another owner can have a cluster with this key after the wait."""
         with service.store.read() as unit:
+            authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
             return guest_power.get_guest(unit, key, guest, id)
 
-    await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
     view = await run_in_threadpool(read)
     topic = confirmation_topic(view.host)
     await poll.wait_until_newer(topic, poll.in_thread(lambda: _read_confirmed(service, view.host)), after, wait)

@@ -8,8 +8,8 @@ from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import (
     CurrentCaller,
     CurrentService,
-    authorize_cluster,
     authorize_element,
+    authorize_in_unit,
 )
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
@@ -32,8 +32,8 @@ def list_destination_uses(
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[DestinationUseView]:
     """List the outside destinations that the cluster's network used, with the counters of its gateways."""
-    authorize_cluster(service.store, caller, Action.READ_CLUSTER, key, id)
     with service.store.read() as unit:
+        authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
         return outside_uses.list_uses(unit, key, id)
 
 

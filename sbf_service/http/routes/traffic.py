@@ -8,8 +8,8 @@ from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import (
     CurrentCaller,
     CurrentService,
-    authorize_cluster,
     authorize_element,
+    authorize_in_unit,
 )
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
@@ -33,8 +33,8 @@ def list_traffic(
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[ElementTraffic]:
     """List the traffic of the cluster's network at each host and gateway in the last 15 minutes."""
-    authorize_cluster(service.store, caller, Action.READ_CLUSTER, key, id)
     with service.store.read() as unit:
+        authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
         return traffic.list_traffic(unit, key, id)
 
 

@@ -259,6 +259,21 @@ def test_a_revocation_by_another_replica_holds_for_a_waiting_poll(world: World) 
     run(world, act, token)
 
 
+def test_a_poll_for_a_guest_hides_the_next_owners_guest(world: World) -> None:
+    """During the poll, the cluster ends, and another user creates a cluster with the same key."""
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+
+    async def act(http: Caller) -> None:
+        (poll,) = await start_polls(world, http, "/v1/clusters/demo/guests/g1?after=999&wait=3")
+        await asyncio.to_thread(world.delete, "demo")
+        await asyncio.to_thread(world.settle)
+        await asyncio.to_thread(world.put, "demo", spec("brno-h1", owner="bob"))
+        assert problem(await poll) == (404, "not-found", "cluster demo is not known")
+
+    run(world, act, world.token(Role.USER, "alice"))
+
+
 def revoke(world: World, token: str) -> None:
     with world.store.change() as unit:
         revoke_token(unit, TokenId(token.split("_")[1]))
