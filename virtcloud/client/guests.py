@@ -182,8 +182,8 @@ class ClusterGuest:
         for existing in self._sbf.images():
             if existing.name == image:
                 raise NameTaken(f"image {image} exists: {existing.owner} added it; choose another name")
-        self.stop()
         try:
+            self.stop()
             return self._clone(request, progress)
         finally:
             self.start(wait=False)

@@ -1,8 +1,9 @@
 import pytest
 from cli_calls import RunCommand
-from fake_machine.clusters import FakeSbf
+from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.client.guests import CloneObserver, ClusterGuest
+from virtcloud.model.errors import ServiceUnreachable
 from virtcloud.model.guest_sessions import CloneProgress
 from virtcloud.model.image import CatalogueImage
 
@@ -56,6 +57,18 @@ def test_the_list_shows_power_states(run: RunCommand, demo: FakeSbf) -> None:
 def test_the_list_marks_guests_of_unreachable_hosts(run: RunCommand, demo: FakeSbf) -> None:
     demo.guest["reachable"] = False
     assert "unknown, wanted on: host brno-h1 does not answer" in run("guest", "list", "demo").stdout
+
+
+def test_a_clone_whose_stop_fails_starts_the_guest_again(
+    run: RunCommand, demo: FakeSbf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose_sbf(_: ClusterGuest, *_arguments: object) -> None:
+        raise ServiceUnreachable("SBF does not answer")
+
+    monkeypatch.setitem(DOCUMENTS, "/v1/images", [])
+    monkeypatch.setattr(ClusterGuest, "wait_confirmed", lose_sbf)
+    assert run("guest", "clone", "demo", "g1", "mine", "--stop").exit_code == 2
+    assert [body["power"] for _, body in demo.put] == ["off", "on"]
 
 
 def test_a_clone_shows_its_progress_and_its_use(
