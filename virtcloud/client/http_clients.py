@@ -76,6 +76,7 @@ class _UnixTransport(httpx.HTTPTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         try:
             with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(request.extensions["timeout"]["connect"])  # a server that hangs accepts no connection
                 probe.connect(self._path)
         except OSError as error:
             raise httpx.ConnectError(str(error), request=request) from error

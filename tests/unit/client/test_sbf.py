@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -236,6 +236,17 @@ def test_an_upload_to_a_silent_replica_names_the_replica(client: SbfClient) -> N
     content = {"sha256": "0" * 64, "size": 1, "format": "tar.gz", "architecture": "x86_64"}
     with pytest.raises(ServiceUnreachable, match=r"SBF does not answer at http://127\.0\.0\.1:1:"):
         client.upload_clone("h1", GuestSession.model_validate(session), ImageContent.model_validate(content), [b"x"])
+
+
+def test_a_server_that_accepts_no_connection_ends_the_call(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listening.bind(f"{tmp_path}/sbf.sock")
+        listening.listen(0)
+        stack.enter_context(socket.socket(socket.AF_UNIX)).connect(f"{tmp_path}/sbf.sock")
+        client = stack.enter_context(SbfClient(f"unix://{tmp_path}/sbf.sock", 0.2))
+        with pytest.raises(ServiceUnreachable):
+            client.sites()
 
 
 def test_a_missing_socket_has_a_remedy(tmp_path: Path) -> None:
