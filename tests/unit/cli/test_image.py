@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from cli_calls import RunCommand
+from image_host import serve_file
 
 from virtcloud.cli.image_content import describe_content
 from virtcloud.client.sbf import SbfClient
+from virtcloud.model.errors import Unreachable
 from virtcloud.model.image import CatalogueImage
 
 
@@ -35,3 +37,10 @@ def test_a_fault_of_the_progress_bar_is_none_of_the_file(tmp_path: Path, monkeyp
     monkeypatch.setattr(sys, "stderr", ClosedPipe())
     with pytest.raises(BrokenPipeError):
         describe_content(str(tmp_path / "image"), None, None, "x86_64")
+
+
+def test_a_truncated_download_is_no_image() -> None:
+    with serve_file() as server:
+        server.cuts = [1000]
+        with pytest.raises(Unreachable, match="expected 3512 bytes, got 1000: the connection was lost"):
+            describe_content(server.url, None, None, "x86_64")
