@@ -68,25 +68,33 @@ def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:
 
     Therefore a later file of the stream cannot be written through a link.
 
-    Raise Refused for a member that is neither file, folder nor link, or that would be outside ``folder``.
+    Raise Refused for a member that is neither file, folder nor link, or that would be outside ``folder``. Also raise
+    Refused for a name or time that this computer's file system cannot store.
     """
-    with tarfile.open(fileobj=stream, mode="r|", ignore_zeros=True) as archive:
-        for member in archive:
-            path = find_path(folder, member.name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path in links or (path.exists() and not member.isdir()):
-                raise Refused(f"two sources have the name {path.relative_to(folder)}; copy them one after the other")
-            if member.isdir():
-                path.mkdir(exist_ok=True)
-                path.chmod(member.mode & 0o777 | 0o700)
-            elif member.isreg():
-                _write(archive, member, path)
-            elif member.issym():
-                links[path] = member.linkname
-            elif member.islnk():
-                os.link(find_path(folder, member.linkname), path, follow_symlinks=False)
-            else:
-                raise Refused(f"{member.name} is no file, folder or symbolic link")
+    try:
+        with tarfile.open(fileobj=stream, mode="r|", ignore_zeros=True) as archive:
+            for member in archive:
+                _unpack_member(archive, member, folder, links)
+    except (ValueError, OverflowError) as error:
+        raise Refused(f"the guest sent a file with an invalid name or time: {error}") from error
+
+
+def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, links: dict[Path, str]) -> None:
+    path = find_path(folder, member.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path in links or (path.exists() and not member.isdir()):
+        raise Refused(f"two sources have the name {path.relative_to(folder)}; copy them one after the other")
+    if member.isdir():
+        path.mkdir(exist_ok=True)
+        path.chmod(member.mode & 0o777 | 0o700)
+    elif member.isreg():
+        _write(archive, member, path)
+    elif member.issym():
+        links[path] = member.linkname.partition("\0")[0]  # as the kernel would read the name
+    elif member.islnk():
+        os.link(find_path(folder, member.linkname), path, follow_symlinks=False)
+    else:
+        raise Refused(f"{member.name} is no file, folder or symbolic link")
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:

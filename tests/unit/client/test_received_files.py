@@ -89,3 +89,15 @@ def test_a_copy_removes_only_folders_of_killed_copies(tmp_path: Path) -> None:
         (tmp_path / name / "part").touch()
     receive(tmp_path, ("file", tarfile.REGTYPE, ""))
     assert {path.name for path in tmp_path.iterdir()} == {*kept, "file"}
+
+
+@pytest.mark.parametrize("fault", [{"mtime": "1e300"}, {"mtime": "nan"}, {"path": "a\0b"}])
+def test_an_invalid_time_or_name_is_refused(tmp_path: Path, fault: dict[str, str]) -> None:
+    """An unexpected error would also end the copies from all other guests."""
+    stream, member = io.BytesIO(), tarfile.TarInfo("file")
+    member.pax_headers = fault
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(member)
+    with pytest.raises(Refused, match="invalid name or time"), receive_files(tmp_path) as unpack:
+        unpack(io.BytesIO(stream.getvalue()))
+    assert list(tmp_path.iterdir()) == []
