@@ -4,7 +4,9 @@ The gateway's sshd connects ssh with the sshd of a guest. The private key is mad
 certificate is valid for some minutes. The user logs in to the guest with the user's own key, as without a gateway.
 """
 
+import glob
 import os
+import platform
 import shlex
 import shutil
 import socket
@@ -46,7 +48,6 @@ WAIT_S: Final = 60.0
 POLL_S: Final = 0.3
 ALIVE_S: Final = 60
 KEY, CERTIFICATE, KNOWN_HOSTS, CONFIG = "key", "key-cert.pub", "known_hosts", "config"
-PREFIX: Final = "gateway-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +199,15 @@ def _alias(gateway: SshGatewayView) -> str:
 def make_login_folder(parent: Path) -> Path:
     """Return the path of a new folder for the files of a login. Remove the folders of logins that have ended.
 
-    Because ssh replaces this program (execve), a later login must remove the folder.
+    Because ssh replaces this program (execve), a later login must remove the folder. The name of the folder contains
+    the name of this computer, because several computers may share ``parent``, and only this computer knows its
+    processes.
     """
-    for folder in parent.glob(f"{PREFIX}*"):
-        if not _is_running(folder.name.removeprefix(PREFIX)):
+    prefix = f"gateway-{platform.node()}-"
+    for folder in parent.glob(f"{glob.escape(prefix)}*"):
+        if not _is_running(folder.name.removeprefix(prefix)):
             shutil.rmtree(folder, ignore_errors=True)
-    return parent / f"{PREFIX}{os.getpid()}"
+    return parent / f"{prefix}{os.getpid()}"
 
 
 def _is_running(pid: str) -> bool:

@@ -1,5 +1,7 @@
 """Tests of the files by which ssh reaches guests through a gateway: the options that ssh reads, and permissions."""
 
+import os
+import platform
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -149,9 +151,16 @@ def test_a_folder_that_ssh_cannot_name_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_folders_of_ended_logins_are_removed(tmp_path: Path) -> None:
-    (tmp_path / "gateway-4194305").mkdir()  # higher than all process IDs
-    assert make_login_folder(tmp_path).name != "gateway-4194305"
+    (tmp_path / f"gateway-{platform.node()}-4194305").mkdir()  # higher than all process IDs
+    assert make_login_folder(tmp_path).name == f"gateway-{platform.node()}-{os.getpid()}"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_another_computers_logins_remain(tmp_path: Path) -> None:
+    """Computers can share a home folder."""
+    (tmp_path / "gateway-other-4194305").mkdir()
+    make_login_folder(tmp_path)
+    assert [folder.name for folder in tmp_path.iterdir()] == ["gateway-other-4194305"]
 
 
 def test_a_gateway_that_is_out_of_reach_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
