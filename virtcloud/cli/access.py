@@ -93,7 +93,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     """
     new_token = open_client(context).sbf.create_token(name, role, sites, expires)
     if output is not None:
-        write_token(output, new_token.token)
+        _write_new_token(output, new_token)
     if as_json:
         printing.print_json(TokenView(**new_token.model_dump(exclude={"token"})) if output else new_token)
     elif output is not None:
@@ -101,6 +101,14 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     else:
         click.echo(f"token {new_token.id} of {_format_holder(new_token)}; it is not shown again:", err=True)
         click.echo(new_token.token)
+
+
+def _write_new_token(output: Path, new_token: NewToken) -> None:
+    """Write a new token to a file. If this fails, the error names the token, which is valid and unknown to all."""
+    try:
+        write_token(output, new_token.token)
+    except BadInput as error:
+        raise BadInput(f"{error}; token {new_token.id} is lost: virtcloud token revoke {new_token.id}") from error
 
 
 @token.command("list")
