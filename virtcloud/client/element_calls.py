@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from virtcloud.client.calls import DEVICE_S, PAGE_SIZE, SbfCalls, flag_query, validated
+from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.model.changes import AuditEntry, ElementDifference, ElementReconciliation
 from virtcloud.model.outside_use import OutsideReport
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortUse, PortView
@@ -212,8 +213,10 @@ class ElementCalls(SbfCalls):
     ) -> list[AuditEntry]:
         """Return at most ``limit`` rows of the audit log, oldest first. Without ``after``, return the newest rows.
 
-        With ``after``, return rows with a higher id, and wait up to ``wait`` seconds for the first such row.
+        With ``after``, return rows with a higher id, and wait up to ``wait`` seconds, at most 60, for the first such
+        row.
         """
+        wait = min(wait, LONGEST_WAIT_S)
         query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}
         query["request_id"] = request_id
         return self._documents(AuditEntry, self._connection.send("GET", "/v1/audit", query=query, wait=wait))

@@ -3,6 +3,7 @@
 from urllib.parse import quote
 
 from virtcloud.client.calls import SbfCalls, flag_query
+from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.vpn import (
     AuthorityRenewal,
@@ -34,9 +35,10 @@ class VpnCalls(SbfCalls):
     def profile(self, key: str, profile: str, wait: float = 0) -> VpnProfileView:
         """Return a profile. Raise NotFound if the cluster has no such profile.
 
-        If elements have not confirmed the profile yet, wait at most ``wait`` seconds for a change of these elements. An
-        SBF of an earlier version does not wait.
+        If elements have not confirmed the profile yet, wait at most ``wait`` seconds, at most 60, for a change of these
+        elements. An SBF of an earlier version does not wait.
         """
+        wait = min(wait, LONGEST_WAIT_S)
         query = {"wait": wait} if wait else None
         return self._document(
             VpnProfileView, self._connection.send("GET", _profile_path(key, profile), query=query, wait=wait)
