@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, func, literal, select, text
 
-from sbf_service.domain.page_cursors import CursorFormat, Moment, Number
+from sbf_service.domain.page_cursors import MAX_PAGE, CursorFormat, Moment, Number
 from sbf_service.store.cluster_queries import has_placement_at
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
@@ -30,7 +30,8 @@ NEWEST_FIRST: Final = PageOrder(
 _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDifference | HostDifference)
 PAUSE_S, PATIENCE_S = 0.01, 1.0
 _OPEN_CHANGES = text(
-    "SELECT pid, xact_start FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
+    "SELECT pid, xact_start FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL "
+    "AND xact_start > now() - interval '1 minute'"
 )
 
 
@@ -94,12 +95,14 @@ def read_entries(
     return [_make_entry(row, key) for row, key in found]
 
 
-def find_settled_id(store: Store, pause: Callable[[float], object] = time.sleep) -> int:
+def find_settled_id(store: Store, after: int | None = None, pause: Callable[[float], object] = time.sleep) -> int:
     """Return the ID of the newest row as soon as all rows with lower IDs are committed. A reader then misses no row.
 
     On PostgreSQL, changes at different sites run in parallel. A row can therefore be committed later than a row with a
     higher ID. Wait until the transactions that are open now have ended, but not longer than :data:`PATIENCE_S`: such a
-    transaction normally takes milliseconds.
+    transaction normally takes milliseconds. If one of them is still open, return the last ID before the first ID above
+    ``after`` that has no row: a reader that continues after ``after`` reads the later rows when the transaction ends.
+    Transactions that began more than a minute ago are ignored, because they are not of SBF.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)
@@ -110,7 +113,15 @@ def find_settled_id(store: Store, pause: Callable[[float], object] = time.sleep)
     while awaited and time.monotonic() < ends:
         pause(PAUSE_S)
         awaited &= _find_open_changes(store)
-    return newest
+    return newest if after is None or not awaited else _find_end_of_run(store, after, newest)
+
+
+def _find_end_of_run(store: Store, after: int, newest: int) -> int:
+    """Return the last of the consecutive IDs of rows that begin with ``after + 1``, or ``after``."""
+    rows = select(AuditRow.id).where(AuditRow.id > after, AuditRow.id <= newest).order_by(AuditRow.id).limit(MAX_PAGE)
+    with store.read() as unit:
+        ids = unit.session.scalars(rows).all()
+    return after + sum(found == expected for expected, found in enumerate(ids, after + 1))
 
 
 def _find_open_changes(store: Store) -> set[tuple[int, datetime]]:

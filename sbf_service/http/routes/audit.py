@@ -102,7 +102,7 @@ def _read_newest_id(store: Store, allowed: AuditFilter) -> int:
 
 
 def _read_entries(store: Store, allowed: AuditFilter, after: int | None, limit: int) -> list[AuditEntry]:
-    newest = find_settled_id(store)
+    newest = find_settled_id(store, after)
     with store.read() as unit:
         return read_entries(unit, allowed, after, limit, newest)
 

@@ -12,6 +12,7 @@ from sbf_fakes.world import SITES, World, spec, three_edges
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from sbf_service.store import audit_log
 from sbf_service.store.audit_log import AuditFilter, find_settled_id, read_entries
 from sbf_service.store.cluster_creation import PutResult, put_cluster
 from sbf_service.store.lock_scopes import LockScope
@@ -316,7 +317,20 @@ def test_a_reader_of_the_audit_log_misses_no_row(world: World) -> None:
     (unit,) = brno.__enter__()
     record_audit(unit, "first")
     world.put("demo", spec("praha-h1"))
-    newest = find_settled_id(world.store, lambda _seconds: brno.__exit__(None, None, None))
+    newest = find_settled_id(world.store, pause=lambda _seconds: brno.__exit__(None, None, None))
     with world.store.read() as reader:
         found = [entry.what for entry in read_entries(reader, AuditFilter(), None, 2, newest)]
     assert found == ["first", "cluster_created"]
+
+
+def test_a_slow_change_hides_no_row_from_a_follower(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change in Brno lasts longer than the reader waits. The follower gets its row, and the rows behind it, later."""
+    monkeypatch.setattr(audit_log, "PATIENCE_S", 0.0)
+    last = find_settled_id(world.store)
+    brno = world.restarted().store.change_scopes([lambda _unit: LockScope(frozenset({"brno"}))], wait=True)
+    (unit,) = brno.__enter__()
+    record_audit(unit, "first")
+    world.put("demo", spec("praha-h1"))
+    assert find_settled_id(world.store, last) == last
+    brno.__exit__(None, None, None)
+    assert find_settled_id(world.store, last) == last + 2
