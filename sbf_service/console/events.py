@@ -19,7 +19,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.console.sessions import Browser, read_session
 from sbf_service.store.console_sessions import CONSOLE_SESSIONS_TOPIC
 from sbf_service.store.tokens import TOKENS_TOPIC
-from virtcloud.model.errors import TooManyRequests, VirtcloudError
+from virtcloud.model.errors import ServiceUnreachable, TooManyRequests, VirtcloudError
 
 INTERVAL_S: Final = 15.0
 """The maximum time between two checks of the session. The stream also checks the session after each notice of the
@@ -84,6 +84,8 @@ async def _follow(
             try:
                 await run_in_threadpool(partial(read_session, service, browser.secret))
                 newest = await run_in_threadpool(read_version)
+            except ServiceUnreachable:
+                return  # the page connects again, and shows meanwhile that its content may be out of date
             except VirtcloudError:
                 yield "event: end\ndata:\n\n"
                 return

@@ -13,7 +13,7 @@ from sbf_service.console.sessions import Browser, find_secret, make_caller, read
 from sbf_service.http.auth.caller import Caller
 from sbf_service.store import clusters
 from virtcloud.model.access import Role
-from virtcloud.model.errors import TooManyRequests
+from virtcloud.model.errors import DatabaseUnavailable, TooManyRequests
 
 
 def open_browser(world: World, role: Role = Role.USER, name: str = "alice") -> Browser:
@@ -73,6 +73,17 @@ def test_a_change_of_the_cluster_is_an_event(world: World) -> None:
 def test_the_stream_ends_with_the_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "INTERVAL_S", 0.1)
     assert first_events(world, lambda: world.clock.advance(28801)) == ["ready", "end"]
+
+
+def test_a_silent_database_ends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event ``end`` would replace the page by an error page, which does not connect again."""
+
+    def fail(*_arguments: object) -> None:
+        raise DatabaseUnavailable("the database does not answer")
+
+    monkeypatch.setattr(events, "read_session", fail)
+    with pytest.raises(StopAsyncIteration):
+        first_events(world, lambda: world.delete("hers"))
 
 
 def test_a_user_has_a_limited_number_of_streams(world: World) -> None:
