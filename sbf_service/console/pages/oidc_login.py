@@ -1,10 +1,10 @@
 """Log in with an OpenID Connect provider."""
 
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from sbf_service.bootstrap import SbfService
@@ -19,11 +19,17 @@ from sbf_service.http.auth.authorization import CurrentService
 from sbf_service.http.auth.caller import RateLimiter
 from sbf_service.http.problems import error_status
 from sbf_service.log import get_log
+from sbf_service.overload import BoundedThreads
 from virtcloud.model.errors import BadInput, Forbidden, NotFound, ServiceUnreachable, Unauthenticated, VirtcloudError
 
 CALLBACK: Final = f"{PREFIX}/login/oidc/callback"
 PENDING_S: Final = 600
 """Seconds in which the user must log in to the provider."""
+LOGINS: Final = BoundedThreads(8, "logins with OpenID Connect")
+"""Threads that wait for the provider. Anyone can begin a login, so logins must not occupy the threads of other calls
+while the provider does not answer.
+"""
+THREAD_WAIT_S: Final = 2.0
 NextQuery = Annotated[str, Query(max_length=2000)]
 
 log = get_log(__name__)
@@ -31,9 +37,13 @@ router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 
 @router.get("/login/oidc")
-def begin_login(request: Request, service: CurrentService, next: NextQuery = "") -> Response:  # noqa: A002 - the usual word
+async def begin_login(request: Request, service: CurrentService, next: NextQuery = "") -> Response:  # noqa: A002 - the usual word
     """Send the browser to the provider."""
-    client, target = _find_client(service), safe_target(next)
+    return await LOGINS.run(partial(_begin, request, service, safe_target(next)), THREAD_WAIT_S)
+
+
+def _begin(request: Request, service: SbfService, target: str) -> Response:
+    client = _find_client(service)
     pending = PendingLogin.make(target)
     try:
         address = client.make_authorization_url(pending, _callback(request))
@@ -60,7 +70,7 @@ async def finish_login(request: Request, service: CurrentService) -> Response:
     The answer is a page that loads the requested page. After a direct redirection from the provider's page, the browser
     would not send the session's cookie (SameSite=Strict).
     """
-    response = await run_in_threadpool(_finish, request, service)
+    response = await LOGINS.run(partial(_finish, request, service), THREAD_WAIT_S)
     response.delete_cookie(_cookie(request), path="/", secure=is_encrypted(request), httponly=True, samesite="lax")
     return response
 

@@ -12,7 +12,9 @@ from sbf_fakes.console_browser import ConsoleBrowser, text_of
 from sbf_fakes.world import World, spec
 
 from sbf_service.console.oidc import OidcClient, PendingLogin
+from sbf_service.console.pages import oidc_login
 from sbf_service.domain.oidc_identity import OidcRoles, make_principal
+from sbf_service.overload import BoundedThreads
 from sbf_service.settings import OidcKeys
 from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, Forbidden
@@ -189,3 +191,11 @@ def test_a_name_that_sbf_does_not_have_is_refused(name: object) -> None:
 def test_by_default_no_group_may_log_in() -> None:
     with pytest.raises(Forbidden, match="ask an operator of SBF to add a group"):
         make_principal({"uid": "alice", "groups": ["physics"]}, OidcRoles(user_claim="uid"))
+
+
+def test_logins_occupy_a_limited_number_of_threads(connected: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oidc_login, "LOGINS", BoundedThreads(0, "logins"))
+    monkeypatch.setattr(oidc_login, "THREAD_WAIT_S", 0.0)
+    answers = [ConsoleBrowser(connected).get(f"/console/login/oidc{path}") for path in ("", "/callback")]
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert "too many logins: 0 are running" in text_of(answers[0])
