@@ -6,14 +6,14 @@
    the user's call.
 4. SBF forwards the messages of each side to the other side. A slow receiver slows the sender down, because SBF reads a
    message only after the previous message was sent. The session ends when a side ends, when no side sends for a long
-   time, or when the service stops.
+   time, when the user's token becomes invalid, or when the service stops.
 """
 
 import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -173,16 +173,17 @@ class SessionRelay:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def join(self, user: WebSocket, agent: WebSocket) -> None:
+    async def join(self, user: WebSocket, agent: WebSocket, refusal: Awaitable[None]) -> None:
         """Send the messages of each side to the other side until a side ends, or until no side sends for ``idle_s``.
 
-        Then close both sides.
+        Also end when ``refusal`` returns, because the user's token is not valid any more. Then close both sides.
         """
         activity = _Activity()
-        tasks: dict[str, asyncio.Task[Any]] = {
+        tasks: dict[str, asyncio.Future[Any]] = {
             "user": asyncio.ensure_future(_copy(user, agent, activity)),
             "agent": asyncio.ensure_future(_copy(agent, user, activity)),
             "idle": asyncio.ensure_future(activity.wait_idle(self.idle_s)),
+            "refusal": asyncio.ensure_future(refusal),
         }
         try:
             await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -193,6 +194,8 @@ class SessionRelay:
         code, reason = NORMAL, ""
         if _is_complete(tasks["idle"]):
             code, reason = BROKEN, f"no byte was sent for {self.idle_s:g} s (setting relay.idle)"
+        elif _is_complete(tasks["refusal"]):
+            code, reason = BROKEN, "your token was revoked or has expired"
         elif _is_complete(tasks["agent"]):
             code, reason = tasks["agent"].result()
         for side in (user, agent):
@@ -213,7 +216,7 @@ class _Activity:
             await asyncio.sleep(remaining)
 
 
-def _is_complete(task: "asyncio.Task[Any]") -> bool:
+def _is_complete(task: "asyncio.Future[Any]") -> bool:
     return not task.cancelled() and task.exception() is None
 
 

@@ -19,10 +19,12 @@ from sbf_service.http.problems import error_response, problem_responses
 from sbf_service.http.routes.clones import check_clone
 from sbf_service.http.routes.guests import authorize_guest
 from sbf_service.http.session_relay import CloneOrder, SessionRelay, UserLeftError, WaitingSession
+from sbf_service.log import get_log
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.guest_sessions import delete_session, insert_session, list_sessions, session_topic
+from sbf_service.store.tokens import token_topic
 from virtcloud.model.access import Role
-from virtcloud.model.errors import BadInput, Conflict, VirtcloudError
+from virtcloud.model.errors import BadInput, Conflict, ServiceUnreachable, Unauthenticated, VirtcloudError
 from virtcloud.model.guest_sessions import FIRST_KINDS, USER_KINDS, GuestSession, SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestView
 from virtcloud.model.values import ClusterKey, Name
@@ -37,6 +39,11 @@ KindsQuery = Annotated[
     ),
 ]
 
+TOKEN_CHECK_S = 15.0
+"""The maximum time between two checks of the token of an open session. A notice of a revocation causes a check at once.
+"""
+
+log = get_log(__name__)
 router = APIRouter(tags=["elements"], route_class=Operation)
 
 
@@ -107,14 +114,16 @@ async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
         with relay.register(caller.who, found.host) as session:
             session.clone = None if request.image is None else CloneOrder(request.image, caller)
             insert = partial(_insert, service, caller, found, cluster_id, request, session.id)
-            await _relay(websocket, service, session, insert)
+            await _relay(websocket, service, session, insert, caller)
     except VirtcloudError as error:
         await websocket.send_denial_response(error_response(error))
     except UserLeftError:
         return
 
 
-async def _relay(user: WebSocket, service: SbfService, session: WaitingSession, insert: Callable[[], None]) -> None:
+async def _relay(
+    user: WebSocket, service: SbfService, session: WaitingSession, insert: Callable[[], None], caller: Caller
+) -> None:
     relay: SessionRelay = user.app.state.sessions
     await user.receive()  # the message websocket.connect
     await run_in_threadpool(insert)
@@ -123,7 +132,23 @@ async def _relay(user: WebSocket, service: SbfService, session: WaitingSession, 
     finally:
         await run_in_threadpool(_delete, service, session.id)
     await user.accept()
-    await relay.join(user, agent)
+    await relay.join(user, agent, _wait_until_refused(service, caller))
+
+
+async def _wait_until_refused(service: SbfService, caller: Caller) -> None:
+    """Return when the caller's token is revoked or has expired. Do not return for a caller without a token."""
+    cache, token = service.token_cache, caller.token
+    topics = () if token is None else (token_topic(token.id),)
+    with service.change_feed.watch(uncompared=topics) as waiter:
+        while True:
+            if token is not None and cache.find(token) is None:
+                try:
+                    await run_in_threadpool(cache.authenticate, token)
+                except Unauthenticated:
+                    return
+                except ServiceUnreachable as error:
+                    log.warning("token_not_checked", who=caller.who, why=error)
+            await waiter.wait(TOKEN_CHECK_S)
 
 
 def _relay_of(request: Request) -> SessionRelay:

@@ -12,7 +12,8 @@ from sbf_fakes.session_world import CHUNK, Installation, Start, await_true, serv
 from sbf_fakes.world import spec
 
 from sbf_service.http.routes import sessions
-from virtcloud.model.access import Role
+from sbf_service.store.tokens import revoke_token
+from virtcloud.model.access import Role, TokenId
 from virtcloud.model.errors import (
     Conflict,
     Forbidden,
@@ -66,6 +67,18 @@ def test_the_end_of_input_leaves_the_answer_open(start: Start) -> None:
     guest.sendall(b"late answer")
     guest.close()
     assert (stream.receive(), stream.receive()) == (b"late answer", b"")
+
+
+def test_a_revoked_token_ends_the_session(start: Start) -> None:
+    made = start()
+    alice = made.client(Role.USER, "alice")
+    stream = alice.get("demo").guests["g1"].connect(22)
+    token = alice.sbf.token()
+    assert token is not None
+    with made.world.store.change() as unit:
+        revoke_token(unit, TokenId(token.get_secret_value().split("_")[1]))
+    with pytest.raises(ServiceUnreachable, match="your token was revoked or has expired"):
+        stream.receive()
 
 
 def test_a_slow_reader_slows_the_guest_down(start: Start) -> None:
