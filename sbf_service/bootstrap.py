@@ -129,7 +129,7 @@ def build_service(
     settled_agents = SettledAgents(store, gets_notices=lambda: change_reader.listens)
     token_cache = TokenCache(store, gets_notices=lambda: change_reader.listens)
     change_reader = ChangeReader(
-        store, change_feed, lambda: _exchange(heartbeats, settled_agents, token_cache), settled_agents.is_current
+        store, change_feed, lambda: _exchange(heartbeats, settled_agents, token_cache), settled_agents.omit_current
     )
     change_feed.add_listener(scheduler.wake)
     change_feed.add_listener(token_cache.on_change, remote=True)

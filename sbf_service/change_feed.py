@@ -66,6 +66,8 @@ class ChangeFeed:
     waiters_at_close: int = 0
     _lock: Lock = field(default_factory=Lock)
     _waiters: dict[str, set[Waiter]] = field(default_factory=lambda: defaultdict(set))
+    """The waiters of each topic."""
+    _all: set[Waiter] = field(default_factory=set)
     _listeners: list[Listener] = field(default_factory=list)
     _remote_listeners: list[Listener] = field(default_factory=list)
 
@@ -113,21 +115,16 @@ class ChangeFeed:
         The value is None if the version that one of the waiters has read is unknown.
         """
         with self._lock:
-            compared = [
-                (topic, waiter.versions[topic])
-                for topic, waiters in self._waiters.items()
-                for waiter in waiters
-                if topic in waiter.versions
-            ]
+            read = [item for waiter in self._all for item in waiter.versions.items()]
         lowest: dict[str, int | None] = {}
-        for topic, version in compared:
-            lowest[topic] = _find_lower(lowest.get(topic, version), version)
+        for topic, version in read:
+            lowest[topic] = _find_lower(lowest[topic], version) if topic in lowest else version
         return lowest
 
     def count_waiters(self) -> int:
         """Return the number of waiting calls."""
         with self._lock:
-            return len({waiter for waiters in self._waiters.values() for waiter in waiters})
+            return len(self._all)
 
     def wake_all(self) -> None:
         """Wake all waiters. For a change whose topics are unknown."""
@@ -148,12 +145,14 @@ class ChangeFeed:
         """
         waiter, all_topics = Waiter(dict.fromkeys(topics), asyncio.get_running_loop()), (*topics, *uncompared)
         with self._lock:
+            self._all.add(waiter)
             for topic in all_topics:
                 self._waiters[topic].add(waiter)
         try:
             yield waiter
         finally:
             with self._lock:
+                self._all.discard(waiter)
                 for topic in all_topics:
                     self._discard(topic, waiter)
 

@@ -16,7 +16,7 @@ from sbf_service.change_feed import ChangeFeed
 from sbf_service.log import get_log
 from sbf_service.store.change_notices import Doorbell, NoticeListener, listen_for_notices
 from sbf_service.store.tokens import TOKENS_TOPIC
-from sbf_service.store.topic_versions import find_outdated_topics
+from sbf_service.store.topic_versions import Versions, find_outdated_topics
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.errors import DatabaseUnavailable
 
@@ -32,14 +32,14 @@ log = get_log(__name__)
 class ChangeReader:
     """Reads the changes of other replicas, in one thread.
 
-    ``before_poll`` runs before each slow poll. If ``is_current(topic, version)`` is true,
-    ``before_poll`` has just found this version of the topic in the database, and the poll omits the topic.
+    ``before_poll`` runs before each slow poll. ``omit_current(versions)`` returns these versions of topics without
+    those that ``before_poll`` has just found in the database.
     """
 
     store: Store
     feed: ChangeFeed
     before_poll: Callable[[], None] = lambda: None
-    is_current: Callable[[str, int | None], bool] = lambda _topic, _version: False
+    omit_current: Callable[[Versions], Versions] = lambda versions: versions
     interval: float = SLOW_POLL_S
     clock: Callable[[], float] = time.monotonic
     listens: bool = False
@@ -69,9 +69,7 @@ class ChangeReader:
     def poll_once(self) -> None:
         """Run the slow poll: publish each topic whose version in the database differs from a waiting call's version."""
         self.before_poll()
-        versions = self.feed.list_versions().items()
-        known = {topic: version for topic, version in versions if not self.is_current(topic, version)}
-        known[TOKENS_TOPIC] = self._revoked_tokens
+        known = {**self.omit_current(self.feed.list_versions()), TOKENS_TOPIC: self._revoked_tokens}
         with self.store.read() as unit:
             outdated = find_outdated_topics(unit, known)
         self._revoked_tokens = outdated.get(TOKENS_TOPIC, self._revoked_tokens)

