@@ -83,7 +83,7 @@ class SettledAgents:
                 self._changed = set()
             with self.store.read() as unit:
                 read_at = unit.now, self.clock()
-                found = dict(unit.connection.execute(_READ_SETTLED).tuples().all())
+                found = dict(unit.connection.execute(_READ_SETTLED).all())
             with self._lock:
                 self._revisions, self._read_at = found, read_at
                 self._remove(self._changed)

@@ -59,7 +59,8 @@ TRAFFIC_TOPIC = "traffic"
 NOW: Final = "now"
 TOPOLOGY: Final = "topology"
 ELEMENTS: Final = "elements"
-"""``NOW``, ``TOPOLOGY`` and ``ELEMENTS`` are keys in ``Session.info`` of values that a unit reads only once.
+LIMITS: Final = "limits"
+"""``NOW``, ``TOPOLOGY``, ``ELEMENTS`` and ``LIMITS`` are keys in ``Session.info`` of values that a unit reads only once.
 
 Copies of a unit have the same session, and therefore the same values.
 """
