@@ -60,7 +60,7 @@ NOW: Final = "now"
 TOPOLOGY: Final = "topology"
 ELEMENTS: Final = "elements"
 LIMITS: Final = "limits"
-"""``NOW``, ``TOPOLOGY``, ``ELEMENTS`` and ``LIMITS`` are keys in ``Session.info`` of values that a unit reads only once.
+"""These four names are keys in ``Session.info`` of values that a unit reads only once.
 
 Copies of a unit have the same session, and therefore the same values.
 """

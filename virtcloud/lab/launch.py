@@ -29,7 +29,7 @@ from virtcloud.model.access import Role
 from virtcloud.model.values import Name
 from virtcloud.model.views import Pool
 
-DEADLINE_S = 180.0
+DEADLINE_S = 300.0
 TAIL_LINES = 20
 NAMESPACES = ("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child")
 
@@ -126,7 +126,7 @@ def _tail(log: Path) -> str:
     return "".join(f"\n    {line}" for line in [f"the end of {log.name}:", *lines]) if lines else ""
 
 
-AGENTS_S = 60.0
+AGENTS_S = 120.0
 
 
 POLL_S = 0.2

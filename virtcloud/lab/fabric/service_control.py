@@ -12,7 +12,7 @@ from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, RunningProgram
 from virtcloud.lab.fabric.plan import NodeService
 from virtcloud.lab.fabric.zygote import Zygote
 
-READY_S = 60.0
+READY_S = 120.0
 STOP_S = 15.0
 POLL_S = 0.05
 ENVIRONMENT = {
