@@ -5,11 +5,11 @@ only the effects on clusters that other calls have changed in the meantime.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports, find_elements
+from sbf_service.domain.paths import LiveCluster, find_elements
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.wanted import compute_wanted, find_edge_peers, find_edge_transports
 from virtcloud.model.element import Device, Edge
@@ -27,67 +27,82 @@ class ClusterElements:
     after: frozenset[Name]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TopologyEffects:
-    """The effects of a change. ``known`` has the clusters for which paths were computed, by cluster ID."""
+    """The effects of a change on live clusters. Each call computes only what differs from the former call.
+
+    Clusters are compared as Python objects: a cluster that has not changed must be the same object in each call.
+
+    - ``known``: the elements of each cluster, by cluster ID.
+    - ``changed``: the elements that are in both topologies, and whose configuration changes.
+    - ``of_clusters``: for each pair of a cluster and a changed element, whether the cluster's configuration changes.
+    """
 
     change: TopologyChange
-    known: dict[str, LiveCluster] = field(default_factory=dict)
-    compared: dict[Name, tuple[Sequence[LiveCluster], bool]] = field(default_factory=dict)
-    """For each element: the clusters on the element when the configurations were compared, and whether the
-    configuration changes.
-    """
+    known: dict[str, ClusterElements] = field(default_factory=dict)
+    changed: frozenset[Name] | None = None
+    of_clusters: dict[tuple[str, Name], tuple[LiveCluster, bool]] = field(default_factory=dict)
 
     def prepare(self, live: Sequence[LiveCluster]) -> None:
         """Compute the effects. Ignore errors, because their causes can disappear before the change is applied."""
-        self.change.compute()
-        self.known.update({cluster.id: cluster for cluster in live})
         for cluster in live:
-            for topology in (self.change.former, self.change.topology):
-                with suppress(VirtcloudError):
-                    find_cluster_ports(topology, cluster)
+            with suppress(VirtcloudError):
+                self.known[cluster.id] = self._find_elements(cluster)
         with suppress(VirtcloudError, KeyError):  # KeyError: a host moves to a site where its cluster has no VLAN
-            self.find_changed_elements(self.find_elements(live))
+            self.update(live)
+            for elements in self.known.values():
+                self.find_changed_elements_of(elements)
 
-    def share(self, live: Iterable[LiveCluster]) -> list[LiveCluster]:
-        """Return ``live``, but replace each cluster by the equal cluster in ``known``, if there is one.
+    def has_path(self, cluster: LiveCluster) -> bool:
+        """Return whether it is known that the cluster has a path in both topologies."""
+        known = self.known.get(cluster.id)
+        return known is not None and known.cluster is cluster
 
-        The comparison of identical Python objects is fast.
-        """
-        return [known if (known := self.known.get(cluster.id)) == cluster else cluster for cluster in live]
+    def update(self, live: Sequence[LiveCluster]) -> None:
+        """Compute the effects on these clusters. Every cluster must have a path in both topologies."""
+        new, names = [one for one in live if not self.has_path(one)], {one.id for one in live}
+        replaced = {one.id for one in new} | (self.known.keys() - names)
+        former = [self.known.pop(name) for name in replaced & self.known.keys()]
+        added = {one.id: self._find_elements(one) for one in new}
+        self.known |= added
+        if self.changed is None:
+            self.changed = self._find_changed(self.change.common_elements)
+            return
+        touched = frozenset[Name]().union(*(one.before | one.after for one in (*former, *added.values())))
+        if touched:
+            self.changed = self.changed - touched | self._find_changed(touched & self.change.common_elements)
 
-    def find_elements(self, live: Iterable[LiveCluster]) -> list[ClusterElements]:
-        """Return the elements of each cluster. Every cluster must have a path in both topologies."""
-        return [
-            ClusterElements(
-                cluster, *(find_elements(one, cluster) for one in (self.change.former, self.change.topology))
-            )
-            for cluster in live
-        ]
+    def find_changed_elements_of(self, elements: ClusterElements) -> set[Name]:
+        """Return the changed elements on which the configuration of this cluster changes."""
+        both = (self.changed or frozenset()) & elements.before & elements.after
+        return {name for name in both if self._is_changed_of(name, elements.cluster)}
 
-    def find_changed_elements(self, clusters: Iterable[ClusterElements]) -> set[Name]:
-        """Return the elements that are in both topologies, and whose configuration changes."""
-        carried: dict[Name, list[LiveCluster]] = defaultdict(list)
-        for elements in clusters:
-            for name in elements.before | elements.after:
-                carried[name].append(elements.cluster)
-        after = self.change.topology.elements
-        concerned = (name for name in self.change.common_elements if name in carried or isinstance(after[name], Device))
-        return {name for name in concerned if self._is_changed(name, carried.get(name, []))}
-
-    def _is_changed(self, name: Name, live: Sequence[LiveCluster]) -> bool:
-        known, is_changed = self.compared.get(name, (None, False))
-        if known != live:
-            before = _compute_configuration(name, self.change.former, live)
-            is_changed = before != _compute_configuration(name, self.change.topology, live)
-            self.compared[name] = live, is_changed
+    def _is_changed_of(self, name: Name, cluster: LiveCluster) -> bool:
+        known, is_changed = self.of_clusters.get((cluster.id, name), (None, False))
+        if known is not cluster:
+            before, after = (compute_wanted(name, one, [cluster]) for one in (self.change.former, self.change.topology))
+            is_changed = before != after
+            self.of_clusters[cluster.id, name] = cluster, is_changed
         return is_changed
 
-    def find_changed_elements_of(self, elements: ClusterElements, changed: set[Name]) -> set[Name]:
-        """Return the elements of ``changed`` on which the configuration of this cluster changes."""
-        former, topology, one = self.change.former, self.change.topology, [elements.cluster]
-        both = changed & elements.before & elements.after
-        return {name for name in both if compute_wanted(name, former, one) != compute_wanted(name, topology, one)}
+    def _find_elements(self, cluster: LiveCluster) -> ClusterElements:
+        return ClusterElements(
+            cluster, *(find_elements(one, cluster) for one in (self.change.former, self.change.topology))
+        )
+
+    def _find_changed(self, names: frozenset[Name]) -> frozenset[Name]:
+        """Return the elements of ``names`` whose configuration changes."""
+        carried: dict[Name, list[LiveCluster]] = defaultdict(list)
+        for elements in self.known.values():
+            for name in names & (elements.before | elements.after):
+                carried[name].append(elements.cluster)
+        after = self.change.topology.elements
+        concerned = (name for name in names if name in carried or isinstance(after[name], Device))
+        return frozenset(name for name in concerned if self._is_changed(name, carried.get(name, [])))
+
+    def _is_changed(self, name: Name, live: Sequence[LiveCluster]) -> bool:
+        before = _compute_configuration(name, self.change.former, live)
+        return before != _compute_configuration(name, self.change.topology, live)
 
 
 def _compute_configuration(name: Name, topology: Topology, live: Sequence[LiveCluster]) -> object:

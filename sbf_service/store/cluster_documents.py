@@ -46,8 +46,12 @@ def parse_current_spec(row: ClusterRow) -> ClusterSpec:
 
     ``shares_with`` of the returned spec contains the owners who may join the network now.
     """
-    spec = row.resolved or row.spec
-    return parse_spec(spec) if row.shares is None else _parse_shared_spec(spec, row.shares)
+    return parse_stored_spec(row.resolved or row.spec, row.shares)
+
+
+def parse_stored_spec(spec: str, shares: str | None) -> ClusterSpec:
+    """Parse a stored spec. If ``shares`` is not None, it contains the owners who may join the network now."""
+    return parse_spec(spec) if shares is None else _parse_shared_spec(spec, shares)
 
 
 @lru_cache(maxsize=8192)

@@ -128,13 +128,17 @@ def find_unsettled_clusters(unit: Unit, elements: Iterable[str], sites: Iterable
     Clusters whose state can no longer change are omitted (see ``UNSETTLED``). A cluster uses the elements of its
     placements and its gateways. A cluster uses the sites where it has a claim.
     """
-    found = {
+    return read_clusters_by_id(unit, sorted(find_cluster_ids(unit, elements, sites)))
+
+
+def find_cluster_ids(unit: Unit, elements: Iterable[str], sites: Iterable[str] = ()) -> frozenset[str]:
+    """Return the IDs of the clusters that :func:`find_unsettled_clusters` returns."""
+    return frozenset(
         cluster_id
         for statement, names in ((_FIND_ON_ELEMENTS, elements), (_FIND_AT_SITES, sites))
         for group in split_ids(sorted(set(names)))
         for cluster_id in unit.connection.execute(statement, {"names": group}).scalars()
-    }
-    return read_clusters_by_id(unit, sorted(found))
+    )
 
 
 def find_running_members(unit: Unit, networks: Sequence[str]) -> Sequence[ClusterRow]:

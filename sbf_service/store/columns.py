@@ -8,14 +8,17 @@ from typing import Any, TypeVar
 
 from sqlalchemy import (
     BigInteger,
+    BindParameter,
     ColumnElement,
     DateTime,
     Dialect,
     Integer,
+    Select,
     String,
     Text,
     TypeDecorator,
     literal_column,
+    select,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import QueryableAttribute
@@ -102,6 +105,30 @@ def _now(_element: database_now, _compiler: SQLCompiler, **_options: Any) -> str
 @compiles(database_now, "sqlite")
 def _now_sqlite(_element: database_now, _compiler: SQLCompiler, **_options: Any) -> str:  # noqa: ANN401
     return "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')"
+
+
+class json_texts(FunctionElement[str]):  # noqa: N801 - named like an SQL function
+    """An SQL table: the texts of a JSON list. One parameter thus contains any number of texts."""
+
+    inherit_cache = True
+
+
+@compiles(json_texts)
+def _texts(element: json_texts, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401
+    return f"json_array_elements_text(CAST({compiler.process(element.clauses, **options)} AS json))"
+
+
+@compiles(json_texts, "sqlite")
+def _texts_sqlite(element: json_texts, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401
+    return f"json_each({compiler.process(element.clauses, **options)})"
+
+
+def select_texts(texts: BindParameter[str]) -> Select[tuple[str]]:
+    """Return a subquery with the texts of a JSON list.
+
+    For thousands of names, a statement with this subquery is faster than a statement with one parameter for each name.
+    """
+    return select(json_texts(texts).table_valued("value").c.value)
 
 
 def split_ids(ids: Iterable[Id]) -> Iterator[list[Id]]:

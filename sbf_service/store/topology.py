@@ -4,26 +4,32 @@ The transaction checks that the topology has not changed meanwhile. A new topolo
 and port that a cluster uses, or that may still carry a cluster.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from sbf_service.domain.gateway_access import OUTSIDE_LINK
 from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.topology_change import TopologyChange, list_path_changes
 from sbf_service.domain.topology_effects import TopologyEffects
-from sbf_service.store.cluster_queries import find_unsettled_clusters
+from sbf_service.store.cluster_queries import find_cluster_ids
+from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
-from sbf_service.store.live_clusters import make_live_clusters, read_live_clusters
 from sbf_service.store.network_routers import replace_routers
 from sbf_service.store.networks import check_access_ports_kept
-from sbf_service.store.topology_documents import make_no_topology_error, read_stored_version, write_documents
-from sbf_service.store.topology_elements import update_elements, update_sites
-from sbf_service.store.topology_losses import check_nothing_lost
+from sbf_service.store.topology_documents import (
+    DocumentChanges,
+    make_no_topology_error,
+    prepare_documents,
+    read_stored_version,
+    write_documents,
+)
+from sbf_service.store.topology_elements import ElementChanges, prepare_elements, update_elements, update_sites
+from sbf_service.store.topology_losses import check_nothing_lost, loses_nothing
 from sbf_service.store.topology_placements import update_placements
 from sbf_service.store.unchecked_elements import releasing_networks
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Store, Unit, record_audit
 from virtcloud.model.changes import PathChange
-from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links, share_parts
 
@@ -63,6 +69,27 @@ MakeTopology = Callable[[FormerTopology], Topology]
 """A function that receives the topology to be replaced, and returns the new topology or raises an error."""
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedChange:
+    """A change of the topology with all values that can be computed before its transaction.
+
+    They hold as long as the topology has the version of ``former``.
+    """
+
+    former: FormerTopology
+    effects: TopologyEffects
+    documents: DocumentChanges
+    elements: ElementChanges
+    reading: ClusterReading
+    unharmed: Mapping[str, LiveCluster]
+    """The clusters that have a path in both topologies, and lose nothing."""
+
+    @property
+    def change(self) -> TopologyChange:
+        """The difference between the former and the new topology."""
+        return self.effects.change
+
+
 def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
     """Replace the topology by the result of ``make``. Idempotent. Return the topology's version.
 
@@ -71,18 +98,12 @@ def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
     :func:`put_topology` and of ``make``.
     """
     for _ in range(PREPARATIONS):
-        with store.read() as unit:
-            former = _read_former(unit)
-        effects = TopologyEffects(_prepare_change(former, make))
-        with store.read() as unit:
-            live = _read_clusters_at(unit, effects.change)
-        effects.prepare(live)
+        prepared = _prepare_change(store.read, make)
         with store.change(who=who) as unit:
-            if read_stored_version(unit.connection) == former.version:
-                return _apply_change(unit, former, effects)
+            if read_stored_version(unit.connection) == prepared.former.version:
+                return _apply_change(unit, prepared)
     with store.change(who=who) as unit:
-        former = _read_former(unit)
-        return _apply_change(unit, former, TopologyEffects(_prepare_change(former, make)))
+        return _apply_change(unit, _prepare_change(lambda: nullcontext(unit), make))
 
 
 def put_topology(unit: Unit, topology: Topology) -> None:
@@ -91,8 +112,7 @@ def put_topology(unit: Unit, topology: Topology) -> None:
     Each running cluster gets placements on the elements that its paths use in the new topology. Its other placements
     are ended. Raise Conflict if the new topology lacks an element or port that a cluster uses or may still use.
     """
-    former = _read_former(unit)
-    _apply_change(unit, former, TopologyEffects(_prepare_change(former, lambda _former: topology)))
+    _apply_change(unit, _prepare_change(lambda: nullcontext(unit), lambda _former: topology))
 
 
 def _read_former(unit: Unit) -> FormerTopology:
@@ -102,38 +122,48 @@ def _read_former(unit: Unit) -> FormerTopology:
     return FormerTopology(version, read_topology(unit))
 
 
-def _prepare_change(former: FormerTopology, make: MakeTopology) -> TopologyChange:
-    """Return the change from the old topology to the topology that ``make`` returns."""
+def _prepare_change(read: Callable[[], AbstractContextManager[Unit]], make: MakeTopology) -> PreparedChange:
+    """Prepare the change from the old topology to the topology that ``make`` returns. ``read`` opens a unit."""
+    with read() as unit:
+        former = _read_former(unit)
     wanted = former.share_parts(make(former))
-    return TopologyChange(former.topology or wanted.model_copy(update={"sites": (), "links": ()}), wanted)
+    change = TopologyChange(former.topology or wanted.model_copy(update={"sites": (), "links": ()}), wanted)
+    change.compute()
+    with read() as unit:
+        reading = _read_clusters_at(unit, change, ClusterReading())
+        elements = prepare_elements(unit, change)
+    effects = TopologyEffects(change)
+    effects.prepare(reading.clusters)
+    unharmed = {one.id: one for one in reading.clusters if effects.has_path(one) and loses_nothing(change, one)}
+    documents = prepare_documents(former.topology, wanted)
+    return PreparedChange(former, effects, documents, elements, reading, unharmed)
 
 
-def _apply_change(unit: Unit, former: FormerTopology, effects: TopologyEffects) -> int:
+def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
     """Store a change of the topology and its effects. Return the topology's version. An empty change stores nothing."""
-    change = effects.change
-    if former.topology == change.topology:
-        return former.version
-    is_first = former.topology is None
-    live = [] if is_first else effects.share(_read_clusters_at(unit, change))
-    if not is_first:
-        check_nothing_lost(unit, change, live)
-        check_access_ports_kept(unit, change)
+    former, change = prepared.former.topology, prepared.change
+    if former == change.topology:
+        return prepared.former.version
+    if former is None:
+        return _store_change(unit, prepared)
+    live = _read_clusters_at(unit, change, prepared.reading).clusters
+    check_nothing_lost(unit, change, [one for one in live if prepared.unharmed.get(one.id) is not one])
+    check_access_ports_kept(unit, change)
     with releasing_networks(unit):
-        version = _store_change(unit, former, change)
-    if not is_first:
-        update_placements(unit, effects, live)
-        _replace_lost_routers(unit, change)
+        version = _store_change(unit, prepared)
+    update_placements(unit, prepared.effects, live)
+    _replace_lost_routers(unit, change)
     return version
 
 
-def _store_change(unit: Unit, former: FormerTopology, change: TopologyChange) -> int:
+def _store_change(unit: Unit, prepared: PreparedChange) -> int:
     """Store a changed topology, with its sites and elements. Return the topology's version."""
-    update_sites(unit, change)
-    version = write_documents(unit.connection, former.topology, change.topology)
-    unit.topology_version, unit.new_topology = version, change.topology
+    update_sites(unit, prepared.elements)
+    version = write_documents(unit.connection, prepared.documents)
+    unit.topology_version, unit.new_topology = version, prepared.change.topology
     unit.changed.add(TOPOLOGY_TOPIC)
     record_audit(unit, "topology_put", why=f"version {version}")
-    update_elements(unit, change)
+    update_elements(unit, prepared.elements)
     return version
 
 
@@ -144,17 +174,16 @@ def _replace_lost_routers(unit: Unit, change: TopologyChange) -> None:
             replace_routers(unit, name)
 
 
-def _read_clusters_at(unit: Unit, change: TopologyChange) -> list[LiveCluster]:
-    """Return at least the live clusters that use an element at a site that changes."""
+def _read_clusters_at(unit: Unit, change: TopologyChange, earlier: ClusterReading) -> ClusterReading:
+    """Read at least the live clusters that use an element at a site that changes."""
     if not change.sites:
-        return []
+        return ClusterReading()
     if len(change.sites) > len(change.former.sites) // 2:
-        return read_live_clusters(unit)
-    rows = find_unsettled_clusters(unit, change.elements, change.sites)
-    return make_live_clusters(unit, [row for row in rows if row.state in WANTED_STATES])
+        return read_cluster_records(unit, None, earlier)
+    return read_cluster_records(unit, find_cluster_ids(unit, change.elements, change.sites), earlier)
 
 
 def read_path_changes(unit: Unit, former: Topology) -> tuple[PathChange, ...]:
     """Return the differences of live clusters' paths between the topology ``former`` and the current topology."""
     change = TopologyChange(former, read_topology(unit))
-    return tuple(list_path_changes(change, _read_clusters_at(unit, change)))
+    return tuple(list_path_changes(change, _read_clusters_at(unit, change, ClusterReading()).clusters))

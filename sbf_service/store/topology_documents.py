@@ -4,6 +4,8 @@ Each row contains the version of the topology that last changed the row. A chang
 sites that it changes. A replica that has an older version reads only the rows that changed after this version.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import CompoundSelect, Connection, bindparam, delete, insert, literal, select, union_all, update
@@ -14,6 +16,7 @@ from virtcloud.model.errors import NotFound
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import CommonPart, common_part_of, join_parts, list_changed_sites
+from virtcloud.model.values import Name
 
 _COMMON = literal("")
 """The value in the column of site names for the row of the common part."""
@@ -73,23 +76,43 @@ def make_no_topology_error() -> NotFound:
     return NotFound("there is no topology yet: put one with PUT /v1/topology")
 
 
-def write_documents(connection: Connection, former: Topology | None, topology: Topology) -> int:
-    """Write the parts in which ``topology`` differs from ``former``, and return the new version.
+@dataclass(frozen=True, slots=True)
+class DocumentChanges:
+    """The documents that a change of the topology writes, as texts. ``common`` is None if the common part is equal."""
 
-    Each site of ``topology`` must already have a row in the table of sites.
+    common: str | None
+    new: Mapping[Name, str]
+    changed: Mapping[Name, str]
+    lost: frozenset[Name]
+
+
+def prepare_documents(former: Topology | None, topology: Topology) -> DocumentChanges:
+    """Return the documents in which ``topology`` differs from ``former``."""
+    common, known = common_part_of(topology), set() if former is None else former.sites_by_name.keys()
+    differs = former is None or common != common_part_of(former)
+    names = common.sites if former is None else list_changed_sites(former, topology)
+    texts = {name: site_part_of(topology, name).model_dump_json() for name in names}
+    return DocumentChanges(
+        common=common.model_dump_json() if differs else None,
+        new={name: text for name, text in texts.items() if name not in known},
+        changed={name: text for name, text in texts.items() if name in known},
+        lost=frozenset(known - topology.sites_by_name.keys()),
+    )
+
+
+def write_documents(connection: Connection, changes: DocumentChanges) -> int:
+    """Write changed documents, and return the new version of the topology.
+
+    Each site of the topology must already have a row in the table of sites.
     """
     version = connection.execute(
         update(TopologyRow).values(version=TopologyRow.version + 1).returning(TopologyRow.version)
     ).scalar_one()
-    common = common_part_of(topology)
-    if former is None or common != common_part_of(former):
-        connection.execute(update(TopologyRow).values(common=common.model_dump_json(), common_version=version))
-    known = set() if former is None else former.sites_by_name.keys()
-    changed = common.sites if former is None else tuple(list_changed_sites(former, topology))
-    documents = [(name, site_part_of(topology, name).model_dump_json()) for name in changed]
-    new = [{"site": name, "version": version, "document": text} for name, text in documents if name not in known]
-    old = [{"name": name, "new_version": version, "new_document": text} for name, text in documents if name in known]
-    lost = [{"name": name} for name in known - topology.sites_by_name.keys()]
+    if changes.common is not None:
+        connection.execute(update(TopologyRow).values(common=changes.common, common_version=version))
+    new = [{"site": name, "version": version, "document": text} for name, text in changes.new.items()]
+    old = [{"name": name, "new_version": version, "new_document": text} for name, text in changes.changed.items()]
+    lost = [{"name": name} for name in changes.lost]
     for statement, rows in ((_DELETE, lost), (_INSERT, new), (_UPDATE, old)):
         if rows:
             connection.execute(statement, rows)

@@ -1,12 +1,14 @@
 """The rows of sites and elements that a new topology changes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BindParameter, Executable, Row, bindparam, case, func, insert, null, select, update
+from sqlalchemy import BindParameter, Executable, Row, Text, bindparam, case, func, insert, null, select, update
 
 from sbf_service.domain.topology_change import TopologyChange
-from sbf_service.store.columns import split_ids
+from sbf_service.store.columns import select_texts, split_ids
 from sbf_service.store.ports import parse_removed_switch, release_removed_switch, update_described_ports
 from sbf_service.store.revisions import expire_elements
 from sbf_service.store.tables import Base, ElementRow, SiteRow
@@ -19,9 +21,12 @@ from virtcloud.model.vlans import VlanSet
 
 _NAMES: BindParameter[Any] = bindparam("names", expanding=True)
 _ELEMENTS = Base.metadata.tables[ElementRow.__tablename__]
-_READ_SITES = select(SiteRow.name).where(SiteRow.name.in_(_NAMES))
-_SELECT_ELEMENTS = select(ElementRow.name, ElementRow.site, ElementRow.kind, ElementRow.present, ElementRow.leaving)
+_READ_SITES = select(SiteRow.name, SiteRow.present).where(SiteRow.name.in_(_NAMES))
+_SITES = Base.metadata.tables[SiteRow.__tablename__]
+_UPDATE_SITE = update(_SITES).where(_SITES.c.name == bindparam("site")).values(present=bindparam("is_present"))
+_SELECT_ELEMENTS = select(ElementRow.name, ElementRow.site, ElementRow.kind, ElementRow.present)
 _READ_ELEMENTS = _SELECT_ELEMENTS.where(ElementRow.name.in_(_NAMES))
+_READ_LEAVING = select(ElementRow.name, ElementRow.leaving).where(ElementRow.name.in_(_NAMES))
 _READ_AT_SITES = _SELECT_ELEMENTS.where(ElementRow.present, ElementRow.site.in_(_NAMES))
 _INSERT_ELEMENTS = insert(_ELEMENTS).values(
     present=True, reachable=True, fence=0, wanted_revision=1, confirmed_revision=0, highest_confirmed=0
@@ -34,7 +39,7 @@ _DESCRIBE = (
 _REMOVE = update(_ELEMENTS).where(_ELEMENTS.c.name.in_(_NAMES)).values(present=False)
 _RESET = (
     update(_ELEMENTS)
-    .where(_ELEMENTS.c.name.in_(_NAMES))
+    .where(_ELEMENTS.c.name.in_(select_texts(bindparam("names", type_=Text))))
     .values(
         wanted_revision=_ELEMENTS.c.wanted_revision + 1,
         confirmed_revision=0,
@@ -46,19 +51,67 @@ _RESET = (
 _Rows = Mapping[str, Row[Any]]
 
 
-def update_sites(unit: Unit, change: TopologyChange) -> None:
-    """Insert rows for new sites, and record for each changed site whether the site is in the new topology."""
-    known = set(_read_rows(unit, _READ_SITES, change.sites))
-    present = change.topology.sites_by_name.keys()
-    new = [{"name": name, "present": True, "pool": VlanSet()} for name in sorted(change.sites - known)]
-    if new:
-        unit.session.execute(insert(SiteRow), new)
-    changed = [{"name": name, "present": name in present} for name in sorted(change.sites & known)]
-    if changed:
-        unit.session.execute(update(SiteRow), changed)
+@dataclass(frozen=True, slots=True)
+class ElementChanges:
+    """The changes of the rows of sites and elements. Only changes of the topology write the columns compared here.
+
+    The changes can therefore be computed before the transaction that checks the topology's version.
+
+    - ``new_sites``, ``sites``: the sites without a row, and the known sites that enter or leave the topology.
+    - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
+      that were removed earlier.
+    - ``reset``: the known elements that the topology describes differently.
+    - ``devices``: pairs of the former and the new description of each new or changed element.
+    - ``lost``: the removed elements, each with its former description if the element is a switch.
+    - ``topics``: the change topics of new and changed elements.
+    """
+
+    new_sites: Sequence[Mapping[str, object]]
+    sites: Sequence[Mapping[str, object]]
+    new: Sequence[Mapping[str, object]]
+    described: Sequence[Mapping[str, object]]
+    reset: str
+    devices: Sequence[tuple[Element | None, Element]]
+    lost: Mapping[str, Switch | None]
+    topics: frozenset[str]
 
 
-def update_elements(unit: Unit, change: TopologyChange) -> None:
+def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
+    """Compare the rows of sites and elements with a new topology. Return the changes of the rows."""
+    unit.session.flush()
+    topology, former, rows = change.topology, change.former.elements, _read_elements(unit, change)
+    sites, present = _read_rows(unit, _READ_SITES, change.sites), topology.sites_by_name.keys()
+    after = [topology.elements[name] for name in sorted(change.elements) if name in topology.elements]
+    new = [element for element in after if element.name not in rows]
+    changed = [element for element in after if element.name in change.changed_elements]
+    reset = [element.name for element in changed if element.name in rows]
+    lost = [Name(name) for name in sorted(rows) if name not in topology.elements]
+    left = {name: former.get(name) if rows[name].present else None for name in lost}
+    return ElementChanges(
+        new_sites=[{"name": name, "present": True, "pool": VlanSet()} for name in sorted(change.sites - sites.keys())],
+        sites=[
+            {"site": name, "is_present": name in present}
+            for name, row in sites.items()
+            if row.present != (name in present)
+        ],
+        new=[{"name": one.name, "site": topology.site_of[one.name].name, "kind": str(kind_of(one))} for one in new],
+        described=list(_list_described(topology, after, rows)),
+        reset=json.dumps(reset) if reset else "",
+        devices=[(former.get(one.name), one) for one in changed if _has_records(former.get(one.name), one, rows)],
+        lost={name: element if isinstance(element, Switch) else None for name, element in left.items()},
+        topics=frozenset(f"element:{name}" for name in (*reset, *(one.name for one in new))),
+    )
+
+
+def update_sites(unit: Unit, changes: ElementChanges) -> None:
+    """Insert rows for new sites, and record which known sites enter or leave the topology."""
+    if changes.new_sites:
+        unit.session.execute(insert(SiteRow), changes.new_sites)
+    if changes.sites:
+        unit.connection.execute(_UPDATE_SITE, changes.sites)
+
+
+def update_elements(unit: Unit, changes: ElementChanges) -> None:
     """Update the rows of elements at sites that change.
 
     Set the confirmed revision of a changed element to 0, so that its worker or agent reads the element again. If an
@@ -67,27 +120,21 @@ def update_elements(unit: Unit, change: TopologyChange) -> None:
     removed elements too. Release the ports of a removed switch, so that SBF restores their original uses.
     """
     unit.session.flush()
-    topology, before, rows = change.topology, change.former.elements, _read_elements(unit, change)
-    after = [topology.elements[name] for name in sorted(change.elements) if name in topology.elements]
-    new = [element for element in after if element.name not in rows]
-    known = [element for element in after if element.name in rows]
-    _insert_elements(unit, topology, new)
-    _describe_elements(unit, topology, known, rows)
-    _reset_elements(unit, [element.name for element in known if element.name in change.changed_elements])
-    lost = [name for name in sorted(rows) if name not in topology.elements]
-    for group in split_ids(lost):
+    removed = _read_removed_switches(unit, [element.name for former, element in changes.devices if former is None])
+    for statement, rows in ((_INSERT_ELEMENTS, changes.new), (_DESCRIBE, changes.described)):
+        if rows:
+            unit.connection.execute(statement, rows)
+    if changes.reset:
+        unit.connection.execute(_RESET, {"names": changes.reset, "at": unit.now})
+    for group in split_ids(changes.lost):
         unit.connection.execute(_REMOVE, {"names": group})
+    unit.changed |= changes.topics
     expire_elements(unit)
-    _update_devices(
-        unit,
-        [(before.get(element.name), element) for element in after if element.name in change.changed_elements],
-        {name: removed for name, row in rows.items() if (removed := parse_removed_switch(row)) is not None},
-    )
-    for name in lost:
+    _update_devices(unit, changes.devices, removed)
+    for name, switch in changes.lost.items():
         _release_records(unit, name)
-        left = before.get(Name(name)) if rows[name].present else None
-        if isinstance(left, Switch):
-            release_removed_switch(unit, unit.session.get_one(ElementRow, name), left)
+        if switch is not None:
+            release_removed_switch(unit, unit.session.get_one(ElementRow, name), switch)
 
 
 def _read_elements(unit: Unit, change: TopologyChange) -> _Rows:
@@ -106,26 +153,24 @@ def _read_rows(unit: Unit, statement: Executable, names: Iterable[Name]) -> dict
     return {row.name: row for group in groups for row in unit.connection.execute(statement, {"names": group}).all()}
 
 
-def _describe_elements(unit: Unit, topology: Topology, known: Sequence[Element], rows: _Rows) -> None:
-    """Record the kind and site of elements that were removed earlier and are now added again.
-
-    Also record the new kind and site of elements whose kind or site changes.
-    """
-    described = ((element, (topology.site_of[element.name].name, str(kind_of(element)), True)) for element in known)
-    values = [
-        {"element": element.name, "new_site": wanted[0], "new_kind": wanted[1]}
-        for element, wanted in described
-        if tuple(rows[element.name][1:4]) != wanted
-    ]
-    if values:
-        unit.connection.execute(_DESCRIBE, values)
+def _list_described(topology: Topology, after: Iterable[Element], rows: _Rows) -> Iterator[Mapping[str, object]]:
+    """Yield the new values of known elements whose kind or site changes, or that were removed earlier."""
+    for element in after:
+        site, kind, row = topology.site_of[element.name].name, str(kind_of(element)), rows.get(element.name)
+        if row is not None and (row.site, row.kind, row.present) != (site, kind, True):
+            yield {"element": element.name, "new_site": site, "new_kind": kind}
 
 
-def _reset_elements(unit: Unit, names: Sequence[Name]) -> None:
-    """Increment the wanted revisions of elements, and set their confirmed revisions to 0."""
-    for group in split_ids(names):
-        unit.connection.execute(_RESET, {"names": group, "at": unit.now})
-    unit.changed.update(f"element:{name}" for name in names)
+def _has_records(former: Element | None, element: Element, rows: _Rows) -> bool:
+    """Return whether a changed element can have records of ports or VLANs that the change concerns."""
+    returns = former is None and element.name in rows
+    return returns or isinstance(element, Switch) or is_other_device(former, element)
+
+
+def _read_removed_switches(unit: Unit, names: Iterable[Name]) -> dict[str, Switch]:
+    """Return those of the named switches that were removed earlier and still have ports to restore, by name."""
+    rows = _read_rows(unit, _READ_LEAVING, names)
+    return {name: removed for name, row in rows.items() if (removed := parse_removed_switch(row)) is not None}
 
 
 def _update_devices(
@@ -157,14 +202,3 @@ def is_other_device(former: Element | None, element: Element) -> bool:
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)
     return (former.address, former.platform) != (element.address, element.platform)
-
-
-def _insert_elements(unit: Unit, topology: Topology, new: Sequence[Element]) -> None:
-    """Insert rows for new elements with the wanted revision 1, so that workers and agents read these elements."""
-    rows = [
-        {"name": element.name, "site": topology.site_of[element.name].name, "kind": str(kind_of(element))}
-        for element in new
-    ]
-    if rows:
-        unit.connection.execute(_INSERT_ELEMENTS, rows)
-    unit.changed.update(f"element:{element.name}" for element in new)

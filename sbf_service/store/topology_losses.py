@@ -4,6 +4,7 @@ The check covers transports, sites, elements, ports and paths that clusters use 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 
 from sqlalchemy import bindparam, select
 
@@ -87,10 +88,19 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
                 yield f"cluster {cluster.key} needs {site.name} on transport {cluster.transport}: end the cluster first"
 
 
+def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
+    """Return whether a cluster that has a path in both topologies keeps its sites, its transport and its ports."""
+    lost = chain(_list_lost_sites(change.topology, [cluster]), list_detached_clusters(change.topology, [cluster]))
+    if next(lost, None) is not None:
+        return False
+    return not change.lost_ports or change.lost_ports.isdisjoint(find_cluster_ports(change.former, cluster))
+
+
 def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> None:
     """Raise Conflict if a new topology lacks something in use, or breaks a path. The error message lists the users.
 
-    ``live`` contains the clusters at the sites that change.
+    ``live`` contains the clusters at the sites that change, but need not contain clusters that have a path in both
+    topologies and that lose nothing (:func:`loses_nothing`).
     """
     losses = list(_list_losses(unit, change, live))
     faults = list(dict.fromkeys(losses or list_broken_paths(change.topology, live)))

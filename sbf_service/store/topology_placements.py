@@ -1,6 +1,6 @@
 """The placements of clusters, and the wanted revisions of elements, after a new topology or a change of gateways."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from sqlalchemy import select
 
@@ -16,15 +16,14 @@ from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.values import Name
 
 
-def update_placements(unit: Unit, effects: TopologyEffects, live: Iterable[LiveCluster]) -> None:
+def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveCluster]) -> None:
     """Change the placements of clusters, and increment the revisions of elements whose wanted state changes."""
-    clusters = effects.find_elements(live)
-    changed = effects.find_changed_elements(clusters)
-    moved = _find_hosts_of_moved_services(unit, effects.change, [elements.cluster for elements in clusters])
-    increment_revisions(unit, changed | _find_other_destinations(effects.change) | moved)
+    effects.update(live)
+    moved = _find_hosts_of_moved_services(unit, effects.change, live)
+    increment_revisions(unit, (effects.changed or set()) | _find_other_destinations(effects.change) | moved)
     unit.session.flush()
-    for elements in clusters:
-        of_cluster = effects.find_changed_elements_of(elements, changed)
+    for elements in effects.known.values():
+        of_cluster = effects.find_changed_elements_of(elements)
         if of_cluster or elements.before != elements.after:
             update_cluster_placements(unit, elements.cluster, elements.after, of_cluster)
 

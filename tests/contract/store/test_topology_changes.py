@@ -13,7 +13,7 @@ from sbf_service.store.allocation import find_excluded_vlans
 from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.topology import FormerTopology, change_topology, put_topology
 from sbf_service.store.topology_cache import TopologyCache
-from sbf_service.store.topology_elements import update_sites
+from sbf_service.store.topology_elements import ElementChanges, prepare_elements
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.errors import Conflict
 from virtcloud.model.site import SitePart, site_part_of
@@ -137,15 +137,15 @@ def test_the_elements_of_changed_sites_are_read_by_site(world: World, monkeypatc
 
 
 def test_elements_are_compared_before_the_transaction(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    locks = []
 
-    def record_comparison(unit: Unit, change: TopologyChange) -> None:
-        found.append("changed_elements" in vars(change))
-        update_sites(unit, change)
+    def record_comparison(unit: Unit, change: TopologyChange) -> ElementChanges:
+        locks.append(unit.connection.get_execution_options().get("virtcloud_write", False))
+        return prepare_elements(unit, change)
 
-    monkeypatch.setattr("sbf_service.store.topology.update_sites", record_comparison)
+    monkeypatch.setattr("sbf_service.store.topology.prepare_elements", record_comparison)
     change_topology(world.store, lambda former: with_open_hosts(former.require()), who="eva")
-    assert found == [True]
+    assert locks == [False]
 
 
 class FleetingVlans(dict[tuple[int | None, Name], VlanSet]):
