@@ -164,7 +164,7 @@ class ChangeFeed:
     def _wake(self, topics: Iterable[str]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[Waiter]] = defaultdict(list)
         with self._lock:
-            for waiter in {waiter for topic in topics for waiter in self._waiters.get(topic, ())}:
+            for waiter in {waiter for topic in self._waiters.keys() & topics for waiter in self._waiters[topic]}:
                 by_loop[waiter.loop].append(waiter)
         for loop, waiters in by_loop.items():
             with suppress(RuntimeError):  # raised if the event loop has ended

@@ -10,7 +10,7 @@ from virtcloud.model.element import kind_of
 from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
-from virtcloud.model.topology_parts import list_differing_links
+from virtcloud.model.topology_parts import has_equal_wiring, list_differing_links
 from virtcloud.model.values import Name, PortRef
 
 
@@ -50,6 +50,11 @@ class TopologyChange:
         return self.former.transports != self.topology.transports
 
     @cached_property
+    def keeps_wiring(self) -> bool:
+        """Whether no path and no configuration of a device can change (:func:`has_equal_wiring`)."""
+        return has_equal_wiring(self.former, self.topology)
+
+    @cached_property
     def elements(self) -> frozenset[Name]:
         """The elements that the former or the new topology has at :attr:`sites`."""
         return frozenset(
@@ -73,11 +78,15 @@ class TopologyChange:
     @cached_property
     def lost_elements(self) -> frozenset[Name]:
         """The elements that are not in the new topology, or that have a different kind or site in the new topology."""
+        if self.keeps_wiring:
+            return frozenset()
         return frozenset(name for name in self.elements & self.former.elements.keys() if self._is_lost(name))
 
     @cached_property
     def lost_ports(self) -> frozenset[PortRef]:
         """The ports that the new topology lacks, of elements that are in both topologies."""
+        if self.keeps_wiring:
+            return frozenset()
         before, after = self.former.elements, self.topology.elements
         return frozenset(
             PortRef.of(name, port)

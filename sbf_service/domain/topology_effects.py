@@ -86,12 +86,14 @@ class TopologyEffects:
         return is_changed
 
     def _find_elements(self, cluster: LiveCluster) -> ClusterElements:
-        return ClusterElements(
-            cluster, *(find_elements(one, cluster) for one in (self.change.former, self.change.topology))
-        )
+        before = find_elements(self.change.former, cluster)
+        after = before if self.change.keeps_wiring else find_elements(self.change.topology, cluster)
+        return ClusterElements(cluster, before, after)
 
     def _find_changed(self, names: frozenset[Name]) -> frozenset[Name]:
         """Return the elements of ``names`` whose configuration changes."""
+        if self.change.keeps_wiring:
+            return frozenset()
         carried: dict[Name, list[LiveCluster]] = defaultdict(list)
         for elements in self.known.values():
             for name in names & (elements.before | elements.after):

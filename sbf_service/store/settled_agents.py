@@ -97,6 +97,7 @@ class SettledAgents:
     def _remove(self, topics: frozenset[str] | set[str]) -> None:
         if TOPOLOGY_TOPIC in topics:  # a change of the topology can remove elements without naming them
             self._revisions = {}
+            return
         for topic in topics:
             for kind in KINDS_OF_TOPICS:
                 if topic.startswith(kind):

@@ -110,9 +110,11 @@ class TopologyDocument(Document):
 
     @cached_property
     def computed(self) -> dict[object, Any]:
-        """A cache of values computed from this topology alone, such as paths. The key is a function with its arguments.
+        """A cache of values computed from the topology's wiring alone, such as paths.
 
-        The values live as long as the topology object, so they never become outdated (docs/decisions/0078).
+        The key is a function with its arguments. The values never become outdated (docs/decisions/0078): they live as
+        long as the topology object, and a later topology takes them only if its wiring is equal
+        (:func:`~virtcloud.model.topology_parts.has_equal_wiring`).
         """
         return {}
 

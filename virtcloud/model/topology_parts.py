@@ -102,6 +102,25 @@ def _equals(former: object, new: object) -> bool:
     return former is new or former == new
 
 
+def has_equal_wiring(before: Topology, after: Topology) -> bool:
+    """Return whether two topologies differ at most in values that concern no path and no configuration of a device.
+
+    These are values of sites and hosts, such as admission rules, images and filters. Links that are equal, but not the
+    same objects, count as different (see :func:`share_parts`).
+    """
+    if not _equals(before.transports, after.transports) or any(list_differing_links(before, after)):
+        return False
+    pairs = zip(before.sites, after.sites, strict=False)
+    return len(before.sites) == len(after.sites) and all(
+        old is new or _describe_wiring(old) == _describe_wiring(new) for old, new in pairs
+    )
+
+
+def _describe_wiring(site: Site) -> object:
+    hosts = [(host.name, host.ports, host.aggregates) for host in site.hosts]
+    return site.name, site.attachments, site.switches, site.edges, site.gateways, hosts
+
+
 def replace_site_part(topology: Topology, part: SitePart) -> Topology:
     """Return the topology with one site's part replaced. Check only this site and the sites that the change concerns.
 
@@ -170,6 +189,8 @@ def _derive_look_ups(before: Topology, after: Topology) -> None:
         look_ups["peers"] = _replace_peers(before, lost, added)
         access = {end for link in added if link.access for end in link.ends}
         look_ups["access_ports"] = before.access_ports.difference(end for link in lost for end in link.ends) | access
+    if has_equal_wiring(before, after):
+        look_ups["computed"] = dict(before.computed)
     vars(after).update(look_ups)
 
 

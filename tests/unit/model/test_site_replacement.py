@@ -10,7 +10,7 @@ from sbf_fakes.world import three_sites
 from virtcloud.model.errors import BadInput
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
-from virtcloud.model.topology_parts import replace_site_part
+from virtcloud.model.topology_parts import replace_site_part, share_parts
 
 LOOK_UPS = (
     "sites_by_name",
@@ -86,3 +86,24 @@ def test_a_changed_copy_has_its_own_look_ups() -> None:
     topology = three_sites()
     assert len(topology.sites_by_name) == 3
     assert list(topology.model_copy(update={"sites": topology.sites[:1]}).sites_by_name) == ["brno"]
+
+
+def reverse_ports(part: dict[str, Any]) -> None:
+    part["site"]["switches"][0]["ports"].reverse()
+
+
+def add_port(part: dict[str, Any]) -> None:
+    part["site"]["hosts"][0]["ports"].append("eth9")
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [(open_filters, True), (add_host, False), (remove_host, False), (reverse_ports, False), (add_port, False)],
+)
+def test_only_equal_wiring_keeps_computed_paths(change: Callable[[dict[str, Any]], object], kept: bool) -> None:
+    former = three_sites().model_copy()
+    former.computed["path"] = "computed"
+    part = site_part_of(former, "praha").model_dump(mode="json")
+    change(part)
+    replaced = share_parts(replace_site_part(former, SitePart.model_validate(part)), former)
+    assert replaced.computed == ({"path": "computed"} if kept else {})

@@ -3,10 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from sbf_fakes.world import three_edges, three_sites
+from sbf_fakes.world import spec, three_edges, three_sites
 
+from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.topology_change import TopologyChange
+from sbf_service.domain.wanted import compute_wanted
+from virtcloud.model.element import Host
 from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
+from virtcloud.model.topology_parts import has_equal_wiring, share_parts
+from virtcloud.model.values import ClusterKey, VlanId
 
 
 def changed(change: Callable[[dict[str, Any]], object], before: Topology | None = None) -> TopologyChange:
@@ -75,3 +81,24 @@ def test_a_host_that_moves_to_another_site_is_lost() -> None:
 
     found = changed(move_host)
     assert (found.sites, found.lost_elements) == ({"brno", "praha"}, {"brno-h1"})
+
+
+def test_equal_wiring_changes_no_wanted_state() -> None:
+    """A field of hosts or sites that this test does not know must be added here, or to the description of wiring."""
+
+    def change_values(document: dict[str, Any]) -> None:
+        for site in document["sites"]:
+            site |= {"images": ["alpine"], "open_filters": True}
+            for host in site["hosts"]:
+                host |= {"hypervisors": ["qemu"], "images": ["alpine"], "open_filters": False}
+
+    found = changed(change_values)
+    shared = share_parts(found.topology, found.former)
+    assert has_equal_wiring(found.former, shared)
+    wiring = {"name", "ports", "aggregates", "attachments", "switches", "edges", "gateways", "hosts"}
+    assert Host.model_fields.keys() - wiring == {"hypervisors", "admits", "images", "open_filters"}
+    assert Site.model_fields.keys() - wiring == {"admits", "images", "destinations", "open_filters"}
+    vlans = {site.name: VlanId(100) for site in shared.sites}
+    live = [LiveCluster("a", ClusterKey("a"), spec("brno-h1", "praha-h1"), vlans)]
+    for name in shared.elements:
+        assert compute_wanted(name, found.former, live) == compute_wanted(name, shared, live)
