@@ -4,29 +4,27 @@ Each poll is a heartbeat, even if SBF answers the poll from memory. Any other ca
 immediately (:mod:`sbf_service.store.leases`).
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Lock
 
-from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy import Text, bindparam, or_, select, update
 
-from sbf_service.store.columns import equals_any, split_ids
+from sbf_service.store.columns import equals_any, select_texts
 from sbf_service.store.leases import require_agent
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import VirtcloudError
 
-_LOCK_UNLOCKED = (
-    select(ElementRow.name)
-    .where(ElementRow.name.in_(bindparam("names", expanding=True)))
-    .with_for_update(skip_locked=True)
-)
+_IN_LIST = ElementRow.name.in_(select_texts(bindparam("names", type_=Text)))
+_LOCK_UNLOCKED = select(ElementRow.name).where(_IN_LIST).with_for_update(skip_locked=True, of=ElementRow)
 _RECORD_HEARTBEATS = (
     update(ElementRow)
-    .where(ElementRow.name.in_(bindparam("names", expanding=True)))
+    .where(_IN_LIST)
     .where(or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < bindparam("seen_at")))
     .values(last_seen=bindparam("seen_at"))
 )
@@ -126,17 +124,13 @@ class AgentHeartbeats:
             found = {name: at for name, at in self._pending.items() if names is None or name in names}
         if not found:
             return
-        recorded: set[str] = set()
         with self.store.change_row() as unit:
-            for group in split_ids(sorted(found)):
-                free = unit.connection.execute(_LOCK_UNLOCKED, {"names": group}).scalars().all()
-                for second, heard in _group_by_second({name: found[name] for name in free}).items():
-                    unit.connection.execute(_RECORD_HEARTBEATS, {"names": heard, "seen_at": second})
-                recorded.update(free)
+            free = unit.connection.execute(_LOCK_UNLOCKED, {"names": json.dumps(sorted(found))}).scalars().all()
+            recorded = {name: found[name] for name in free}
+            for second, heard in _group_by_second(recorded).items():
+                unit.connection.execute(_RECORD_HEARTBEATS, {"names": json.dumps(heard), "seen_at": second})
         with self._lock:
-            self._pending = {
-                name: at for name, at in self._pending.items() if name not in recorded or at != found[name]
-            }
+            self._pending = {name: at for name, at in self._pending.items() if recorded.get(name) != at}
 
 
 def _group_by_second(heartbeats: Mapping[str, datetime]) -> dict[datetime, list[str]]:
