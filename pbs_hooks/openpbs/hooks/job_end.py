@@ -1,8 +1,8 @@
 """MoM events after a job's start: deletion, abort, end, and the periodic report of the jobs on this host.
 
-No event in this module fails a job or waits long. If the agent does not answer, the server hook ends the cluster at
-the job's end. Reconciliation ends clusters that neither the agent nor the server hook ended. With the periodic report,
-the agent can end clusters of jobs that PBS lost.
+No event in this module fails a job. If the agent does not answer, the server hook ends the cluster at the job's end.
+Reconciliation ends clusters that neither the agent nor the server hook ended. With the periodic report, the agent can
+end clusters of jobs that PBS lost.
 """
 
 import time
@@ -30,6 +30,11 @@ CANCEL_TIMEOUT_S = 8.0
 for the network.
 """
 PAUSE_S = 0.5
+END_TIMEOUT_S = 8.0
+"""Seconds for which the end event repeats its request to an agent that restarts or is busy.
+
+If the agent receives no request, the script's access to guests remains until the agent notices that the job is missing.
+"""
 ABORT_WAIT_S = 0.0
 NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of this host has the reason%s"
 
@@ -68,7 +73,7 @@ def handle_abort(event: MomEvent) -> None:
 
     If no host has recorded a reason, the first host records that one of the job's hosts could not start the job.
     """
-    _remove(event, ABORT_WAIT_S)
+    _remove(event, ABORT_WAIT_S, retry_until=event.clock())
     run, variables = event.run, event.job.Variable_List
     if run.head and read_unreported_reason(variables, run.attempt) is None:
         vnodes = parse_exec_vnode(str(event.job.exec_vnode))
@@ -77,21 +82,28 @@ def handle_abort(event: MomEvent) -> None:
 
 
 def handle_end(event: MomEvent) -> None:
-    """Remove an attempt that ended.
+    """Remove an attempt that ended. If the agent does not answer or is busy, retry for ``END_TIMEOUT_S`` seconds.
 
     PBS runs this event in a separate process. The MoM reports the job's end afterwards.
     """
-    _remove(event, event.settings.removal)
+    deadline = event.clock() + END_TIMEOUT_S
+    while not _remove(event, event.settings.removal, retry_until=deadline):
+        time.sleep(PAUSE_S)
 
 
-def _remove(event: MomEvent, wait: float) -> None:
+def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
+    """Request the removal. Return False if the agent does not answer or is busy, and ``retry_until`` has not passed."""
     try:
         answer = event.ask_about_run("remove", event.run, wait=wait, grace=AGENT_TIMEOUT_S)
     except (AgentUnreachable, AgentRefused) as error:
+        is_passing = isinstance(error, AgentUnreachable) or error.slug == BUSY_SLUG
+        if is_passing and event.clock() < retry_until:
+            return False
         event.log_job("the server hook or reconciliation will end the cluster: %s" % error)
-        return
+        return True
     if wait and not answer.get("gone", True):
         event.log_job("not removed completely yet: %s" % "; ".join(answer.get("missing") or []))
+    return True
 
 
 def handle_host_startup(event: MomEvent) -> None:

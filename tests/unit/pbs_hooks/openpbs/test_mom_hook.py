@@ -225,8 +225,8 @@ def test_launch_waits_for_a_restarting_sbf(tmp_path: Path, agent: FakeAgent) -> 
 
 def test_a_busy_agent_is_not_absent(tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent is busy for longer than the permitted absence, and then restarts."""
-    monkeypatch.setitem(globals(), "MOM", MOM.replace("AGENT_ABSENCE_S = 60.0", "AGENT_ABSENCE_S = 0.8"))
-    answers: list[FakeAnswer] = [BUSY, BUSY, BUSY, []]
+    monkeypatch.setitem(globals(), "MOM", MOM.replace("AGENT_ABSENCE_S = 60.0", "AGENT_ABSENCE_S = 2.0"))
+    answers: list[FakeAnswer] = [*[BUSY] * 5, []]
     agent.socket.answer = lambda request: answers.pop(0) if answers else agent.answer(request)
     assert hook("execjob_prologue", tmp_path).accepted
 
@@ -306,11 +306,20 @@ def test_an_incomplete_removal_is_logged(tmp_path: Path, agent: FakeAgent) -> No
 
 
 @pytest.mark.parametrize("kind", ["execjob_abort", "execjob_end"])
-def test_an_end_without_an_agent_passes(tmp_path: Path, kind: str) -> None:
+def test_an_end_without_an_agent_passes(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "MOM", MOM.replace("END_TIMEOUT_S = 8.0", "END_TIMEOUT_S = 0.0"))
     outcome = hook(kind, tmp_path)
     assert outcome.accepted
     text = "vcluster: the server hook or reconciliation will end the cluster: this host's agent does not answer"
     assert job_log(outcome)[0].startswith(text)
+
+
+@pytest.mark.parametrize("first", [[], BUSY])
+def test_the_end_waits_for_a_restarting_or_busy_agent(tmp_path: Path, agent: FakeAgent, first: FakeAnswer) -> None:
+    answer_first_request(agent, first)
+    outcome = hook("execjob_end", tmp_path)
+    assert (outcome.accepted, job_log(outcome)) == (True, [])
+    assert agent.runs == {("12.pbssrv", 3): "ended"}
 
 
 def test_deleting_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> None:
