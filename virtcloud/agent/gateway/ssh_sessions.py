@@ -94,11 +94,11 @@ class SshSessions:
         """End each connection whose grant is missing or has ended, or whose certificate was revoked: kill its relay."""
         with self._lock:
             ended = list(find_ended_ssh_sessions(self._open.values(), self._segments, self._clock()))
-            descriptors = {session.pid: descriptor for descriptor, session in self._open.items()}
+            descriptors = {(session.pid, session.started): descriptor for descriptor, session in self._open.items()}
             for session, reason in ended:
                 log.info("ssh_session_ended", user=session.user, guest=session.guest, serial=session.serial, why=reason)
                 with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(descriptors[session.pid], signal.SIGKILL)
+                    signal.pidfd_send_signal(descriptors[session.pid, session.started], signal.SIGKILL)
 
     def run(self) -> None:
         """Remove connections whose relays have ended, and end connections at the end of their grants.

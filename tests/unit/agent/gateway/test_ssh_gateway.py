@@ -4,6 +4,7 @@ import os
 import pwd
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -242,6 +243,13 @@ def test_without_an_agent_nobody_connects(world: SshWorld) -> None:
     assert (code, "the gateway's agent does not answer" in error) == (1, True)
 
 
+def make_session(pid: int, started: int, left_s: float = 3600) -> SshSession:
+    """Return a session of alice that ends in ``left_s`` seconds."""
+    names = {"network": "c1", "cluster": "c1", "user": "alice", "guest": "g1@c1", "remote": "192.0.2.1 5000"}
+    ends = datetime.now(UTC) + timedelta(seconds=left_s)
+    return SshSession.model_validate({**names, "serial": 1, "pid": pid, "started": started, "expires_at": ends})
+
+
 def test_one_user_has_a_limited_number_of_connections(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh_sessions, "MAX_OF_USER", 1)
     world.grant(make_segment("alice", "bob"))
@@ -260,16 +268,7 @@ def test_simultaneous_connections_do_not_exceed_the_limit(tmp_path: Path, monkey
 
     monkeypatch.setattr(ssh_sessions, "read_start_time", wait_for_other)
     sessions = ssh_sessions.SshSessions(tmp_path / "sessions.json")
-    keys = {
-        "network": "c1",
-        "cluster": "c1",
-        "user": "alice",
-        "guest": "g1@c1",
-        "serial": 1,
-        "remote": "192.0.2.1 5000",
-    }
-    ends = datetime.now(UTC) + timedelta(hours=1)
-    session = SshSession.model_validate({**keys, "pid": os.getpid(), "started": started, "expires_at": ends})
+    session = make_session(os.getpid(), started)
 
     def add(_number: int) -> str:
         with suppress(TooManyRequests):
@@ -279,6 +278,21 @@ def test_simultaneous_connections_do_not_exceed_the_limit(tmp_path: Path, monkey
 
     with ThreadPoolExecutor(2) as threads:
         assert sorted(threads.map(add, range(2))) == ["added", "refused"]
+
+
+def test_a_reused_process_id_ends_no_other_connection(tmp_path: Path) -> None:
+    sessions = ssh_sessions.SshSessions(tmp_path / "sessions.json")
+    former, relay = (subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) for _ in range(2))
+    with former, relay:
+        sessions._open = {
+            os.pidfd_open(former.pid): make_session(relay.pid, 1, left_s=-1),
+            os.pidfd_open(relay.pid): make_session(relay.pid, 2),
+        }
+        sessions.end_expired()
+        assert former.wait(20) == -signal.SIGKILL
+        assert relay.poll() is None
+        for descriptor in sessions._open:
+            os.close(descriptor)
 
 
 def test_only_the_sshd_may_request_connections(world: SshWorld) -> None:
