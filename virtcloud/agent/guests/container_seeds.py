@@ -101,7 +101,8 @@ def _ensure_user(files: RootedFiles, name: str) -> tuple[int, str]:
         if entry[0] == name and len(entry) == PASSWD_FIELDS:
             return int(entry[2]), _relative(entry[5])
     groups = _read_table(files, "etc/group")
-    used = {int(entry[2]) for entry in (*passwd, *groups) if len(entry) > 2 and entry[2].isdecimal()}  # noqa: PLR2004
+    others = [entry for entry in groups if entry[0] != name]  # a killed agent may have created only the user's group
+    used = {int(entry[2]) for entry in (*passwd, *others) if len(entry) > 2 and entry[2].isdecimal()}  # noqa: PLR2004
     user_id = next((number for number in range(FIRST_USER_ID, LAST_USER_ID) if number not in used), LAST_USER_ID)
     home, shell = home_folder(name), "/bin/bash" if files.exists("bin/bash") else "/bin/sh"
     files.append_line("etc/group", f"{name}:x:{user_id}:")

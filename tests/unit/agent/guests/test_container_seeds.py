@@ -44,6 +44,15 @@ def test_the_user_exists_with_keys_that_only_the_user_reads(root: Path) -> None:
         assert (path.read_text(), path.stat().st_mode & 0o777, path.stat().st_uid) == (text, 0o600, SHIFT + 1001)
 
 
+def test_a_start_after_a_kill_uses_the_users_group(root: Path) -> None:
+    """The former agent was killed after it had created the group, and before it had created the user."""
+    group = root / "etc/group"
+    group.write_text(expected := group.read_text() + "alice:x:1001:\n")
+    seed(root)
+    assert group.read_text() == expected
+    assert (root / "etc/passwd").read_text().splitlines()[-1] == "alice:x:1001:1001::/home/alice:/bin/sh"
+
+
 def test_account_files_keep_their_group_and_mode(root: Path) -> None:
     """Debian's programs read /etc/shadow with the rights of the group ``shadow``."""
     seed(root)
