@@ -110,6 +110,7 @@ def qdel_when_up(stage: ScenarioStage) -> None:
     """If a job is deleted when its cluster is active, the job ends and does not run again."""
     job = stage.submit(hosts=2, script=FOREVER)
     stage.await_active(job)
+    stage.await_running(job)
     stage.batch.delete(job)
     assert stage.await_end(job).run_version == 1
     stage.await_released(job)
@@ -141,6 +142,7 @@ def rerun(stage: ScenarioStage) -> None:
     second = stage.await_active(job)
     assert first.id != second.id
     assert second.attempt > first.attempt
+    stage.await_running(job)
     stage.batch.delete(job)
     stage.await_released(job)
 
@@ -265,8 +267,7 @@ def over_quota(stage: ScenarioStage) -> None:
     """A job that would exceed the quota waits, and the job's comment contains the limit."""
     stage.world.client.put_quota(stage.user, clusters=1)
     try:
-        first = stage.submit(script=FOREVER)
-        stage.await_active(first)
+        first = stage.submit_started()
         second = stage.submit()
         stage.await_queued(second, f"vcluster: {stage.user} already has 1 cluster (limit 1)")
         stage.batch.delete(first)
@@ -278,8 +279,7 @@ def over_quota(stage: ScenarioStage) -> None:
 
 def same_name(stage: ScenarioStage) -> None:
     """A second job with the same cluster name is rejected. The message contains the first job's id."""
-    first = stage.submit(request="name=mine", script=FOREVER)
-    stage.await_active(first)
+    first = stage.submit_started(request="name=mine")
     with pytest.raises(BatchRefused, match=f"vcluster: 'mine' is already running as job {first}"):
         stage.submit(request="name=mine")
     stage.batch.delete(first)
@@ -288,9 +288,9 @@ def same_name(stage: ScenarioStage) -> None:
 
 def join(stage: ScenarioStage) -> None:
     """A job joins a network and uses the network's VLAN ID. When the job ends, the network stays active."""
-    first = stage.submit(request="name=shared", script=FOREVER)
+    first = stage.submit_started(request="name=shared")
     root = stage.await_active(first)
-    second = stage.submit(request="net=shared", script=FOREVER)
+    second = stage.submit_started(request="net=shared")
     member = stage.await_active(second)
     assert set(member.vlans.values()) == set(root.vlans.values())
     stage.batch.delete(second)
@@ -302,8 +302,7 @@ def join(stage: ScenarioStage) -> None:
 
 def join_not_allowed(stage: ScenarioStage) -> None:
     """A job cannot join a network that its owner has not shared."""
-    first = stage.submit(request="name=closed", script=FOREVER)
-    stage.await_active(first)
+    first = stage.submit_started(request="name=closed")
     with pytest.raises(BatchRefused, match="closed"):
         stage.submit(request="net=closed", user="bob")
     stage.batch.delete(first)
