@@ -16,6 +16,8 @@ from virtcloud.testing.fakepbs.fake_batch import FakeBatch
 from virtcloud.testing.fakepbs.hook_event import HookEvent, HookOutcome
 from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition
 
+TIMEOUT, LONG_TIMEOUT = "seconds_between(0.1, 2), 2.0", "seconds_between(0.1, 30), 30.0"
+"""The time limit of calls to SBF in the server hook, and its replacement: other tests may load this computer."""
 SERVER = {"retry_after": 1, "breaker": 1, "setup": 30}
 MOM = {"patience": 15, "removal": 3}
 
@@ -69,8 +71,10 @@ def fake_batch(world: FakeWorld, folder: Path) -> Iterator[FakeBatch]:
     token = folder / "pbs.token"
     write_token(token, world.world.token(Role.SCHEDULER, "pbs"))
     settings = {"sbf": world.serving.url, "token_file": str(token), **SERVER}
+    server_hook = bundle_hook("server").replace(TIMEOUT, LONG_TIMEOUT)
+    assert LONG_TIMEOUT in server_hook
     hooks = {
-        "server_hook": HookDefinition(bundle_hook("server"), json.dumps(settings), alarm=5, name="virtcloud_server"),
+        "server_hook": HookDefinition(server_hook, json.dumps(settings), alarm=60, name="virtcloud_server"),
         "mom_hook": HookDefinition(bundle_hook("mom"), "{}", alarm=600, name="virtcloud_mom"),
     }
     hosts = [HostWithAgent(name, world) for name in world.hosts]
