@@ -12,6 +12,8 @@ from virtcloud.model.errors import Refused, Unsafe
 
 LIBRARY = "libnftables.so.1"
 REMEDY = "apt-get install libnftables1 (Debian), dnf install nftables (RHEL)"
+_UNREADABLE: dict[str, list[Any]] = {"nftables": []}
+"""The listing of a table whose reading the kernel refuses. The listing differs from each wanted table."""
 _JSON_OUTPUT = 1 << 4
 """NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
 
@@ -25,25 +27,28 @@ class NftablesFilters:
         If the library is missing or the kernel refuses the reading, ``faults`` contains the error.
         """
         try:
-            return parse_table(_run(f"list table {FAMILY} {TABLE}")) if _has_table() else ObservedFilters()
+            return self._read()
         except Refused as error:
             return ObservedFilters(faults=(str(error),))
+
+    def _read(self) -> ObservedFilters:
+        return parse_table(_run(f"list table {FAMILY} {TABLE}")) if _has_table() else ObservedFilters()
 
     def remove(self) -> None:
         """Delete the table if it exists and virtcloud created it. Idempotent.
 
-        Raise Refused if the kernel refuses the deletion.
+        Raise Refused if the kernel refuses the reading or the deletion.
         """
-        if find_library() and _has_table() and not self.read().foreign:
+        if find_library() and not self._read().foreign:
             self.replace(())
 
     def replace(self, ports: tuple[FilteredPort, ...]) -> None:
         """Replace the table in one transaction. Without ports, delete the table. Idempotent.
 
-        Raise Refused if the library is missing, or if the kernel refuses the table. Raise Unsafe if virtcloud did not
-        create the table of this name.
+        Raise Refused if the library is missing, or if the kernel refuses the reading or the table. Raise Unsafe if
+        virtcloud did not create the table of this name.
         """
-        if self.read().foreign:
+        if self._read().foreign:
             raise Unsafe(
                 f"this host has a table {FAMILY} {TABLE} of nftables that virtcloud did not create; left unchanged. "
                 f"Rename the table, or delete it: nft delete table {FAMILY} {TABLE}"
@@ -55,11 +60,20 @@ class KernelTables:
     """The agent's other tables (`OwnedTable`), in the network namespace of the calling thread."""
 
     def read(self, family: str, name: str) -> Any:  # noqa: ANN401 - JSON
-        """Return a table as ``nft --json list table`` prints it, or None if the table is missing or cannot be read."""
+        """Return a table as ``nft --json list table`` prints it, or None if the table is missing.
+
+        If the kernel refuses the reading of an existing table, return `_UNREADABLE`. If the kernel refuses the list of
+        tables, for example because it has no packet filter, return None.
+        """
         try:
-            return _run(f"list table {family} {name}") if _has_table(family, name) else None
+            if not _has_table(family, name):
+                return None
         except Refused:
             return None
+        try:
+            return _run(f"list table {family} {name}")
+        except Refused:
+            return _UNREADABLE
 
     def replace(self, table: OwnedTable) -> None:
         """Replace the rules and sets of a table in one transaction. The counters keep their values.

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import pytest
 from guest_filter_wire import ADDRESSED_DEVICES, ATTACKS, GUEST_PORT, OTHER_PORT, PORT, SUBNETS, connected, find_passing
 
+from virtcloud.agent.gateway.outside_difference import ObservedOutside, RouteOutside, find_outside_changes
+from virtcloud.agent.gateway.outside_links import TABLE
 from virtcloud.agent.host_bootstrap import _open_filters
 from virtcloud.agent.network import nftables
 from virtcloud.agent.network.guest_filters import GuestPort, list_elements
@@ -161,6 +163,43 @@ def test_a_foreign_table_of_the_same_name_is_not_replaced(in_namespace: Run) -> 
         return filters.read().faults, nft("list ruleset")
 
     assert in_namespace(work) == (("virtcloud did not create the table bridge virtcloud",), foreign)
+
+
+def refuse_listings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the kernel refuse to list the content of a table."""
+
+    def run(commands: str) -> object:
+        if commands.startswith("list table "):
+            raise Refused("the kernel refused the packet filter: Cannot allocate memory")
+        return _run(commands)
+
+    monkeypatch.setattr(nftables, "_run", run)
+
+
+def test_a_table_that_cannot_be_read_is_not_replaced(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table may be foreign."""
+
+    def work() -> object:
+        nft("add table bridge virtcloud")
+        with monkeypatch.context() as patched:
+            refuse_listings(patched)
+            for change in (lambda: NftablesFilters().replace(()), NftablesFilters().remove):
+                with pytest.raises(Refused, match="Cannot allocate memory"):
+                    change()
+        return nft("list tables")
+
+    assert in_namespace(work) == "table bridge virtcloud\n"
+
+
+def test_an_unwanted_table_that_cannot_be_read_is_removed(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> object:
+        nft("add", "table", *TABLE)
+        with monkeypatch.context() as patched:
+            refuse_listings(patched)
+            observed = ObservedOutside(KernelTables().read(*TABLE))
+        return list(find_outside_changes((), observed))
+
+    assert in_namespace(work) == [RouteOutside((), ("no network needs it",))]
 
 
 def test_tables_of_others_are_left_alone(in_namespace: Run) -> None:
