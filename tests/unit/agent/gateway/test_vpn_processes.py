@@ -16,9 +16,10 @@ from vpn_documents import PORTS, VpnAuthority, make_server
 from virtcloud.agent.files import write_durably
 from virtcloud.agent.gateway import openvpn_processes, vpn_gateway
 from virtcloud.agent.gateway.openvpn_processes import VpnServerRecord
-from virtcloud.agent.gateway.vpn_difference import EndVpnSessions
+from virtcloud.agent.gateway.vpn_difference import EndVpnSessions, find_vpn_removals
 from virtcloud.agent.own_processes import list_own_processes, open_processes, read_start_time
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.wanted import HostWanted
 
 pytestmark = pytest.mark.skipif(not OPENVPN, reason="NOT TESTED: openvpn is not installed")
 
@@ -61,6 +62,21 @@ def test_a_killed_server_has_no_connections_and_starts_again(
         return observed
 
     assert in_world(work) == ()
+
+
+def test_an_unwanted_server_with_an_unreadable_record_is_stopped(in_world: Callable[..., Any]) -> None:
+    def work(world: GatewayWorld) -> object:
+        pid, interfaces = world.pid(), world.kernel.list_interfaces()
+        (world.folder / "vpn/udp/record.json").write_text("{")
+        steps = list(find_vpn_removals(HostWanted(), world.gateway.read(interfaces)))
+        for step in steps:
+            world.gateway.apply(step)
+        left = [server.protocol for server in world.gateway.read(interfaces).servers]
+        return [str(step) for step in steps], read_start_time(pid), UDP in left
+
+    steps, started, is_left = in_world(work)
+    assert "stop the OpenVPN server of udp" in steps
+    assert (started, is_left) == (None, False)
 
 
 def test_a_server_that_hangs_is_killed_when_a_grant_ends(
