@@ -424,6 +424,17 @@ def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agen
     until(lambda: world.view(JOB).state is ClusterState.DRAINING)
 
 
+def test_a_lost_run_leaves_no_files_of_a_former_attempt(world: World, host: Agent) -> None:
+    """The script of attempt 1 ran on this host. The script of attempt 2 runs on another host."""
+    active(world, host)
+    host.ask("state", JOB)
+    assert (host.settings.jobs / JOB / "hosts").exists()
+    host.up(JOB, 2, head=False)
+    host.ask("running", clusters=[])
+    host.ask("running", clusters=[])
+    assert (host.ask("list")["clusters"], list(host.settings.jobs.glob("*"))) == ([], [])
+
+
 def test_a_member_has_the_networks_vlan_and_awaits_guests(world: World, host: Agent) -> None:
     root = {"name": "r1", "host": "praha-h1", "image": "x", "addresses": ["10.0.0.9/24"]}
     mine = {"name": "g1", "host": "brno-h1", "image": "x", "addresses": ["10.0.0.1/24"]}

@@ -168,10 +168,16 @@ class RequestHandler:
     def _end_missing(self, job: JobRecord) -> None:
         """End the run of a missing job if its script runs on this host; this also ends the cluster.
 
-        If the script runs on another host, only delete the record: the agent of the other host ends the cluster.
+        If the script runs on another host, only delete the record and the files that remain if an earlier attempt's
+        script ran on this host: the agent of the other host ends the cluster.
         """
         if not job.head:
             self._last_results.pop(job.run, None)
+            try:
+                self._dependencies.script_access.close(job)
+            except Refused as error:  # the record stays, so that the next list of jobs tries again
+                log.warning("access_not_closed", cluster=job.cluster, error=error)
+                return
             self._dependencies.records.change(job.cluster, lambda known: forget_run(known, job.run))
             return
         with suppress(Gone):  # another thread has announced a later run in the meantime
