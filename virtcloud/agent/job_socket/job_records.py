@@ -80,11 +80,13 @@ def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
     """Return the record after a request ``up``, which announces a run on this host. Pure.
 
     Raise Gone if the run is over. If attempts are not counted, raise AttemptWaits while the previous run of the job is
-    being removed.
+    being removed. If attempts are not counted and the recorded run was up, the request announces another run: the batch
+    system did not report the end of the recorded run, for example because the host crashed.
     """
     if known and known.phase is RecordPhase.LEAVING and known.attempt == up.attempt == UNCOUNTED_ATTEMPT:
         raise AttemptWaits(f"{known.description}: the former run is still being removed; retry later")
-    job = _current_run(None if known and known.belongs_to_other(up.user) else known, up.run)
+    is_former = known is not None and known.attempt == up.attempt == UNCOUNTED_ATTEMPT and known.was_up
+    job = _current_run(None if is_former or (known and known.belongs_to_other(up.user)) else known, up.run)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:
         raise Gone(f"{job.description} is over: removed from this host ({job.reason or 'its job ended'})")
     return _change(job, head=up.head or job.head, user=up.user or job.user)

@@ -6,7 +6,9 @@ agent continues the removal.
 """
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from virtcloud.agent import log
@@ -16,6 +18,7 @@ from virtcloud.agent.job_socket.job_records import (
     UNCOUNTED_ATTEMPT,
     JobRecord,
     RecordPhase,
+    forget_run,
     record_removal,
 )
 from virtcloud.agent.job_socket.script_access import ScriptAccess
@@ -34,6 +37,8 @@ MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
 """Shortest and longest pause in seconds between two calls to SBF, and the factor by which each pause is longer than the
 previous pause. A new removal begins with the shortest pause.
 """
+LOST_CHECK_S = 3600.0
+"""Interval in seconds of the search for lost runs. The first search is at the agent's start."""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
 """In seconds: interval of progress reports while no run is being removed, and longest time without a report.
 
@@ -71,10 +76,12 @@ class JobRemovals:
         return self._missing.get(job.run) or ["the end of the cluster has not been requested from SBF yet"]
 
     def _run(self, report_progress: ReportProgress) -> None:
-        pause, former_runs, is_open = MIN_PAUSE_S, frozenset[JobRunId](), False
+        pause, former_runs, is_open, check_at = MIN_PAUSE_S, frozenset[JobRunId](), False, time.monotonic()
         while not self._closing.is_set():
             report_progress()
             is_open = is_open or self._script_access.reopen(report_progress)
+            if time.monotonic() >= check_at and self._forget_lost_runs(report_progress):
+                check_at = time.monotonic() + LOST_CHECK_S
             ending = self._list_ending()
             for job in ending:
                 with calling_for(make_job_call(job.cluster, job.attempt)):
@@ -84,6 +91,29 @@ class JobRemovals:
             pause = MIN_PAUSE_S if runs - former_runs else min(pause * PAUSE_FACTOR, MAX_PAUSE_S)
             former_runs = runs
             self._records.pause(PROGRESS_S if is_open and not ending else pause, unless=partial(self._has_new, runs))
+
+    def _forget_lost_runs(self, report_progress: ReportProgress) -> bool:
+        """Close the access of each lost run, and delete its record. Return False if a run must be checked again.
+
+        Torque counts no attempts, sends no lists of jobs, and reports no end of a job if the host crashed during the
+        job. A run without an attempt number is lost if its cluster was up, and SBF has removed it from this host.
+        """
+        errors: list[str | None] = []
+        for job in self._records.all():
+            if job.attempt != UNCOUNTED_ATTEMPT or not job.was_up or job.phase is RecordPhase.LEAVING:
+                continue
+            report_progress()
+            with calling_for(make_job_call(job.cluster, job.attempt)):
+                errors.append(_attempt_step(self._forget_if_lost, job))
+        return not any(errors)
+
+    def _forget_if_lost(self, job: JobRecord) -> None:
+        with suppress(NotFound, Gone):
+            if describe_remainder(self._sbf.cluster(job.cluster), job, self._element) is not None:
+                return
+        self._script_access.close(job)
+        self._records.change(job.cluster, lambda known: forget_run(known, job.run) if known == job else known)
+        log.warning("run_lost", cluster=job.cluster)
 
     def _has_new(self, known_runs: frozenset[JobRunId]) -> bool:
         return self._closing.is_set() or any(job.run not in known_runs for job in self._list_ending())

@@ -90,6 +90,13 @@ def test_an_uncounted_run_waits_for_the_former_runs_removal() -> None:
     assert (record_removal(job(0)), record_removal(job(1))) == (None, job(1, RecordPhase.GONE))
 
 
+def test_a_new_uncounted_run_replaces_a_run_that_was_up() -> None:
+    """The host crashed during the former run, after its cancellation."""
+    former = job(0, RecordPhase.CANCELLED).model_copy(update={"was_up": True})
+    announced = record_announcement(former, UpRequest(do="up", cluster=KEY, attempt=0, head=True, user="alice"))
+    assert announced == job(0)
+
+
 def test_a_repeated_announcement_removes_no_information() -> None:
     former = job(1)
     assert record_announcement(former, UpRequest(do="up", cluster=KEY, attempt=1)) == former

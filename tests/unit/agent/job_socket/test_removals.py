@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
 from virtcloud.agent.job_socket.job_record_store import JobRecordStore
 from virtcloud.agent.job_socket.job_records import JobRecord, RecordPhase
@@ -45,8 +47,8 @@ class RestoredSbf:
         raise AssertionError((key, cluster_id))
 
 
-def _view(state: ClusterState) -> ClusterView:
-    placement = {"element": "brno-h1", "kind": "host", "site": "brno", "progress": "removing"}
+def _view(state: ClusterState, progress: str = "removing") -> ClusterView:
+    placement = {"element": "brno-h1", "kind": "host", "site": "brno", "progress": progress}
     keys = {"key": KEY, "id": "x", "attempt": 1, "version": 1, "lease_ends": "2026-01-01T00:00:00Z", "vlans": {}}
     spec = {"owner": "alice", "hosts": ["brno-h1"]}
     return ClusterView.model_validate(keys | {"state": state, "spec": spec, "placements": [placement]})
@@ -59,3 +61,23 @@ def test_the_end_of_a_restored_cluster_is_requested_again(tmp_path: Path) -> Non
     for _ in range(4):
         removals._remove(job)
     assert sbf.calls == ["delete 12.pbs", "read 12.pbs", "delete 12.pbs", "read 12.pbs"]
+
+
+@pytest.mark.parametrize(
+    ("view", "attempt", "is_kept"),
+    [
+        (_view(ClusterState.RELEASED, "removed"), 0, False),
+        (_view(ClusterState.ACTIVE, "confirmed"), 0, True),
+        (_view(ClusterState.RELEASED, "removed"), 1, True),
+    ],
+)
+def test_a_run_that_no_hook_ended_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, view: ClusterView, attempt: int, is_kept: bool
+) -> None:
+    """The batch system counts no attempts, and the host crashed during the job."""
+    sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
+    records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=attempt, was_up=True))
+    monkeypatch.setattr(sbf, "cluster", lambda _: view)
+    removals = JobRemovals(Name("brno-h1"), sbf, records, ScriptAccess(NoAccess(), records, sbf.peers))
+    assert removals._forget_lost_runs(lambda: None)
+    assert (records.get(KEY) is not None, sbf.calls) == (is_kept, [])
