@@ -237,7 +237,7 @@ class FakeGroups:
         self.limits[domain] = limits
         return f"/virtcloud.partition/{domain}.partition"
 
-    def limit_started(self, domain: str, limits: ContainerLimits) -> None:
+    def limit_started(self, domain: str, pids: int) -> None:
         """Do nothing."""
 
     def ensure_none(self, domain: str) -> None:

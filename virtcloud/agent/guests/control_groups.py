@@ -64,8 +64,8 @@ class ContainerGroups(Protocol):
         Kill processes of a former container that are in the group.
         """
 
-    def limit_started(self, domain: str, limits: ContainerLimits) -> None:
-        """Set the limits that can be set only after the guest's start. A failure is logged."""
+    def limit_started(self, domain: str, pids: int) -> None:
+        """Limit the number of processes, if this is possible only after the guest's start. A failure is logged."""
 
     def ensure_none(self, domain: str) -> None:
         """Kill the processes in a guest's parent group, and remove the group."""
@@ -96,7 +96,7 @@ class ControlGroups:
                 log.warning("limit_not_set", domain=domain, limit=name, error=describe_os_error(error))
         return f"/{PARTITION}/{group.name}"
 
-    def limit_started(self, domain: str, limits: ContainerLimits) -> None:
+    def limit_started(self, domain: str, pids: int) -> None:
         """If systemd manages the container's group, limit the number of its processes. A failure is logged."""
         if not SYSTEMD.exists():
             return
@@ -104,7 +104,7 @@ class ControlGroups:
             leader = (LIBVIRT_LXC / f"{domain}.pid").read_text().strip()
             parts = Path(f"/proc/{leader}/cgroup").read_text().strip().split("/")
             (scope,) = [part for part in parts if part.endswith(".scope")]
-            argv = ["systemctl", "set-property", "--runtime", "--", scope, f"TasksMax={limits.pids}"]
+            argv = ["systemctl", "set-property", "--runtime", "--", scope, f"TasksMax={pids}"]
             subprocess.run(argv, check=True, capture_output=True, timeout=COMMAND_TIMEOUT_S)  # noqa: S603 - no shell
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             log.warning("limit_not_set", domain=domain, limit="pids", error=error)

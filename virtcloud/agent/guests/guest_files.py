@@ -20,6 +20,8 @@ from virtcloud.model.errors import Refused
 LIBVIRT_LOGS = Path("/var/log/libvirt")
 DRIVERS = ("lxc", "qemu")
 CONSOLE = "console.log"
+PENDING_LIMIT = "pids.new"
+"""A file with the wanted limit of a container's processes. It exists from before the start until the limit is set."""
 FOLDER_MODE = 0o711  # QEMU runs as another user, who needs to enter the folder
 
 
@@ -49,6 +51,22 @@ class GuestFiles:
     def console_log(self, domain: str) -> Path:
         """Return the path of the log file of a guest's console."""
         return self._folder / domain / CONSOLE
+
+    def request_limit(self, domain: str, pids: int) -> None:
+        """Record the wanted limit of a container's processes for `limit_started`. Raise Refused on failure."""
+        path = self._folder / domain / PENDING_LIMIT
+        with refuse_os_errors(f"write {path}"):
+            path.write_text(str(pids))
+
+    def limit_started(self, domain: str) -> None:
+        """Limit the processes of a running container, unless the limit was set since the start. Idempotent.
+
+        A killed agent, or a start that succeeded after its time limit, leaves a container without this limit.
+        """
+        path = self._folder / domain / PENDING_LIMIT
+        if path.exists():
+            self._groups.limit_started(domain, int(path.read_text()))
+            path.unlink()
 
     def ensure_none(self, domain: str) -> None:
         """Remove a guest's files, root, logs and control group. Absent files raise no error.

@@ -96,6 +96,8 @@ class LocalGuests:
         """Return two tuples: the guests that virtcloud created, and an error for each hypervisor without an answer."""
         domains, unreachable = self._hypervisors.list_domains()
         self._add_consoles(domains)
+        for domain in (domain for _, domain in domains if domain.owner and domain.running):
+            self._files.limit_started(domain.name)
         observed = (
             ObservedGuest(
                 domain.owner.cluster,
@@ -136,9 +138,10 @@ class LocalGuests:
         environment = self._prepare(name, guest, image, hypervisor, limits)
         _write_seed(segment, guest, environment.folder, environment.root)
         self._remove_console(name)
+        if limits is not None:
+            self._files.request_limit(name, limits.pids)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
-        if limits is not None:  # at once, because no later step sets the limits if a call of the hypervisor fails
-            self._groups.limit_started(name, limits)
+        self._files.limit_started(name)
         # The next reading would connect the console too, but only after the start of all guests: output would be lost.
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         set_mtu(hypervisor, name, segment)

@@ -142,7 +142,7 @@ def test_a_started_container_is_limited_although_its_hypervisor_fails(
 ) -> None:
     limited: list[str] = []
     groups = FakeGroups()
-    monkeypatch.setattr(groups, "limit_started", lambda domain, _limits: limited.append(domain))
+    monkeypatch.setattr(groups, "limit_started", lambda domain, _pids: limited.append(domain))
     settings = GuestSettings(images, images / "logs", "x86_64")
     guests = LocalGuests(
         {Hypervisor.LXC: hypervisor}, settings, lambda _: None, FakeRoots(images / "logs"), groups=groups
@@ -156,6 +156,30 @@ def test_a_started_container_is_limited_although_its_hypervisor_fails(
     with pytest.raises(Unreachable):
         guests.ensure_guest(segment, segment.guests[0])
     assert limited == ["vc-a-g1"]
+
+
+def test_a_container_that_started_too_late_is_limited_at_the_next_reading(
+    images: Path, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited: list[str] = []
+    groups = FakeGroups()
+    monkeypatch.setattr(groups, "limit_started", lambda domain, pids: limited.append(f"{domain} {pids}"))
+    settings = GuestSettings(images, images / "logs", "x86_64", pids=100)
+    guests = LocalGuests(
+        {Hypervisor.LXC: hypervisor}, settings, lambda _: None, FakeRoots(images / "logs"), groups=groups
+    )
+    segment, start = make_segment("a", 100, ("g1",)), hypervisor.start
+
+    def start_late(xml: str) -> None:
+        start(xml)
+        raise Unreachable("libvirt did not answer in time")
+
+    monkeypatch.setattr(hypervisor, "start", start_late)
+    with pytest.raises(Unreachable):
+        guests.ensure_guest(segment, segment.guests[0])
+    for _ in range(2):
+        guests.read()
+    assert limited == ["vc-a-g1 100"]
 
 
 def test_former_processes_end_before_the_root_is_mounted(
