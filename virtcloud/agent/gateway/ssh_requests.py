@@ -10,11 +10,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -22,6 +23,7 @@ from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.gateway.guest_connections import ConnectInNetwork
 from virtcloud.agent.gateway.ssh_admission import (
+    ProvenUser,
     SshRequest,
     SshSession,
     SshTarget,
@@ -30,13 +32,17 @@ from virtcloud.agent.gateway.ssh_admission import (
 )
 from virtcloud.agent.gateway.ssh_sessions import SshSessions
 from virtcloud.agent.own_processes import read_start_time
-from virtcloud.model.errors import Forbidden, NotFound, Refused, VirtcloudError
+from virtcloud.model.errors import Forbidden, NotFound, Refused, TooManyRequests, VirtcloudError
 from virtcloud.model.guest_seed import PublicKey
+from virtcloud.model.values import UserName
 from virtcloud.model.wanted import Segment
 
+T = TypeVar("T")
 SSH_PORT: Final = 22
 MAX_REQUESTS: Final = 64
 """Limit of requests that are answered at the same time. A further relay is refused after `REQUEST_S` seconds."""
+MAX_WAITING: Final = 16
+"""Limit of one user's requests that wait for a grant, so that threads are free for the requests of other users."""
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0
 """Time limit in seconds of the receipt of a relay's request, and of each wait for a free thread."""
@@ -73,6 +79,9 @@ class SshRequests:
         self._sessions = sessions
         self._connect = connect
         self._free = threading.BoundedSemaphore(MAX_REQUESTS)
+        self._waiting: Counter[UserName] = Counter()
+        """The number of requests that wait for a grant, by user."""
+        self._lock = threading.Lock()
         self._is_closed = False
         self._listener = socket.socket(socket.AF_UNIX)
         with refuse_os_errors(f"listen at {path}"):
@@ -158,34 +167,61 @@ class SshRequests:
         """Return the guest, the serial number of the certificate, and a socket that is connected to the guest.
 
         Wait at most `GRANT_S` for a missing grant or a missing namespace of the network; then raise Forbidden or
-        NotFound. Raise Refused if the guest does not accept the connection.
+        NotFound. Raise Refused if the guest does not accept the connection. Raise TooManyRequests if too many requests
+        of the user wait.
         """
         deadline = time.monotonic() + GRANT_S
-        while True:
-            try:
-                target, serial = self._find_target(request)
-                return target, serial, self._connect_guest(target)
-            except (Forbidden, NotFound):
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(POLL_S)
+        proven = _retry(lambda: self._verify(request), deadline)
+        try:
+            target, connection = self._connect_guest(proven, request.guest)
+        except (Forbidden, NotFound):
+            with self._count_waiting(proven.user):
+                target, connection = _retry(lambda: self._connect_guest(proven, request.guest), deadline)
+        return target, proven.serial, connection
 
-    def _find_target(self, request: SshRequest) -> tuple[SshTarget, int]:
+    def _verify(self, request: SshRequest) -> ProvenUser:
         from virtcloud.agent.gateway.ssh_certificates import verify_certificate  # noqa: PLC0415 - see its docstring
 
-        now, authority, segments = self._grants.clock(), self._grants.authority, self._grants.segments
-        if authority is None or segments is None:
+        authority = self._grants.authority
+        if authority is None or self._grants.segments is None:
             raise Forbidden("this gateway's agent has just started and has not reached SBF yet: try again later")
-        proven = verify_certificate(request.proof, authority, now)
-        return find_target(proven, request.guest, segments, now), proven.serial
+        return verify_certificate(request.proof, authority, self._grants.clock())
 
-    def _connect_guest(self, target: SshTarget) -> socket.socket:
+    @contextmanager
+    def _count_waiting(self, user: UserName) -> Iterator[None]:
+        """Count a request that waits within the block. Raise TooManyRequests if `MAX_WAITING` of the user's wait."""
+        with self._lock:
+            if self._waiting[user] >= MAX_WAITING:
+                raise TooManyRequests(
+                    f"too many requests of {user} wait for a grant: expected at most {MAX_WAITING}; "
+                    "try again in some seconds, or check the grant: virtcloud access list"
+                )
+            self._waiting[user] += 1
         try:
-            return self._connect(target.network, target.guest.addresses, SSH_PORT)
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= Counter({user: 1})
+
+    def _connect_guest(self, proven: ProvenUser, guest: str) -> tuple[SshTarget, socket.socket]:
+        target = find_target(proven, guest, self._grants.segments or (), self._grants.clock())
+        try:
+            return target, self._connect(target.network, target.guest.addresses, SSH_PORT)
         except Refused as error:
             raise Refused(
                 f"guest {target.guest.name} cannot be reached: {error}; it may still be starting (virtcloud guest log)"
             ) from error
+
+
+def _retry(work: Callable[[], T], deadline: float) -> T:
+    """Call ``work`` until it raises neither Forbidden nor NotFound. Raise the error at the deadline."""
+    while True:
+        try:
+            return work()
+        except (Forbidden, NotFound):
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(POLL_S)
 
 
 def _read_request(relay: socket.socket) -> SshRequest:

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -241,6 +241,18 @@ def test_without_an_agent_nobody_connects(world: SshWorld) -> None:
     code, _, error = StockSsh(world).run()
     world.restart_agent()
     assert (code, "the gateway's agent does not answer" in error) == (1, True)
+
+
+def test_waiting_requests_of_one_user_are_limited(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a user without a grant could occupy all threads. Only one of two requests waits for the grant."""
+    monkeypatch.setattr(ssh_requests, "GRANT_S", 60.0)
+    monkeypatch.setattr(ssh_requests, "MAX_WAITING", 1)
+    with ThreadPoolExecutor(2) as threads:
+        runs = [threads.submit(StockSsh(world, "bob").run) for _ in range(2)]
+        refused = next(as_completed(runs)).result()
+        world.grant(make_segment("alice", "bob"))
+    assert "too many requests of bob wait for a grant: expected at most 1;" in refused[2]
+    assert sorted(run.result()[1] for run in runs) == ["", "c1 10.0.0.1/24 22\n"]
 
 
 def make_session(pid: int, started: int, left_s: float = 3600) -> SshSession:
