@@ -114,7 +114,8 @@ class FqdnAddresses:
     ) -> None:
         """Store the records in the file ``path``. The thread resolves all names every ``interval_s`` seconds.
 
-        ``sbf`` is the URL of SBF. The addresses of SBF's host are not admitted.
+        ``sbf`` is the URL of SBF. The addresses of SBF's host are not admitted. Until the name of SBF's host was
+        resolved once, no new addresses are admitted.
         """
         self._path = path
         self._open_kernel = open_kernel
@@ -166,6 +167,9 @@ class FqdnAddresses:
             return
         answers = dict(self._resolve({*wanted, *([self._sbf_host] if self._sbf_host else ())}))
         self._note_sbf(answers.get(self._sbf_host, FqdnAnswer()))
+        if self._sbf_host and not self._sbf_addresses:
+            error = f"the addresses of SBF are unknown: this gateway cannot resolve {self._sbf_host}"
+            answers = dict.fromkeys(answers, FqdnAnswer(error=error, is_temporary=True))
         with self._lock, self._open_kernel() as kernel:
             former, now = self._records or {}, time.time()
             find_fault = cache(partial(self._find_fault, kernel))

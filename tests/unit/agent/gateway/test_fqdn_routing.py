@@ -218,6 +218,20 @@ def test_the_addresses_of_sbf_are_not_admitted(gateway: Named, monkeypatch: pyte
     assert gateway(work) == ({SERVER, OTHERS[1]}, f"{OTHERS[0]} is an address of SBF")
 
 
+def test_without_addresses_of_sbf_no_new_address_is_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restarted agent does not resolve SBF's name, so each new address might be an address of SBF."""
+
+    def work(world: NamedWorld) -> object:
+        monkeypatch.setattr(world.world.fqdns, "_sbf_host", "sbf.example.org")
+        monkeypatch.setattr(world.world.fqdns, "_sbf_addresses", frozenset())
+        world.resolve(SERVER, OTHERS[0])
+        monkeypatch.undo()
+        return world.list_sets(), world.error
+
+    error = "the addresses of SBF are unknown: this gateway cannot resolve sbf.example.org"
+    assert gateway(work) == ({SERVER}, error)
+
+
 def test_a_listed_private_network_is_admitted(gateway: Named) -> None:
     def work(world: NamedWorld) -> object:
         world.request(private=("10.77.0.0/16",))
