@@ -258,7 +258,7 @@ def fake_world(folder: Path, hosts: Sequence[str]) -> Iterator[FakeWorld]:
         serving.start()
         stack.callback(serving.stop)
         token = world.token(Role.OPERATOR, "operator")
-        client = stack.enter_context(SbfClient(serving.url, token=lambda: SecretStr(token)))
+        client = stack.enter_context(SbfClient(serving.url, 60, token=lambda: SecretStr(token)))
         fake = FakeWorld(world, serving, folder, hosts, client, {host: FakeManagedHost() for host in hosts})
         for host in hosts:
             fake.start_agent(host)
