@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from sbf_service.settings import ServiceSettings, read_settings
 from virtcloud.model.document import explain_validation_error
-from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.errors import DatabaseUnavailable, VirtcloudError
 
 DEFAULT_CONFIG = Path("/etc/virtcloud/sbf.toml")
 EXIT_FAILED = 1
@@ -29,6 +29,10 @@ def report_bad_input() -> Iterator[None]:
         yield
     except ValidationError as error:
         _exit_bad_input("\n".join(explain_validation_error(fault) for fault in error.errors()))
+    except DatabaseUnavailable as error:
+        from sbf_service.store.database import explain_error  # noqa: PLC0415 - slow to load
+
+        _exit_bad_input(f"the database does not answer: {explain_error(error.__cause__ or error)}")
     except VirtcloudError as error:
         _exit_bad_input(str(error))
 

@@ -145,7 +145,7 @@ REMEDIES = {
     ("Connection refused", "timeout expired", "Network is unreachable", "No route to host"): (
         "start the database server, or correct the setting database"
     ),
-    ("database is locked",): "wait until the other program that uses the database has ended",
+    ("database is locked", "lock timeout"): "wait until the other program that uses the database has ended",
     ("could not translate host name", "failed to resolve host"): "correct the host in the setting database",
 }
 """The remedies for errors of SQLite and PostgreSQL. Each key contains texts of errors with the same remedy."""
@@ -164,16 +164,16 @@ def migrate(engine: Engine) -> None:
         with begin_migration(engine) as connection:
             upgrade_database(connection)
     except SQLAlchemyError as error:
-        cause = " ".join(str(getattr(error, "orig", None) or error).split())
         raise BadInput(
-            f"database {shown} cannot be opened for writing: {cause}; {find_remedy(cause)}; nothing was changed"
+            f"database {shown} cannot be opened for writing: {explain_error(error)}; nothing was changed"
         ) from error
 
 
-def find_remedy(cause: str) -> str:
-    """Return the remedy for an error of the database. ``cause`` is the database's error text."""
+def explain_error(error: BaseException) -> str:
+    """Return the text of an error of the database, with its remedy."""
+    cause = " ".join(str(getattr(error, "orig", None) or error).split())
     remedies = (remedy for words, remedy in REMEDIES.items() if any(word in cause for word in words))
-    return next(remedies, "check its address and rights")
+    return f"{cause}; {next(remedies, 'check its address and rights')}"
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from sbf_service.store.backup import BATCH, COUNTED_TABLE
 from sbf_service.store.backup_format import BackupFile, make_table
-from sbf_service.store.database import begin_migration, find_remedy, newest_migration, upgrade_database
+from sbf_service.store.database import begin_migration, explain_error, newest_migration, upgrade_database
 from sbf_service.store.replica_lock import check_unused, hold_whole_database
 from sbf_service.store.restored_state import REVISION_STEP, RestoreReport, record_restore
 from sbf_service.store.service_tables import ReplicaRow, ServiceSecretRow
@@ -80,9 +80,8 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
         with begin_migration(engine) as connection:
             yield connection
     except SQLAlchemyError as error:
-        cause = " ".join(str(getattr(error, "orig", None) or error).split())
         raise BadInput(
-            f"database {shown} cannot be restored: {cause}; {find_remedy(cause)}; the database was left unchanged"
+            f"database {shown} cannot be restored: {explain_error(error)}; the database was left unchanged"
         ) from error
 
 

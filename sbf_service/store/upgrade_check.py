@@ -16,7 +16,14 @@ from tempfile import TemporaryDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from sbf_service.store.database import begin_migration, list_migrations, make_engine, newest_migration, upgrade_database
+from sbf_service.store.database import (
+    begin_migration,
+    explain_error,
+    list_migrations,
+    make_engine,
+    newest_migration,
+    upgrade_database,
+)
 from virtcloud.model.errors import BadInput
 
 TRIAL_LOCK_TIMEOUT_S = 10
@@ -48,7 +55,7 @@ def plan_upgrade(engine: Engine) -> UpgradePlan:
         with engine.connect() as connection:
             current = _read_migration(connection)
     except SQLAlchemyError as error:
-        raise BadInput(f"database {_show(engine)}: cannot be read: {_describe(error)}") from error
+        raise BadInput(f"database {_show(engine)}: cannot be read: {explain_error(error)}") from error
     migrations = list_migrations()
     if current is not None and current not in migrations:
         raise BadInput(
@@ -70,7 +77,7 @@ def try_upgrade(engine: Engine) -> float:
         trial(engine)
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise BadInput(
-            f"database {_show(engine)}: the upgrade would fail, and nothing was changed: {_describe(error)}"
+            f"database {_show(engine)}: the upgrade would fail, and nothing was changed: {explain_error(error)}"
         ) from error
     return time.monotonic() - started
 
@@ -123,10 +130,6 @@ def _describe_migration(module: str) -> str:
 
 def _show(engine: Engine) -> str:
     return engine.url.render_as_string(hide_password=True)
-
-
-def _describe(error: Exception) -> str:
-    return " ".join(str(getattr(error, "orig", None) or error).split())
 
 
 def _format_mib(size: int) -> str:

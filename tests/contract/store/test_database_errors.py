@@ -1,10 +1,14 @@
 """Tests of the errors and log lines for statements that the database refuses."""
 
+from pathlib import Path
+
 import pytest
+from click.testing import CliRunner
 from sbf_fakes.world import World
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from sbf_service.__main__ import main
 from sbf_service.store.service_tables import ReplicaRow
 from virtcloud.model.errors import Conflict
 
@@ -25,3 +29,12 @@ def test_the_message_of_a_failed_statement_contains_no_values(world: World) -> N
     with world.store.engine.connect() as connection, pytest.raises(SQLAlchemyError) as failed:
         connection.execute(text("INSERT INTO missing VALUES (:secret)"), {"secret": "hunter2"})
     assert "hunter2" not in str(failed.value)
+
+
+@pytest.mark.parametrize("words", [("backup", "x"), ("prune",), ("upgrade",), ("upgrade", "--check")], ids=" ".join)
+def test_commands_name_a_remedy_for_an_unreachable_database(words: tuple[str, ...], tmp_path: Path) -> None:
+    (config := tmp_path / "sbf.toml").write_text('database = "postgresql://sbf@127.0.0.1:1/sbf"\n')
+    done = CliRunner().invoke(main, [*words, "--config", str(config)])
+    assert done.exit_code == 2
+    assert "Connection refused" in done.stderr
+    assert "; start the database server, or correct the setting database" in done.stderr

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event, select
 
 from sbf_service.store.backup_format import BackupFile
 from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.database import find_remedy, make_engine, migrate
+from sbf_service.store.database import explain_error, make_engine, migrate
 from sbf_service.store.restore import restore_backup
 from virtcloud.model.errors import BadInput
 
@@ -95,9 +95,10 @@ def test_a_restore_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
         ("connection failed: Connection refused", "start the database server, or correct the setting database"),
         ("failed to resolve host 'db': Name or service not known", "correct the host in the setting database"),
         ("could not extend file: No space left on device", "free space on its disk, and repeat the command"),
+        ("canceling statement due to lock timeout", "wait until the other program that uses the database has ended"),
         ("database is locked", "wait until the other program that uses the database has ended"),
         ("password authentication failed", "check its address and rights"),
     ],
 )
 def test_an_error_of_the_database_has_a_remedy(cause: str, remedy: str) -> None:
-    assert find_remedy(cause) == remedy
+    assert explain_error(OSError(cause)) == f"{cause}; {remedy}"
