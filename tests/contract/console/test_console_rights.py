@@ -69,10 +69,11 @@ def test_a_cluster_of_others_looks_like_an_unknown_one(installed: World, key: st
 
 
 @pytest.mark.parametrize("path", ["/console/elements", "/console/elements/brno-sw1", "/console/troubles"])
-def test_a_user_may_not_read_elements(installed: World, path: str) -> None:
+def test_a_missing_right_is_named_with_its_remedy(installed: World, path: str) -> None:
     answer = visit(installed, Role.USER, "alice").get(path)
     assert answer.status_code == 403
     assert "the action requires" in text_of(answer)
+    assert "ask an operator of SBF for a token" in text_of(answer)
 
 
 @pytest.mark.parametrize("path", ["/console/", "/console/sites/praha", "/console/clusters"])
