@@ -31,6 +31,7 @@ from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from sbf_service.store.audit_log import AuditFilter
 from sbf_service.store.cluster_lists import ClusterFilter
 from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.errors import NotFound
 from virtcloud.model.values import Name, UserName
 from virtcloud.model.views import ClusterView, PlacementView
 from virtcloud.model.vpn import VpnConnectionView
@@ -119,8 +120,15 @@ def _find_level(part: PlacementView) -> Level:
 
 
 async def _read_timeline(service: SbfService, browser: Browser, view: ClusterView) -> Timeline | None:
-    """Return the drawing of a cluster's history, or None if the reader may not read the audit log of the cluster."""
+    """Return the drawing of a cluster's history, or None if the reader may not read the audit log of the cluster.
+
+    A site administrator may not read the audit log of an earlier cluster if a later cluster with its key is at other
+    sites.
+    """
     if not is_allowed(browser.principal, Action.READ_AUDIT, describe_cluster(view)):
         return None
     read = partial(audit.read_newest, service.store, browser.caller, AuditFilter(cluster=view.key), MAX_EVENTS)
-    return draw_timeline(view, await run_in_threadpool(read), datetime.now(UTC))
+    try:
+        return draw_timeline(view, await run_in_threadpool(read), datetime.now(UTC))
+    except NotFound:
+        return None

@@ -126,3 +126,14 @@ def test_pages_of_elements_contain_each_element_once(world: World, monkeypatch: 
 def test_a_bad_page_of_a_list_is_explained(installed: World, query: str) -> None:
     answer = visit(installed, Role.OPERATOR, "eva").get(f"/console/{query}")
     assert (answer.status_code, "expected" in text_of(answer)) == (422, True)
+
+
+def test_a_site_administrator_sees_an_earlier_cluster_of_the_site(world: World) -> None:
+    """A later cluster with the same key is at another site."""
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    former = world.delete("demo")
+    world.settle()
+    world.put("demo", spec("praha-h1"))
+    browser = logged_in(world, Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    assert browser.get(f"/console/clusters/demo?id={former.id}").status_code == 200
