@@ -1,5 +1,6 @@
 """``virtcloud audit``: show and follow the audit log."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
@@ -9,8 +10,9 @@ from virtcloud.cli import printing
 from virtcloud.cli.differences import format_change
 from virtcloud.cli.options import MomentType, open_client
 from virtcloud.client.sbf import SbfClient
+from virtcloud.client.waiting import pause_after_failed_poll
 from virtcloud.model.changes import AuditEntry
-from virtcloud.model.errors import BadInput
+from virtcloud.model.errors import BadInput, ServiceUnreachable
 
 WAIT_S = 30.0
 NEWEST, MAX_NEWEST = 100, 1000
@@ -73,7 +75,7 @@ def audit(  # noqa: PLR0913 - click passes each option by its name
         rows = sbf.audit(element, cluster, limit=limit or NEWEST, request_id=request_id)
     _print(rows, as_json=as_json)
     if follow:
-        for newer_rows in _follow(sbf, element, cluster, rows[-1].id if rows else 0, request_id):
+        for newer_rows in _follow(sbf, element, cluster, max((row.id for row in rows), default=0), request_id):
             _print(newer_rows, as_json=as_json)
 
 
@@ -85,9 +87,18 @@ def _read_newest(pages: Iterable[Sequence[AuditEntry]], limit: int) -> list[Audi
 def _follow(
     sbf: SbfClient, element: str | None, cluster: str | None, after: int, request_id: str | None
 ) -> Iterator[Sequence[AuditEntry]]:
-    """Yield the rows of the audit log whose ID is higher than ``after``. Then yield new rows, without end."""
+    """Yield the rows of the audit log whose ID is higher than ``after``. Then yield new rows, without end.
+
+    Raise ServiceUnreachable if SBF does not answer for more than ``PATIENCE_S`` seconds. A restart takes less time.
+    """
+    answered = time.monotonic()
     while True:
-        rows = sbf.audit(element, cluster, after=after, wait=WAIT_S, request_id=request_id)
+        try:
+            rows = sbf.audit(element, cluster, after=after, wait=WAIT_S, request_id=request_id)
+        except ServiceUnreachable as error:
+            pause_after_failed_poll(error, time.monotonic() - answered)
+            continue
+        answered = time.monotonic()
         after = rows[-1].id if rows else after
         yield rows
 

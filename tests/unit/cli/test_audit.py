@@ -1,6 +1,7 @@
 """Tests of ``virtcloud audit``."""
 
 import json
+import time
 from itertools import islice
 
 import pytest
@@ -10,6 +11,7 @@ from fake_machine.clusters import DOCUMENTS, FakeSbf
 from virtcloud.cli import audit
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import AuditEntry
+from virtcloud.model.errors import ServiceStopping, ServiceUnreachable, VirtcloudError
 
 ROW = {
     "id": 7,
@@ -62,6 +64,16 @@ def test_following_prints_as_many_past_rows_as_requested(run: RunCommand, monkey
     assert [json.loads(line)["id"] for line in lines] == list(range(101, 1201))
 
 
+def test_following_begins_after_the_highest_printed_id(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last printed row is the newest, but has a lower ID than another row."""
+    newest_first = [AuditEntry.model_validate({**ROW, "id": row_id}) for row_id in (8, 9)]
+    asked: list[object] = []
+    monkeypatch.setattr(SbfClient, "audit_pages", lambda *_arguments, **_options: iter([newest_first]))
+    monkeypatch.setattr(audit, "_follow", lambda *arguments: asked.append(arguments[3]) or iter([]))
+    run("audit", "--limit", "1100", "--follow")
+    assert asked == [9]
+
+
 class GrowingAuditLog:
     """A fake SBF whose audit log has a new row at the second call."""
 
@@ -79,3 +91,17 @@ def test_following_requests_rows_after_the_newest_printed() -> None:
     sbf = GrowingAuditLog()
     row_counts = [len(rows) for rows in islice(audit._follow(sbf, None, None, 7, None), 3)]
     assert (row_counts, sbf.after_ids) == ([0, 1, 0], [7, 7, 8])
+
+
+def test_following_survives_a_restart_of_sbf(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([ServiceStopping("SBF restarts"), ServiceUnreachable("SBF is down"), []])
+
+    def answer(*_arguments: object, **_options: object) -> object:
+        found = next(answers)
+        if isinstance(found, VirtcloudError):
+            raise found
+        return found
+
+    monkeypatch.setattr(GrowingAuditLog, "audit", answer)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    assert next(audit._follow(GrowingAuditLog(), None, None, 7, None)) == []
