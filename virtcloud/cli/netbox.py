@@ -14,7 +14,7 @@ from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import name_of, open_client
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.document import Document, read_document
-from virtcloud.model.errors import BadInput, Conflict, ElementError, NotFound
+from virtcloud.model.errors import BadInput, Conflict, ElementError, NotFound, VirtcloudError
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import share_parts
 from virtcloud.model.values import Name
@@ -128,15 +128,31 @@ def import_(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange]) -> None:
-    """Change all pools. If SBF refuses some pools, raise ElementError after the changes of the other pools."""
-    refused = []
+    """Change all pools. If some changes fail, raise ElementError after the changes of the other pools.
+
+    A pool that was changed since the comparison is not replaced.
+    """
+    failed = []
     for site, change in pools.items():
         try:
-            sbf.put_pool(site, Pool(vlans=change.wanted))
-        except (BadInput, Conflict) as error:
-            refused.append(str(error))
-    if refused:
-        raise ElementError("the topology was changed, but not every pool:\n" + "\n".join(refused))
+            _put_pool(sbf, site, change)
+        except VirtcloudError as error:
+            failed.append(f"pool of {site}: {error}")
+    if failed:
+        raise ElementError(
+            f"SBF's topology is that of NetBox, but {len(failed)} of {len(pools)} pools were not changed. Correct the "
+            "errors, and import again:\n" + "\n".join(failed)
+        )
+
+
+def _put_pool(sbf: SbfClient, site: Name, change: PoolChange) -> None:
+    current = sbf.pool(site).vlans
+    if current != change.former:
+        raise Conflict(
+            f"expected {change.former or 'no VLAN IDs'} as in the comparison, found {current or 'no VLAN IDs'}: "
+            "another call changed this pool in between"
+        )
+    sbf.put_pool(site, Pool(vlans=change.wanted))
 
 
 def _compare(sbf: SbfClient, file: IO[str], *, prune: bool) -> Comparison:
