@@ -24,6 +24,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from joserfc.jwt import JWTClaimsRegistry
+from pydantic import TypeAdapter
 
 from sbf_service.device_credentials import fetch_secret
 from sbf_service.settings import OidcKeys, ServiceSettings
@@ -56,8 +57,8 @@ class PendingLogin:
     def parse(cls, text: str) -> "PendingLogin":
         """Parse the text of a cookie. Raise Unauthenticated for any other text."""
         try:
-            return cls(**json.loads(urlsafe_b64decode(text)))
-        except (ValueError, TypeError) as error:
+            return _PENDING_LOGIN.validate_json(urlsafe_b64decode(text))
+        except ValueError as error:
             raise Unauthenticated(
                 "the login took longer than ten minutes, or began in another browser: begin again"
             ) from error
@@ -66,6 +67,9 @@ class PendingLogin:
     def text(self) -> str:
         """The text for a cookie."""
         return urlsafe_b64encode(json.dumps(asdict(self)).encode()).decode()
+
+
+_PENDING_LOGIN: Final = TypeAdapter(PendingLogin)
 
 
 @dataclass(frozen=True, slots=True)

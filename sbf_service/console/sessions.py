@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
@@ -173,7 +173,7 @@ def check_same_origin(request: Request) -> None:
     if site is not None:
         is_own = site in {"same-origin", "none"}
     else:
-        is_own = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+        is_own = origin is None or origin.partition("://")[2] == request.headers.get("host")
     if not is_own:
         raise Forbidden(OTHER_SITE)
 

@@ -135,7 +135,14 @@ def test_a_form_without_the_sessions_token_does_nothing(world: World, token: str
 
 
 @pytest.mark.parametrize(
-    "headers", [{"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}, {"origin": "https://evil.example"}]
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://["},
+    ],
 )
 def test_a_form_of_another_site_is_refused(world: World, headers: dict[str, str]) -> None:
     fields = {"token": world.token(Role.USER, "alice")}

@@ -1,6 +1,8 @@
 """Tests of logging in with an OpenID Connect provider: a real provider on the loopback interface."""
 
+import json
 import warnings
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +130,14 @@ def test_the_answer_to_another_browser_is_refused(connected: World) -> None:
 
 def test_an_answer_without_a_login_is_refused(connected: World) -> None:
     answer = ConsoleBrowser(connected).get("/console/login/oidc/callback?code=x&state=y")
+    assert (answer.status_code, "begin again" in text_of(answer)) == (401, True)
+
+
+@pytest.mark.parametrize("state", [7, "\ud800", [["x"]]])
+def test_a_forged_login_cookie_is_refused(connected: World, state: object) -> None:
+    forged = json.dumps({"state": state, "nonce": "n", "verifier": "v", "target": "/console/"})
+    cookies = httpx.Cookies({"virtcloud_oidc": urlsafe_b64encode(forged.encode()).decode()})
+    answer = ConsoleBrowser(connected, cookies=cookies).get("/console/login/oidc/callback?code=x&state=y")
     assert (answer.status_code, "begin again" in text_of(answer)) == (401, True)
 
 
