@@ -1,5 +1,6 @@
 """Sessions with guests: the WebSockets of users and agents, and the agents' long poll (decision 56)."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -17,6 +18,7 @@ from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import error_response, problem_responses
 from sbf_service.http.routes.clones import check_clone
+from sbf_service.http.routes.clusters import CLUSTER_ID
 from sbf_service.http.routes.guests import authorize_guest
 from sbf_service.http.session_relay import CloneOrder, SessionRelay, UserLeftError, WaitingSession
 from sbf_service.log import get_log
@@ -39,6 +41,7 @@ KindsQuery = Annotated[
     ),
 ]
 
+PORT = "[0-9]{1,5}"
 TOKEN_CHECK_S = 15.0
 """The maximum time between two checks of the token of an open session. A notice of a revocation causes a check at once.
 """
@@ -109,7 +112,7 @@ async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
     try:
         request = _parse_request(kind, port, image, follow=follow)
         found, cluster_id = await run_in_threadpool(
-            _authorize, service, caller, ClusterKey(key), Name(guest), request, id
+            _authorize, service, caller, ClusterKey(key), Name(guest), request, _parse_cluster_id(id)
         )
         with relay.register(caller.who, found.host) as session:
             session.clone = None if request.image is None else CloneOrder(request.image, caller)
@@ -161,11 +164,17 @@ def _parts(websocket: WebSocket) -> tuple[SbfService, Caller, SessionRelay]:
     return state.service, websocket.scope[CALLER_KEY], state.sessions
 
 
+def _parse_cluster_id(text: str | None) -> str | None:
+    if text is not None and not re.fullmatch(CLUSTER_ID, text):
+        raise BadInput(f"id: expected the ID of a cluster, with digits, letters a to z and '-', got {text!r:.80}")
+    return text
+
+
 def _parse_request(kind: str, port: str | None, image: str | None, *, follow: bool) -> SessionRequest:
     if kind not in USER_KINDS:
         raise BadInput(f"kind: expected {', '.join(sorted(USER_KINDS))}, got {kind!r}")
-    if port is not None and not (port.isascii() and port.isdigit()):
-        raise BadInput(f"port: expected a TCP port from 1 to 65535, got {port!r}")
+    if port is not None and not re.fullmatch(PORT, port):
+        raise BadInput(f"port: expected a TCP port from 1 to 65535, got {port!r:.80}")
     return SessionRequest(
         kind=SessionKind(kind),
         port=None if port is None else int(port),

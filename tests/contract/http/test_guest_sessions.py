@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 from sbf_fakes.session_world import CHUNK, Installation, Start, await_true, serve_worlds
 from sbf_fakes.world import spec
@@ -268,6 +269,20 @@ def test_an_agent_cannot_take_another_hosts_session(start: Start) -> None:
     with pytest.raises(NotFound, match="does not wait for brno-h2"):
         other.join_session("brno-h2", session)
     user.join()
+
+
+@pytest.mark.parametrize("query", ["port=" + "9" * 5000, "port=1%D9%A1", "port=22&id=a%00b", "port=22&id=X"])
+def test_a_malformed_session_is_refused(start: Start, query: str) -> None:
+    made = start(agent=False)
+    upgrade = {
+        "authorization": f"Bearer {made.world.token(Role.USER, 'alice')}",
+        "connection": "upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "sec-websocket-version": "13",
+    }
+    answer = httpx.get(f"{made.url}/v1/clusters/demo/guests/g1/session?kind=port&{query}", headers=upgrade)
+    assert (answer.status_code, "expected" in answer.json()["detail"]) == (422, True)
 
 
 def test_a_stopped_guest_is_not_reached(start: Start) -> None:
