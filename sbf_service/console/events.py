@@ -64,6 +64,9 @@ def stream_events(
 
 
 async def _count_stream(browser: Browser, counts: StreamCounts, events: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Yield the events of a counted stream. Yield no event if other streams have reached the limit since the check."""
+    if counts.counts[browser.caller.who] >= MAX_STREAMS:
+        return
     counts.counts[browser.caller.who] += 1
     try:
         async for event in events:

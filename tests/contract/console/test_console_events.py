@@ -93,6 +93,21 @@ def test_a_user_has_a_limited_number_of_streams(world: World) -> None:
         follow(world, browser, counts)
 
 
+def test_simultaneous_streams_do_not_exceed_the_limit(world: World) -> None:
+    world.put("hers", spec("brno-h1", owner="alice"))
+    browser, counts = open_browser(world), StreamCounts()
+
+    async def run() -> list[str | None]:
+        streams = [follow(world, browser, counts) for _ in range(MAX_STREAMS + 1)]
+        started = [await anext(stream, None) for stream in streams]
+        for stream in streams:
+            await stream.aclose()
+        return started
+
+    started = asyncio.run(run())
+    assert (None in started[:-1], started[-1]) == (False, None)
+
+
 def test_a_closed_stream_does_not_count(world: World) -> None:
     world.put("hers", spec("brno-h1", owner="alice"))
     browser, counts = open_browser(world), StreamCounts()
