@@ -5,7 +5,6 @@ checks the files of device credentials.
 """
 
 import asyncio
-import errno
 import resource
 import signal
 import socket
@@ -23,8 +22,9 @@ from sbf_service.console.app import add_console
 from sbf_service.device_credentials import log_credential_faults
 from sbf_service.http.app import answer_settled_polls, create_app
 from sbf_service.http.auth.authentication import PeerHttpProtocol
+from sbf_service.listen_sockets import BACKLOG, listen, remove_socket_files
 from sbf_service.log import get_log
-from sbf_service.settings import ListenAddress, ServiceSettings
+from sbf_service.settings import ServiceSettings
 from sbf_service.settings_reload import EarlyReloads, reload_settings
 from virtcloud.model.errors import BadInput
 
@@ -91,10 +91,6 @@ def _describe_tls_error(error: OSError) -> str:
     return error.strerror or getattr(error, "reason", None) or str(error)
 
 
-BACKLOG = 4096
-"""The maximum number of connections that wait to be accepted. Linux limits it to net.core.somaxconn (4,096)."""
-MAX_PORT = 65535
-SOCKET_MODE = 0o660
 PING_INTERVAL_S = 20.0
 """The interval between pings on WebSockets, in seconds. The pings prevent proxies from closing idle sessions."""
 MAX_MESSAGE = 1 << 20
@@ -126,6 +122,11 @@ class SbfServer(uvicorn.Server):
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         if self.early_reloads.requested:
             self._reload()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Remove the file of the AF_UNIX socket, then close the sockets and end the requests."""
+        remove_socket_files(sockets or [])
+        await super().shutdown(sockets)
 
     def _make_protocol(self) -> asyncio.Protocol:
         return PeerHttpProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
@@ -159,20 +160,9 @@ def open_sockets(service: SbfService) -> list[socket.socket]:
 
     Raise BadInput for a socket that cannot be opened, for unusable certificate files, or if tokens would cross a
     network unencrypted.
-
-    The TCP socket is opened last. Therefore, when a client can connect over TCP, the AF_UNIX socket is already open.
     """
-    settings = service.settings
-    _check_plaintext(settings)
-    make_tls_context(settings)
-    sockets = [] if settings.socket is None else [_listen_unix(settings.socket)]
-    return [*sockets, _listen_tcp(settings.listen)]
-
-
-def find_tcp_address(sockets: Iterable[socket.socket]) -> str:
-    """Return the address and port of the TCP socket. If ``listen`` has port 0, the kernel chose the port."""
-    host, port, *_ = next(opened for opened in sockets if opened.family != socket.AF_UNIX).getsockname()
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    make_tls_context(service.settings)
+    return listen(service.settings)
 
 
 def run_server(
@@ -193,8 +183,7 @@ def run_server(
     try:
         server.run(sockets=sockets)
     finally:
-        if service.settings.socket is not None:
-            service.settings.socket.unlink(missing_ok=True)
+        remove_socket_files(sockets)
 
 
 def raise_open_files() -> int:
@@ -235,61 +224,3 @@ def format_proxies(trusted: Iterable[IPv4Network | IPv6Network]) -> Iterator[str
         yield str(network)
         if network.version == 4:  # noqa: PLR2004 - the version of IP
             yield f"::ffff:{network.network_address}/{96 + network.prefixlen}"
-
-
-def _check_plaintext(settings: ServiceSettings) -> None:
-    if settings.tls_certificate is None and not settings.allow_plaintext and not settings.listen.is_loopback:
-        raise BadInput(
-            f"listen = {str(settings.listen)!r}: tokens would cross a network unencrypted; set tls_certificate and "
-            "tls_key, listen on the loopback, or set allow_plaintext = true if you control the whole network"
-        )
-
-
-def _listen_tcp(address: ListenAddress) -> socket.socket:
-    if address.port > MAX_PORT:
-        raise BadInput(
-            f"listen = {str(address)!r}: expected a port up to {MAX_PORT}, got {address.port}: set another port"
-        )
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # asyncio disables Nagle's algorithm (RFC 1122) only for a socket with the explicit protocol TCP. Without this
-    # algorithm, small answers are sent 40 ms earlier.
-    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        opened.bind((address.host, address.port))
-        opened.listen(BACKLOG)
-    except OSError as error:
-        opened.close()
-        raise BadInput(f"listen = {str(address)!r}: {_describe_socket_error(error)}") from error
-    return opened
-
-
-def _listen_unix(path: Path) -> socket.socket:
-    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale(path)
-        opened.bind(str(path))
-        path.chmod(SOCKET_MODE)
-        opened.listen(BACKLOG)
-    except OSError as error:
-        opened.close()
-        raise BadInput(f"socket = '{path}': {_describe_socket_error(error)}") from error
-    return opened
-
-
-def _remove_stale(path: Path) -> None:
-    """Remove a socket file without a listener. A socket file with a listener remains, so that binding fails."""
-    if not path.is_socket():
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-
-
-def _describe_socket_error(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "in use by another process: stop that process, or set another address"
-    return f"{error.strerror or error}"

@@ -28,9 +28,11 @@ from sbf_process import SbfProcess, run_sbf
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.change_feed import ChangeFeed
-from sbf_service.server import SbfServer, _listen_tcp, open_sockets
+from sbf_service.listen_sockets import _listen_tcp, _listen_unix, listen
+from sbf_service.server import SbfServer
 from sbf_service.settings import ListenAddress, ServiceSettings
 from virtcloud.client.connection import USER_AGENT
+from virtcloud.model.errors import BadInput
 
 SBF = [sys.executable, "-m", "sbf_service"]
 
@@ -216,6 +218,30 @@ def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
         assert client.get("/healthz").status_code == 200
 
 
+def test_a_stopping_service_keeps_the_socket_of_its_successor(tmp_path: Path) -> None:
+    file = tmp_path / "sbf.sock"
+    with running_service(write_settings(tmp_path, socket=str(file))) as process, socket.socket(socket.AF_UNIX) as busy:
+        busy.connect(str(file))
+        busy.sendall(b"POST /console/login HTTP/1.1\r\nhost: sbf\r\ncontent-length: 9\r\n\r\n")  # without a body
+        process.terminate()
+        with open_when_free(file) as successor:
+            assert process.poll() is None
+            process.wait(30)
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(file))
+            successor.accept()[0].close()
+
+
+def open_when_free(file: Path) -> socket.socket:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return _listen_unix(file)
+        except BadInput:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+
 def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that waits until the TCP port is open may then use the AF_UNIX socket."""
     settings = ServiceSettings.model_validate({"database": "sqlite://", "socket": str(tmp_path / "sbf.sock")})
@@ -227,8 +253,8 @@ def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.Mo
         addresses.append(address)
         return _listen_tcp(ListenAddress("127.0.0.1:0"))
 
-    monkeypatch.setattr("sbf_service.server._listen_tcp", listen_tcp)
-    for opened in open_sockets(cast("SbfService", SimpleNamespace(settings=settings))):
+    monkeypatch.setattr("sbf_service.listen_sockets._listen_tcp", listen_tcp)
+    for opened in listen(settings):
         opened.close()
     assert addresses == [settings.listen]
 
