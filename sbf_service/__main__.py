@@ -11,7 +11,7 @@ import getpass
 import json
 import secrets
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import click
@@ -25,12 +25,13 @@ from sbf_service.command_options import (
     report_bad_input,
 )
 from sbf_service.database_commands import backup, prune, restore, upgrade
+from sbf_service.listen_sockets import find_tcp_address
 from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
 from sbf_service.settings import ServiceSettings
 from sbf_service.settings_reload import EarlyReloads, copy_settings
-from sbf_service.store.database import make_engine, migrate
-from sbf_service.store.replica_lock import hold_replica_name
+from sbf_service.store.database import is_of_other_version, make_engine, migrate
+from sbf_service.store.replica_lock import hold_replica_name, hold_whole_database
 from sbf_service.store.tokens import create_token
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.access import Role, TokenRequest
@@ -77,7 +78,7 @@ def serve(config: Path | None) -> None:
             stack.enter_context(hold_replica_name(service.store.engine, replica_name(settings)))
             service.prepare()  # waits for a restore that began before this replica had its name
         _log_plugins()
-        tcp = server.find_tcp_address(sockets)
+        tcp = find_tcp_address(sockets)
         log.info("listening", tcp=tcp, socket=settings.socket or "none", database=describe_database(settings))
         server.run_server(service, sockets, find_settings_file(config), early_reloads)
     log.info("stopped")
@@ -142,7 +143,8 @@ def token() -> None:
 def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, config: Path | None) -> None:
     """Create a token for NAME. Print the token, or write the token to a file.
 
-    This command also works while SBF is stopped. The token is shown only once. If root runs this command and the
+    This command also works while SBF is stopped. If the database is of an older version, the command converts the
+    database, and SBF must be stopped. The token is shown only once. If root runs this command and the
     database file does not exist, the command creates the file. The file's owner is then the owner of the folder.
 
     Example: sbf token create eva --role operator --output eva.token
@@ -161,7 +163,8 @@ def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, co
 def _create_token(settings: ServiceSettings, request: TokenRequest) -> str:
     ensure_database_file(settings.database)
     engine = make_engine(settings.database)
-    migrate(engine)
+    with hold_whole_database(engine) if is_of_other_version(engine) else nullcontext():
+        migrate(engine)
     store = Store(engine)
     with store.change(who=f"{getpass.getuser()}@sbf") as unit:
         text = create_token(unit, request, secrets.token_bytes).token

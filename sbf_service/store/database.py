@@ -233,6 +233,13 @@ def check_migrated(store: Store) -> None:
             )
 
 
+def is_of_other_version(engine: Engine) -> bool:
+    """Return whether the database has tables of another version. Return False if the database cannot be opened."""
+    with suppress(SQLAlchemyError), engine.connect() as connection:
+        return inspect(connection).has_table("alembic_version") and not is_migrated_to_newest(connection)
+    return False
+
+
 def is_migrated(unit: Unit) -> bool:
     """Return whether the database has all tables of this version."""
     return is_migrated_to_newest(unit.session.connection())

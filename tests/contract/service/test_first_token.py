@@ -9,9 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from migrated import create_sqlite
 from sbf_process import run_sbf
 
 from sbf_service.local_files import ensure_database_file
+from sbf_service.store.database import make_engine
+from sbf_service.store.replica_lock import hold_replica_name
 from virtcloud.client.credentials import read_token
 
 SERVICE_UID = 65534
@@ -37,6 +40,17 @@ def state_folder(folder: Path) -> Path:
     state.mkdir()
     os.chown(state, SERVICE_UID, SERVICE_UID)
     return state
+
+
+def test_a_database_of_a_running_older_service_is_not_migrated(folder: Path) -> None:
+    (folder / "state").mkdir()
+    database = folder / "state/sbf.db"
+    create_sqlite(f"sqlite:///{database}")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    with hold_replica_name(make_engine(f"sqlite:///{database}"), "older"):
+        ended = create(database)
+    assert (ended.returncode, "another service uses this file" in ended.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o000])
