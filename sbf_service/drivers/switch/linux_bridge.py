@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.domain.ownership import find_stated_vlans
 from sbf_service.drivers.contract import SwitchCapabilities, SwitchScope
+from sbf_service.drivers.device_errors import quote_end
 from sbf_service.drivers.switch.dialect import DEFAULT_VLAN, PortReading, SwitchReading
 from sbf_service.drivers.switch.lldp import read_lldpd_neighbours
 from sbf_service.drivers.switch.observed_state import (
@@ -64,6 +65,7 @@ class LinuxBridge:
     def read(self, scope: SwitchScope) -> SwitchObserved:
         """Read the managed ports and the use of managed VLAN IDs on other ports, in one round trip."""
         entries, devices = self._query()
+        _check_existing(self._name, devices, scope)
         _check_filtering(self._name, devices, scope)
         down = [device.name for device in devices if not device.is_up]
         members = [device.name for device in devices if device.is_member]
@@ -196,6 +198,14 @@ def render_bridge_commands(difference: SwitchDifference) -> Iterator[str]:
     for port, pair in _list_port_ranges(difference.add):
         flags = UNTAGGED if port in difference.access else ""
         yield f"vlan add dev {port} vid {_format_range(pair)}{flags}"
+
+
+def _check_existing(name: Name, devices: Sequence[BridgeLink], scope: SwitchScope) -> None:
+    """Raise Unsafe if a managed port does not exist."""
+    existing = {device.name for device in devices}
+    for port in (port for port in scope.ports if port not in existing):
+        found = ", ".join(sorted(existing)) or "none"
+        raise Unsafe(f"switch {name}: expected a port {port}, found {quote_end(found)}: correct the topology")
 
 
 def _check_filtering(name: Name, devices: Sequence[BridgeLink], scope: SwitchScope) -> None:

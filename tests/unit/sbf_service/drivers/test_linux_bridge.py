@@ -261,6 +261,12 @@ def test_ports_without_vlans_are_read_too() -> None:
     }
 
 
+def test_a_managed_port_that_does_not_exist_is_unsafe() -> None:
+    _, driver = make_bridge({112: []})
+    with pytest.raises(Unsafe, match=r"switch sw1: expected a port p7, found .*p1.*: correct the topology"):
+        driver.read(SwitchScope((P1, PortName("p7")), POOL))
+
+
 def test_a_bridge_without_vlan_filtering_is_unsafe() -> None:
     """Such a bridge accepts and shows VLANs, and forwards the frames of all clusters to all ports."""
     driver = LinuxBridge(SWITCH, LinuxLine(LinuxSwitch({"p1": {}, "p2": {}}, filtering=0)))
