@@ -75,6 +75,7 @@ def test_a_file_may_replace_the_line() -> None:
     ("line", "message"),
     [
         ("", "vcluster: expected a request such as image=debian12:guests=2, got nothing"),
+        (" image=a", "vcluster: expected a key as the first word, got a space (character 1)"),
         ("guests=2", "vcluster: image: expected the name of an image, got none; see 'virtcloud image list'"),
         (
             "image=a:guests=many",
