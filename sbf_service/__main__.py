@@ -143,9 +143,9 @@ def token() -> None:
 def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, config: Path | None) -> None:
     """Create a token for NAME. Print the token, or write the token to a file.
 
-    This command also works while SBF is stopped. If the database is of an older version, the command converts the
-    database, and SBF must be stopped. The token is shown only once. If root runs this command and the
-    database file does not exist, the command creates the file. The file's owner is then the owner of the folder.
+    This command also works while SBF is stopped. If the database is of an older version, SBF must be stopped, because
+    the command converts the database. The token is shown only once. If root runs this command and the database file
+    does not exist, the command creates the file. The file's owner is then the owner of the folder.
 
     Example: sbf token create eva --role operator --output eva.token
     """
