@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.domain.image_rules import check_size
+from sbf_service.domain.image_rules import check_architecture, check_size
 from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_element
 from sbf_service.http.auth.caller import Caller
@@ -82,6 +82,7 @@ async def upload_clone(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
 
     def check() -> None:
         check_size(service.settings.images, size)
+        check_architecture(architecture)
         with service.store.read() as unit:
             images.check_addition(unit, new)
 

@@ -29,6 +29,7 @@ from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import QuotaLimits, Role
 from virtcloud.model.errors import (
+    BadInput,
     Conflict,
     NameTaken,
     NotFound,
@@ -39,7 +40,7 @@ from virtcloud.model.errors import (
     Unreachable,
 )
 from virtcloud.model.guest_sessions import CloneProgress, GuestSession, SessionKind, SessionRequest
-from virtcloud.model.image import ImageContent, Sha256
+from virtcloud.model.image import Architecture, ImageContent, Sha256
 from virtcloud.model.values import Name
 
 pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installed")
@@ -290,6 +291,24 @@ def test_an_agent_sends_images_only_for_its_open_sessions(cloning: Cloning) -> N
     sbf: SbfClient = cloning.made.client(Role.AGENT, "brno-h1").sbf
     with pytest.raises(NotFound, match="session x of brno-h1 has ended, or is no clone"):
         sbf.upload_clone("brno-h1", SESSION, CONTENT, [b"x"])
+
+
+def test_a_clone_for_an_unknown_architecture_is_refused(start: Start) -> None:
+    made = start(agent=False)
+    stop(made)
+    agent = made.client(Role.AGENT, "brno-h1").sbf
+    with ThreadPoolExecutor(1) as user:
+        guest = made.client(Role.USER, "alice").get("demo").guests.find("g1")
+        opening = user.submit(lambda: guest._open(CLONE))
+        (session,) = agent.waiting_sessions("brno-h1", wait=10)
+        with agent.join_session("brno-h1", session) as side:
+            side.send_text("{}")
+            stream = opening.result(10)
+            with pytest.raises(BadInput, match="architecture amd64: expected"):
+                agent.upload_clone(
+                    "brno-h1", session, CONTENT.model_copy(update={"architecture": Architecture("amd64")}), [b"x"]
+                )
+            stream.close()
 
 
 def list_without_clones(sbf: SbfClient, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
