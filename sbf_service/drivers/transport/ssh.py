@@ -47,9 +47,12 @@ class SshCommandLine:
 
     @property
     def prompt(self) -> str:
-        """The pattern of the prompt; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`."""
+        """The pattern of the prompt; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`.
+
+        The text after the host name contains no space. A configuration line that begins with the host name does.
+        """
         self._guard(lambda: None)
-        return rf"^[<\[]?{re.escape(self._session.base_prompt)}[^\n>#\]$]*[>#\]$] ?"
+        return rf"^[<\[]?{re.escape(self._session.base_prompt)}[^\s>#\]$]*[>#\]$] ?"
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Send lines and return the output; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`."""
