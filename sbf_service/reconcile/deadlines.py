@@ -53,7 +53,10 @@ class DeadlineTransactions(Protocol):
         """Apply all due transitions of clusters. Idempotent."""
 
     def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
-        """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``."""
+        """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``.
+
+        The sweep applies the transitions of the element's clusters afterwards, with :meth:`apply_transitions`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class StoreDeadlineTransactions:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``."""
         with self.store.change() as unit:
             if name in find_stale_agents(unit, silence):
-                record_error(unit, name, message, self.timing.drain, reachable=False)
+                record_error(unit, name, message, self.timing.drain, reachable=False, with_transitions=False)
 
     def _apply(self, selected: ClusterSelection | None = None, **parameters: object) -> None:
         with self.store.change() as unit:
@@ -109,10 +112,11 @@ class DeadlineSweep:
     def _run(self) -> None:
         silence = timedelta(seconds=self.timing.agent_silence)
         due, silent = self.transactions.find_overdue(silence)
-        for name in silent if self._has_run_long_enough() else ():
+        stale = silent if self._has_run_long_enough() else []
+        for name in stale:
             message = f"its agent has sent no heartbeat for {self.timing.agent_silence:g} s: check that the agent runs"
             _try_change(partial(self.transactions.record_stale_agent, name, silence, message), element=name)
-        if due:
+        if due or stale:
             self.transactions.apply_transitions()
 
     def _has_run_long_enough(self) -> bool:

@@ -30,13 +30,14 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     *,
     reachable: bool = True,
     clusters: Mapping[str, str] = NO_CLUSTER_ERRORS,
+    with_transitions: bool = True,
 ) -> bool:
     """Record the error report of an element. Idempotent. Return whether the report differs from the previous report.
 
     If ``reachable`` is false, active clusters on the element become degraded, unless the element is a gateway and the
     cluster has another complete gateway. The routers and publications of an unreachable gateway move to other gateways
-    where possible. ``clusters`` maps cluster IDs to errors that each concern a single cluster. Raise NotFound for an
-    unknown element.
+    where possible. ``clusters`` maps cluster IDs to errors that each concern a single cluster. If ``with_transitions``
+    is false, the caller applies the transitions of clusters later. Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
     text, of_clusters = message[:MAX_ERROR_CHARACTERS], format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)
@@ -50,7 +51,8 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
         move_publications(unit, Name(name))
     record_audit(unit, "element_trouble", element=name, why=text)
     increment_versions(unit, ON_ELEMENT, element=name)
-    apply_due_transitions(unit, drain_deadline, ON_ELEMENT, element=name)
+    if with_transitions:
+        apply_due_transitions(unit, drain_deadline, ON_ELEMENT, element=name)
     return True
 
 
