@@ -1,8 +1,9 @@
 """Preparation texts of HP and H3C Comware.
 
 Source: H3C's configuration guides (S5830V2, S7500E). According to these guides, ``qinq enable`` tags frames with the
-port's VLAN ID and needs an MTU of at least 1504 bytes, and the default ethertype is 0x8100. The lines ``jumboframe
-enable 9216`` and ``undo stp enable`` were not checked on a device.
+port's VLAN ID and needs an MTU of at least 1504 bytes, and the default ethertype is 0x8100. ``vlan 100 to 199`` creates
+a range of VLANs; by default, only VLAN 1 exists. The lines ``jumboframe enable 9216`` and ``undo stp enable`` were not
+checked on a device.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates
@@ -44,6 +45,10 @@ TEMPLATES = PlatformTemplates(
         "save force",
     ),
     notes=(
+        (
+            "A trunk with the site's VLANs passes only the frames of existing VLANs. First create the missing VLANs in "
+            "the system view, one range in each line: 'vlan FIRST to LAST'."
+        ),
         (
             "The line 'qinq ethernet-type service-tag' changes the outer ethertype from 0x8100 to 0x88a8. Omit this "
             "line if the next device does not support 0x88a8."

@@ -127,6 +127,7 @@ def test_a_dedicated_circuit_passes_the_pool_in_the_platforms_syntax() -> None:
     _, backbone = sheets(DIRECT, platform="hp_comware", port="Ten-GigabitEthernet1/0/1")
     assert "port trunk permit vlan 100 to 149 160" in backbone.lines
     assert not any("qinq" in line for line in backbone.lines)
+    assert any("create the missing VLANs" in note for note in backbone.notes)
 
 
 def test_an_evpn_edge_gets_sessions_with_all_other_edges() -> None:
