@@ -1,8 +1,7 @@
 """The request of a job, on one line: ``image=debian12:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24``.
 
-``=`` separates a key from its value, and ``:`` separates pairs, as in a PBS ``select``. A value that contains colons
-(an IPv6 network) is written in brackets. The parser checks only the syntax, not whether the image and the network
-exist.
+``=`` separates a key from its value, and ``:`` separates pairs, as in a PBS ``select``. A value with colons (an IPv6
+network) needs brackets. The parser checks only the syntax, not whether the image and the network exist.
 """
 
 import re
@@ -45,8 +44,7 @@ class JobRequest(NamedTuple):
     network. ``reach``: further sites of the new network, in addition to the sites of the job's hosts. ``services``: the
     services that hosts offer to the guests of the new network. ``service``: the services of gateways in the new
     network. ``vpn``: whether SBF connects the cluster to gateways. ``outside``: the destinations that guests may reach
-    through a gateway. ``spec``: the path of the request file, or None. If there is a request file, ``parts`` is empty
-    until the file is read.
+    through a gateway. ``spec``: the path of the request file, which contains the parts, or None.
     """
 
     parts: Tuple[HostGuests, ...] = ()

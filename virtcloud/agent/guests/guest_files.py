@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from virtcloud.agent import log
-from virtcloud.agent.files import refuse_os_errors
-from virtcloud.agent.guests.control_groups import ContainerGroups
+from virtcloud.agent.files import refuse_os_errors, write_durably
+from virtcloud.agent.guests.control_groups import ContainerGroups, ContainerLimits
 from virtcloud.agent.guests.guest_roots import ContainerRoots
 from virtcloud.agent.network import names
 from virtcloud.model.errors import Refused
@@ -52,11 +52,12 @@ class GuestFiles:
         """Return the path of the log file of a guest's console."""
         return self._folder / domain / CONSOLE
 
-    def request_limit(self, domain: str, pids: int) -> None:
+    def request_limit(self, domain: str, limits: ContainerLimits | None) -> None:
         """Record the wanted limit of a container's processes for `limit_started`. Raise Refused on failure."""
         path = self._folder / domain / PENDING_LIMIT
-        with refuse_os_errors(f"write {path}"):
-            path.write_text(str(pids))
+        if limits is not None:
+            with refuse_os_errors(f"write {path}"):
+                write_durably(path, str(limits.pids).encode(), sync_folder=False)
 
     def limit_started(self, domain: str) -> None:
         """Limit the processes of a running container, unless the limit was set since the start. Idempotent.

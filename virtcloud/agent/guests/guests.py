@@ -138,8 +138,7 @@ class LocalGuests:
         environment = self._prepare(name, guest, image, hypervisor, limits)
         _write_seed(segment, guest, environment.folder, environment.root)
         self._remove_console(name)
-        if limits is not None:
-            self._files.request_limit(name, limits.pids)
+        self._files.request_limit(name, limits)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
         self._files.limit_started(name)
         # The next reading would connect the console too, but only after the start of all guests: output would be lost.
