@@ -73,7 +73,7 @@ def read_documents(connection: Connection, since: int, former: Topology | None) 
 
 def make_no_topology_error() -> NotFound:
     """Return the error of a call that needs a topology before the first topology was stored."""
-    return NotFound("there is no topology yet: put one with PUT /v1/topology")
+    return NotFound("there is no topology yet: load one with 'virtcloud topology set FILE' (PUT /v1/topology)")
 
 
 @dataclass(frozen=True, slots=True)

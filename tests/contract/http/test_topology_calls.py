@@ -38,7 +38,7 @@ def test_the_topology_is_unknown_before_the_first(tmp_path: Any) -> None:  # noq
     assert problem(ask(empty, "GET", "/v1/topology")) == (
         404,
         "not-found",
-        "there is no topology yet: put one with PUT /v1/topology",
+        "there is no topology yet: load one with 'virtcloud topology set FILE' (PUT /v1/topology)",
     )
     empty.close()
 
