@@ -115,4 +115,4 @@ def test_a_purge_leaves_settings_and_data_of_the_site(machine: Site) -> None:
 
 def write(machine: Site, path: str, text: str) -> None:
     """Write a file on the machine."""
-    machine.read(HOST, f"mkdir -p $(dirname {path}) && cat >{path} <<'END'\n{text}END")
+    machine.read(HOST, f"cat >{path} <<'END'\n{text}END")
