@@ -321,14 +321,14 @@ def test_sigterm_answers_the_waiting_polls(tmp_path: Path) -> None:
 
             def poll() -> httpx.Response:
                 with connect_to_socket(tmp_path / "run" / "sbf.sock") as own:
-                    own.get("/healthz")
-                    started.wait()
+                    own.get("/healthz", timeout=60)
+                    started.wait(60)
                     # SBF treats a client with httpx's default User-Agent as a client of version 0.1.
                     own.headers["user-agent"] = USER_AGENT
                     return own.get(f"/v1/audit?after={after + 9999}&wait=60", timeout=60)
 
             answers = [threads.submit(poll) for _ in range(polls)]
-            started.wait()
+            started.wait(60)
             await_waiters(client, polls)
             process.send_signal(signal.SIGTERM)
             answered = [answer.result() for answer in answers]
