@@ -179,8 +179,8 @@ def prometheus(folder: Path, token: str, targets: list[str], exporter: str) -> I
 
 
 def wait_for(reached: Callable[[], set[str]], lacking: str) -> None:
-    """Wait until ``reached()`` returns an empty set. After a minute, fail with ``lacking`` and the set."""
-    deadline = time.monotonic() + 60
+    """Wait until ``reached()`` returns an empty set. After three minutes, fail with ``lacking`` and the set."""
+    deadline = time.monotonic() + 180
     while missing := reached():
         assert time.monotonic() < deadline, f"{lacking}: {sorted(missing)}"
         time.sleep(0.2)

@@ -69,7 +69,7 @@ def running_service(path: Path) -> Iterator[SbfProcess]:
 def start_interpreter(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command of SBF in a new Python interpreter."""
     return subprocess.run(  # noqa: S603 - our own
-        [*SBF, *arguments], capture_output=True, text=True, timeout=30, check=False
+        [*SBF, *arguments], capture_output=True, text=True, timeout=120, check=False
     )
 
 
