@@ -221,6 +221,8 @@ def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
 def test_a_stopping_service_keeps_the_socket_of_its_successor(tmp_path: Path) -> None:
     file = tmp_path / "sbf.sock"
     with running_service(write_settings(tmp_path, socket=str(file))) as process, socket.socket(socket.AF_UNIX) as busy:
+        with connect_to_socket(file) as client:
+            client.get("/healthz", timeout=60)  # the service now handles signals
         busy.connect(str(file))
         busy.sendall(b"POST /console/login HTTP/1.1\r\nhost: sbf\r\ncontent-length: 9\r\n\r\n")  # without a body
         process.terminate()

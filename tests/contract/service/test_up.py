@@ -206,7 +206,7 @@ def test_an_import_names_the_pools_that_sbf_refuses(running: RunningUp, tmp_path
         file.write_text(yaml.safe_dump(document | {"switch_roles": ["switch"]}))
         refused = running.run("netbox", "import", str(file), "--yes")
     assert refused.exit_code == 1
-    assert "the topology was changed, but not every pool:" in refused.output
+    assert "SBF's topology is that of NetBox, but 1 of 1 pools were not changed." in refused.output
     assert "pool of praha: the new pool lacks VLAN IDs in use" in refused.output
 
 
