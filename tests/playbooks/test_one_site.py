@@ -3,11 +3,14 @@
 import copy
 import json
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import access_link
 import pytest
 from ansible_machines import Site, count_changes, make_newer_archive
+from emulators.switch_device import PASSWORD
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # with VIRTCLOUD_REQUIRE_LAB, a skip is a failure
 CLI = "virtcloud --url unix:///run/virtcloud/sbf.sock"
@@ -17,19 +20,18 @@ name: one-site
 sites:
   - name: brno
     switches:
-      - {name: brno-sw1, platform: linux_bridge, address: 10.99.0.20, credential: site-brno, ports: [p1, p2]}
+      - name: brno-sw1
+        platform: cisco_ios
+        address: SWITCH
+        credential: site-brno
+        ports: [GigabitEthernet1/0/1, GigabitEthernet1/0/2]
     hosts:
-      - {name: brno-h1, ports: [host0]}
+      - {name: brno-h1, ports: [data0]}
     gateways:
       - {name: brno-gw, ports: [host0], vpn: {address: 10.99.0.13}}
 links:
-  - {a: "brno-h1:host0", b: "brno-sw1:p1"}
-  - {a: "brno-gw:host0", b: "brno-sw1:p2"}
-"""
-SETTINGS = """
-[credentials.site-brno]
-username = "virtcloud"
-password = {file = "/etc/virtcloud/site-brno.password"}
+  - {a: "brno-h1:data0", b: "brno-sw1:GigabitEthernet1/0/1", access: true}
+  - {a: "brno-gw:host0", b: "brno-sw1:GigabitEthernet1/0/2"}
 """
 # Checks that may fail here, because the kernel may lack 802.1Q. The lab's tests have a kernel with 802.1Q.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
@@ -42,24 +44,26 @@ END_THE_CERTIFICATE = (
 
 
 @pytest.fixture(scope="module")
-def described(site: Site) -> Site:
-    """The site with an inventory of SBF, one host and one gateway, and nothing installed."""
-    (topology := site.folder / "topology.yaml").write_text(TOPOLOGY)
-    (password := site.folder / "site-brno.password").write_text("secret of the switch\n")
+def described(site: Site) -> Iterator[Site]:
+    """The site with an inventory of SBF, one host and one gateway, with a switch, and with nothing installed."""
+    access_link.prepare_host(site, "brno-h1")
+    topology = site.folder / "topology.yaml"
     sbf = {
         "sbf_topology": str(topology),
         "sbf_pools": {"brno": "100-199"},
-        "sbf_settings": SETTINGS,
-        "sbf_files": [{"src": str(password), "name": password.name}],
+        "sbf_settings": access_link.SETTINGS,
+        "sbf_files": access_link.write_secrets(site),
     }
     groups = {
         "sbf": ("sbf1", sbf),
-        "guest_hosts": ("brno-h1", {"agent_accepted_faults": ACCEPTED}),
+        "guest_hosts": ("brno-h1", {"agent_accepted_faults": ACCEPTED, "agent_settings": access_link.AGENT_SETTINGS}),
         "gateways": ("brno-gw", {"agent_accepted_faults": ACCEPTED}),
     }
     for group, (name, variables) in groups.items():
         site.inventory[group] = {"hosts": {name: {"ansible_host": ADDRESSES[name], **variables}}}
-    return site
+    with access_link.running_switch(site) as switch:
+        topology.write_text(TOPOLOGY.replace("SWITCH", switch))
+        yield site
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +103,7 @@ def change(installed: Site) -> Change:
     token = installed.read("brno-gw", SHOW_CREDENTIAL).strip()
     installed.read("brno-gw", "rm /etc/virtcloud/agent.token")
     installed.read("sbf1", END_THE_CERTIFICATE)
-    installed.inventory["guest_hosts"]["hosts"]["brno-h1"]["agent_settings"] = "[timing]\ncheck = 45\n"
+    installed.inventory["guest_hosts"]["hosts"]["brno-h1"]["agent_settings"] += "[timing]\ncheck = 45\n"
     before = {machine: installed.read(machine, PROCESSES) for machine in ADDRESSES}
     checked = installed.play("site.yml", "--check", "--diff")
     settings = installed.read("brno-h1", "cat /etc/virtcloud/agent.toml")
@@ -123,12 +127,24 @@ def test_check_mode_installs_nothing(described: Site) -> None:
 
 def test_agents_of_hosts_and_gateways_reach_sbf(installed: Site) -> None:
     elements = list_elements(installed)
-    assert {name for name, element in elements.items() if element["last_seen"]} == {"brno-h1", "brno-gw"}
+    assert {name for name, element in elements.items() if element["last_seen"]} >= {"brno-h1", "brno-gw"}
 
 
 def test_topology_and_pools_are_loaded(installed: Site) -> None:
     assert installed.read("sbf1", f"{CLI} pool show brno").split() == ["100-199"]
     assert set(list_elements(installed)) == {"brno-h1", "brno-gw", "brno-sw1"}
+
+
+def test_guests_of_the_first_cluster_reach_each_other(installed: Site) -> None:
+    """SBF configures the switch with the credential that the playbook copied. The agent fetches the image from SBF."""
+    access_link.add_image(installed, "sbf1", CLI)
+    with access_link.agent_with_containers(installed, "brno-h1"):
+        installed.read("sbf1", f"{CLI} cluster create first --host brno-h1 --guests-per-host 2 --image busybox")
+        guest = "nsenter --target $(pgrep -f '^/bin/sh /sbin/init' | head -1) --mount --net --root"
+        pings = [f"{guest} /bin/busybox ping -c 1 -w 20 10.0.0.{number}" for number in (1, 2)]
+        installed.read("brno-h1", " && ".join(pings))
+        installed.read("sbf1", f"{CLI} cluster delete first --yes")
+        assert installed.read("brno-h1", "virsh --connect lxc:///system list --all --name").split() == []
 
 
 def test_a_second_run_changes_nothing(installed: Site) -> None:
@@ -150,7 +166,7 @@ def test_the_output_contains_no_secret(change: Change) -> None:
     former, new = change.tokens
     assert count_changes(change.play)["brno-gw"] == 2
     output = change.play.stdout + change.play.stderr
-    assert (former in output, new in output, "secret of the switch" in output, new == former) == (False,) * 4
+    assert (former in output, new in output, PASSWORD in output, new == former) == (False,) * 4
 
 
 def test_check_mode_shows_a_changed_setting(change: Change) -> None:

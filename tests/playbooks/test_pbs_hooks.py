@@ -7,9 +7,11 @@ import json
 import platform
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import access_link
 import pytest
 from ansible_machines import SUITE, Site, count_changes
 
@@ -32,13 +34,13 @@ name: one-site
 sites:
   - name: brno
     switches:
-      - {name: brno-sw1, platform: linux_bridge, address: 10.99.0.20, credential: site-brno, ports: [p1]}
+      - {name: brno-sw1, platform: cisco_ios, address: SWITCH, credential: site-brno, ports: [GigabitEthernet1/0/1]}
     hosts:
-      - {name: brno-h1, ports: [host0]}
+      - {name: brno-h1, ports: [data0]}
 links:
-  - {a: "brno-h1:host0", b: "brno-sw1:p1"}
+  - {a: "brno-h1:data0", b: "brno-sw1:GigabitEthernet1/0/1", access: true}
 """
-SETTINGS = '[credentials.site-brno]\nusername = "virtcloud"\npassword = {file = "/etc/virtcloud/site-brno.password"}\n'
+CLI = "virtcloud --url unix:///run/virtcloud/sbf.sock"
 # Checks that may fail here, because the kernel may lack 802.1Q. The lab's tests have a kernel with 802.1Q.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 PBS_CONF = """PBS_SERVER=pbs1
@@ -78,27 +80,29 @@ def start_openpbs(site: Site, machine: str, *, server: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def described(site: Site) -> Site:
+def described(site: Site) -> Iterator[Site]:
     """The machines with a running OpenPBS and an inventory of SBF, one host and OpenPBS's server."""
     start_openpbs(site, "pbs1", server=True)
     start_openpbs(site, "brno-h1", server=False)
     site.read("pbs1", "/opt/pbs/bin/qmgr -c 'create node brno-h1'")
-    (topology := site.folder / "topology.yaml").write_text(TOPOLOGY)
-    (password := site.folder / "site-brno.password").write_text("secret of the switch\n")
+    access_link.prepare_host(site, "brno-h1")
+    topology = site.folder / "topology.yaml"
     sbf = {
         "sbf_topology": str(topology),
         "sbf_pools": {"brno": "100-199"},
-        "sbf_settings": SETTINGS,
-        "sbf_files": [{"src": str(password), "name": password.name}],
+        "sbf_settings": access_link.SETTINGS,
+        "sbf_files": access_link.write_secrets(site),
     }
     groups: dict[str, tuple[str, dict[str, Any]]] = {
         "sbf": ("sbf1", sbf),
-        "guest_hosts": ("brno-h1", {"agent_accepted_faults": ACCEPTED}),
+        "guest_hosts": ("brno-h1", {"agent_accepted_faults": ACCEPTED, "agent_settings": access_link.AGENT_SETTINGS}),
         "pbs_server": ("pbs1", {}),
     }
     for group, (name, variables) in groups.items():
         site.inventory[group] = {"hosts": {name: {"ansible_host": ADDRESSES[name], **variables}}}
-    return site
+    with access_link.running_switch(site) as switch:
+        topology.write_text(TOPOLOGY.replace("SWITCH", switch))
+        yield site
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +143,18 @@ def test_the_installed_hook_explains_a_wrong_request(installed: Site) -> None:
     submit = "/opt/pbs/bin/qsub -l vcluster=image=debian -- /bin/hostname"
     done = installed.run("pbs1", f"useradd --create-home alice; su - alice -c '{submit}'")
     assert (done.returncode, done.stderr) == (32, "qsub: vcluster: use -l select=N:ncpus=…\n")
+
+
+def test_a_job_gets_its_cluster(installed: Site) -> None:
+    access_link.add_image(installed, "sbf1", CLI)
+    (job := installed.folder / "pbs1/root/home/alice/job.sh").write_text("#!/bin/sh\ncp $VCLUSTER_HOSTS hosts\n")
+    job.chmod(0o755)
+    options = "-W block=true -k oe -l select=1:ncpus=1 -l walltime=10:00 -l vcluster=image=busybox"
+    with access_link.agent_with_containers(installed, "brno-h1"):
+        installed.read("brno-h1", "useradd --create-home alice")
+        installed.read("pbs1", f"su - alice -c '/opt/pbs/bin/qsub {options} job.sh'")
+        installed.read("sbf1", f"until [ \"$({CLI} cluster list --json)\" = '[]' ]; do sleep 1; done")
+        assert installed.read("brno-h1", "cat ~alice/hosts").split() == ["10.0.0.1", "g1"]
 
 
 def test_uninstalling_leaves_openpbs_without_hooks(installed: Site) -> None:

@@ -1,0 +1,85 @@
+"""A switch, and a host that can run containers, for clusters on the machines of the playbooks' tests.
+
+The kernel of the tests may lack 802.1Q. A cluster whose host has an access link needs no 802.1Q: the switch carries the
+frames of the cluster untagged. The switch is emulated, and no cable leads to it: frames reach only guests of one host.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ansible_machines import ROOT, Site
+from emulators.switch_device import ENABLE_SECRET, PASSWORD
+
+from virtcloud.lab.lab_images import make_container_image
+
+SWITCH_ADDRESS = "10.99.0.1"
+"""The address of the machine that runs the tests, in the network of the machines."""
+INTERFACE = "data0"
+SETTINGS = """
+[credentials.site-brno]
+username = "admin"
+password = {file = "/etc/virtcloud/site-brno.password"}
+enable = {file = "/etc/virtcloud/site-brno.enable"}
+"""
+AGENT_SETTINGS = 'bridged_frames_filtered = "accept"\n'
+# libvirt uses systemd-machined if D-Bus can start it, but in a container systemd-machined does not find its processes.
+PREPARE = f"""set -e
+ip link add {INTERFACE} up type veth peer name wire0
+ip link set wire0 up
+for folder in $(awk '$3 == "cgroup" {{print $2}}' /proc/mounts); do mount -o remount,bind,rw $folder; done
+[ -e /dev/fuse ] || mknod /dev/fuse c 10 229
+rm /usr/share/dbus-1/system-services/org.freedesktop.machine1.service
+systemctl stop systemd-machined
+systemctl reload dbus"""
+STATE = "/var/lib/virtcloud/agent"
+
+
+@contextmanager
+def running_switch(site: Site) -> Iterator[str]:
+    """Run an emulated switch in the network of the machines. Yield its address with its port."""
+    program = str(ROOT / "tests/emulated_switch_program.py")
+    command = ("nsenter", f"--net={site.namespace}", sys.executable, program, SWITCH_ADDRESS)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as switch:  # noqa: S603
+        assert switch.stdin
+        assert switch.stdout
+        yield switch.stdout.readline().strip()
+        switch.stdin.close()  # the program then ends
+
+
+def write_secrets(site: Site) -> list[dict[str, str]]:
+    """Write the switch's secrets to files. Return the inventory's variable ``sbf_files`` for these files."""
+    secrets = {"site-brno.password": PASSWORD, "site-brno.enable": ENABLE_SECRET}
+    for name, secret in secrets.items():
+        (site.folder / name).write_text(f"{secret}\n")
+    return [{"src": str(site.folder / name), "name": name} for name in secrets]
+
+
+def prepare_host(site: Site, host: str) -> None:
+    """Create the host's interface of the access link, and allow containers in the machine, which is a container."""
+    site.read(host, PREPARE)
+
+
+@contextmanager
+def agent_with_containers(site: Site, host: str) -> Iterator[None]:
+    """Run the agent with its state in a tmpfs during the context.
+
+    The roots of guests are overlays. Linux refuses an overlay on the root file system of a machine, also an overlay.
+    """
+    site.read(
+        host, f"systemctl stop virtcloud-agent && mount -t tmpfs agent {STATE} && systemctl start virtcloud-agent"
+    )
+    try:
+        yield
+    finally:
+        site.read(host, f"systemctl stop virtcloud-agent && umount --lazy {STATE} && systemctl start virtcloud-agent")
+
+
+def add_image(site: Site, machine: str, cli: str) -> None:
+    """Add the image ``busybox`` to SBF, for all users. ``cli`` is the command line on ``machine``."""
+    make_container_image(site.folder)
+    archive = site.folder / machine / "root/root/busybox.tar"
+    rootfs = str(site.folder / "busybox/rootfs")
+    subprocess.run(("/bin/tar", "-C", rootfs, "--owner=0", "--group=0", "-cf", str(archive), "."), check=True)  # noqa: S603 - our own
+    site.read(machine, f"{cli} image add busybox /root/busybox.tar && {cli} image share busybox --everybody")
