@@ -10,7 +10,9 @@ from sbf_fakes.world import World, spec
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.store.allocation import find_excluded_vlans
+from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
+from sbf_service.store.live_clusters import read_live_clusters
 from sbf_service.store.topology import FormerTopology, change_topology, put_topology
 from sbf_service.store.topology_cache import TopologyCache
 from sbf_service.store.topology_elements import ElementChanges, prepare_elements
@@ -49,6 +51,19 @@ def read(store: Store) -> Topology:
     """Return the topology."""
     with store.read() as unit:
         return read_topology(unit)
+
+
+def test_both_readings_of_clusters_are_equal(world: World) -> None:
+    """A change of the topology reads clusters in its own, faster way. Every field must have the same value."""
+    world.put("wide", spec("brno-h1", "praha-h1"))
+    world.put("member", spec(hosts=["plzen-h1"], joins="wide"))
+    world.put("local", spec("brno-h2", lease_s=3600))
+    world.settle()
+    with world.store.read() as unit:
+        fast = read_cluster_records(unit, None, ClusterReading()).clusters
+        by_id = {cluster.id: cluster for cluster in read_live_clusters(unit)}
+    assert len(by_id) == 3
+    assert {cluster.id: cluster for cluster in fast} == by_id
 
 
 def test_a_change_during_the_preparation_is_kept(world: World) -> None:

@@ -15,7 +15,7 @@ MISSING_SOCKET = "/nonexistent/agent.sock"
 
 @pytest.fixture
 def _no_absence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let an epilogue send only one request to an agent that does not answer."""
+    """Limit the requests of an epilogue to an agent that does not answer to one."""
     monkeypatch.setattr(prologue_epilogue, "AGENT_ABSENCE_S", 0.0)
 
 
