@@ -32,12 +32,13 @@ from sbf_service.store.cluster_keys import (
     next_turn,
 )
 from sbf_service.store.cluster_planning import NewCluster, PlannedCluster, plan_cluster
+from sbf_service.store.cluster_statuses import read_cluster_statuses
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.clusters import make_cluster_view
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.guest_seeds import find_network_hosts, record_login
 from sbf_service.store.job_proofs import check_job_proof
-from sbf_service.store.live_clusters import read_cluster_statuses, read_vlans
+from sbf_service.store.live_clusters import read_vlans
 from sbf_service.store.lock_scopes import LockScope
 from sbf_service.store.network_routers import start_router
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster, find_limits
@@ -276,7 +277,7 @@ def _extend_network(unit: Unit, network: ClusterRow, ids: NetworkIds) -> None:
     If the network had a single site, it also gets a transport. If this transport has service IDs, the network gets a
     service ID, too.
     """
-    claimed = read_vlans(unit, [network.id])[network.id]
+    claimed = read_vlans(unit, [network.id]).get(network.id, {})
     new = {site: vlan for site, vlan in ids.vlans.items() if site not in claimed}
     if not new:
         return

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from pydantic import TypeAdapter
 
 from sbf_service.domain.lifecycle import PlacementStatus
-from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.cluster_tables import ClusterRecord, ClusterRow
 from virtcloud.model.cluster import ENDED_STATES, ClusterSpec, ClusterState
 from virtcloud.model.image import ImageSource
 from virtcloud.model.transport import Transport
@@ -41,17 +41,13 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
     )
 
 
-def parse_current_spec(row: ClusterRow) -> ClusterSpec:
+def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
     """Return a cluster's spec with the values that SBF chose.
 
     ``shares_with`` of the returned spec contains the owners who may join the network now.
     """
-    return parse_stored_spec(row.resolved or row.spec, row.shares)
-
-
-def parse_stored_spec(spec: str, shares: str | None) -> ClusterSpec:
-    """Parse a stored spec. If ``shares`` is not None, it contains the owners who may join the network now."""
-    return parse_spec(spec) if shares is None else _parse_shared_spec(spec, shares)
+    spec = row.resolved or row.spec
+    return parse_spec(spec) if row.shares is None else _parse_shared_spec(spec, row.shares)
 
 
 @lru_cache(maxsize=8192)

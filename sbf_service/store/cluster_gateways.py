@@ -1,15 +1,16 @@
 """The gateways of clusters, and the statements that end a cluster's VPN access.
 
-Modules that read clusters import this module. This module therefore must not import a module that reads clusters.
+The module ``live_clusters`` imports this module. This module therefore must not import ``live_clusters``.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
+from sbf_service.store.cluster_queries import RowsOfClusters
 from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.columns import NAME_TYPE, equals_any
+from sbf_service.store.columns import equals_any
 from sbf_service.store.gateway_tables import (
     GatewayAddressRow,
     NetworkRouterRow,
@@ -31,11 +32,7 @@ from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name
 
 _INSERT = insert(Base.metadata.tables[ClusterGatewayRow.__tablename__])
-_READ = (
-    select(ClusterGatewayRow.cluster_id, ClusterGatewayRow.gateway)
-    .where(ClusterGatewayRow.cluster_id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
-    .order_by(ClusterGatewayRow.cluster_id, ClusterGatewayRow.position)
-)
+_GATEWAYS = RowsOfClusters(ClusterGatewayRow.cluster_id, ClusterGatewayRow.position, ClusterGatewayRow.gateway)
 _READ_ALIVE = select(ElementRow.name).where(
     ElementRow.present,
     ElementRow.kind == ElementKind.GATEWAY,
@@ -68,15 +65,14 @@ _DELETE_PUBLICATIONS = (
 )
 
 
-def read_cluster_gateways(unit: Unit, groups: Iterable[Sequence[str]]) -> Mapping[str, tuple[Name, ...]]:
-    """Return a dict that maps the ID of each cluster with gateways to these gateways, in order of preference.
+def read_cluster_gateways(unit: Unit, ids: Iterable[str] | None) -> dict[str, tuple[Name, ...]]:
+    """Return the gateways of clusters, or of all clusters if ``ids`` is None, by cluster ID and in order of preference.
 
-    ``groups`` contains groups of cluster IDs. For each group, execute one query.
+    The result contains only clusters that have gateways.
     """
     found: dict[str, list[Name]] = defaultdict(list)
-    for group in groups:
-        for cluster_id, gateway in unit.connection.execute(_READ, {"ids": group}):
-            found[cluster_id].append(Name(gateway))
+    for cluster_id, _, gateway in _GATEWAYS.read(unit, ids):
+        found[cluster_id].append(Name(gateway))
     return {cluster_id: tuple(gateways) for cluster_id, gateways in found.items()}
 
 
@@ -129,4 +125,4 @@ def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
 
 def _has_gateways(unit: Unit, cluster_id: str) -> bool:
     """Return whether a cluster has gateways. A cluster without gateways has no VPN profiles and no connections."""
-    return unit.connection.execute(_READ, {"ids": [cluster_id]}).first() is not None
+    return bool(read_cluster_gateways(unit, [cluster_id]))

@@ -1,7 +1,11 @@
-"""Queries that find clusters: by condition, element, site, network or ID."""
+"""Queries that find clusters: by condition, element, site, network or ID.
+
+:class:`RowsOfClusters` reads rows of other tables that belong to clusters.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import (
     BindParameter,
@@ -17,7 +21,7 @@ from sqlalchemy import (
     true,
     union,
 )
-from sqlalchemy.orm import aliased
+from sqlalchemy.orm import QueryableAttribute, aliased
 
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
@@ -164,3 +168,20 @@ def find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow
         for row in read_clusters(unit, _OF_NETWORKS, {"ids": group}):
             found[str(row.network)].append(row)
     return found
+
+
+class RowsOfClusters:
+    """A query of the rows of a table that belong to clusters: all rows, or the rows of some clusters."""
+
+    def __init__(self, cluster_id: QueryableAttribute[str], *columns: QueryableAttribute[Any]) -> None:
+        """Build the statements. The result has all these columns. Each cluster's rows are sorted by ``columns``."""
+        self._all: Select[*tuple[Any, ...]] = select(cluster_id, *columns).order_by(cluster_id, *columns)
+        self._of_ids = self._all.where(cluster_id.in_(IDS))
+
+    def read(self, unit: Unit, ids: Iterable[str] | None) -> Iterator[Any]:
+        """Yield the rows of the clusters with these IDs, or all rows if ``ids`` is None."""
+        if ids is None:
+            yield from unit.connection.execute(self._all)
+            return
+        for group in split_ids(ids):
+            yield from unit.connection.execute(self._of_ids, {"ids": group})

@@ -1,6 +1,7 @@
 """The database tables of clusters, and of the elements that carry them."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy import (
     CheckConstraint,
@@ -84,6 +85,21 @@ class ClusterRow(Base):
     images: Mapped[str | None] = mapped_column(Text)
     request_id: Mapped[str | None] = mapped_column(Text)
     traceparent: Mapped[str | None] = mapped_column(Text)
+
+
+class ClusterRecord(NamedTuple):
+    """The columns of a cluster from which its live cluster is made. Records are sorted by age."""
+
+    created_at: object
+    key: str
+    id: str
+    spec: str
+    resolved: str | None
+    shares: str | None
+    network: str | None
+    transport: str | None
+    created_by: str | None
+    images: str | None
 
 
 _STAYS = text("removed_revision IS NULL")

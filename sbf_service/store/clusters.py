@@ -16,12 +16,13 @@ from sbf_service.store.cluster_documents import format_cluster, make_joined_view
 from sbf_service.store.cluster_gateways import find_network_gateways
 from sbf_service.store.cluster_keys import find_newest_cluster
 from sbf_service.store.cluster_queries import find_running_members
+from sbf_service.store.cluster_statuses import read_placements
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.guest_seeds import read_network_clusters, read_service_secret
 from sbf_service.store.guest_tables import GuestPowerRow
-from sbf_service.store.live_clusters import read_networks, read_placements, read_service_ids, read_vlans
+from sbf_service.store.live_clusters import read_networks, read_service_ids, read_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_lease
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.transitions import drain_cluster
@@ -170,7 +171,7 @@ def make_cluster_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterVi
     for row in rows:
         network = networks[row.network or row.id]
         key = None if network is row else ClusterKey(network.key)
-        view = format_cluster(row, key, placements.get(row.id, ()), vlans[network.id], joined.get(network.id))
+        view = format_cluster(row, key, placements.get(row.id, ()), vlans.get(network.id, {}), joined.get(network.id))
         computed = {"members": members.get(row.id, {}), "stopped_guests": tuple(stopped.get(row.id, ()))}
         views.append(view.model_copy(update=computed))
     return views

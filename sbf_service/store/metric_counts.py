@@ -11,10 +11,10 @@ from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.allocation import ReservedVlans, find_excluded_vlans
 from sbf_service.store.claims import read_foreign_vlans
 from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters
+from sbf_service.store.cluster_statuses import read_placements
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.live_clusters import read_placements
 from sbf_service.store.outside_uses import count_failing_names
 from sbf_service.store.service_ids import count_service_ids
 from sbf_service.store.service_tables import AuditRow, ServiceTimeRow

@@ -60,7 +60,7 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
     wanted = ClusterRow.id.in_(networks), equals_any(ClusterRow.state, WANTED_STATES)
     for row in find_clusters(unit, *wanted) if alive else ():
-        gateways = read_cluster_gateways(unit, [[row.id]]).get(row.id, ())
+        gateways = read_cluster_gateways(unit, [row.id]).get(row.id, ())
         others = [name for name in _list_candidates(read_topology(unit), gateways) if name in alive]
         if others:
             unit.connection.execute(_REPLACE, {"network": row.id, "new_gateway": others[0]})

@@ -7,8 +7,8 @@ from sqlalchemy import delete, select
 
 from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.cluster_queries import find_clusters, find_members
+from sbf_service.store.cluster_statuses import read_placements
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.live_clusters import read_placements
 from sbf_service.store.transitions import OF_NETWORK, apply_due_transitions, increment_versions
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow

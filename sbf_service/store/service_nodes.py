@@ -41,7 +41,7 @@ def add_mounts(unit: Unit, view: ClusterView) -> ClusterView:
     if not view.spec.services or view.state not in WANTED_STATES:
         return view
     topology = read_topology(unit)
-    node = find_service_node(topology, read_cluster_gateways(unit, [[view.id]]).get(view.id, ()))
+    node = find_service_node(topology, read_cluster_gateways(unit, [view.id]).get(view.id, ()))
     addresses = () if node is None else read_gateway_addresses(unit, node, [view.id]).get(view.id, ())
     listener = None if node is None else topology.gateways[node].nfs
     if node is None or listener is None or not addresses:
@@ -63,7 +63,7 @@ def add_network_services(unit: Unit, name: str, wanted: HostWanted) -> HostWante
 
 
 def _read_served_networks(unit: Unit, topology: Topology, networks: Sequence[str]) -> Mapping[str, ServedNetwork]:
-    gateways = read_cluster_gateways(unit, split_ids(networks))
+    gateways = read_cluster_gateways(unit, networks)
     found: dict[str, ServedNetwork] = {}
     for group in split_ids(networks):
         for row in find_clusters(unit, ClusterRow.id.in_(group)):

@@ -117,6 +117,6 @@ def _make_view(unit: Unit, row: ClusterRow) -> SshAccessView:
 def _list_gateways(unit: Unit, row: ClusterRow) -> tuple[SshGatewayView, ...]:
     """Return the cluster's gateways that offer SSH. Gateways whose agents are not stale come first."""
     topology, secret, alive = read_topology(unit), read_vpn_secret(unit), find_alive_gateways(unit)
-    names = read_cluster_gateways(unit, [[row.id]]).get(row.id, ())
+    names = read_cluster_gateways(unit, [row.id]).get(row.id, ())
     found = [topology.gateways[name] for name in sorted(names, key=lambda name: name not in alive)]
     return tuple(make_gateway_view(secret, gateway.name, gateway.ssh) for gateway in found if gateway.ssh is not None)

@@ -154,7 +154,7 @@ def _revoke(unit: Unit, row: ClusterRow, certificates: Sequence[SshCertificateRo
         record_audit(unit, "ssh_certificate_revoked", why=why, cluster_id=row.id)
     unit.session.flush()
     if certificates:
-        increment_revisions(unit, read_cluster_gateways(unit, [[row.id]]).get(row.id, ()))
+        increment_revisions(unit, read_cluster_gateways(unit, [row.id]).get(row.id, ()))
 
 
 def _make_entries(unit: Unit, row: ClusterRow, rows: Sequence[SshCertificateRow]) -> list[SshCertificateEntry]:

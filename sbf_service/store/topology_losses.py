@@ -11,9 +11,10 @@ from sqlalchemy import bindparam, select
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from sbf_service.domain.topology_change import TopologyChange, list_broken_paths
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters
+from sbf_service.store.cluster_statuses import read_placements
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
-from sbf_service.store.live_clusters import read_networks, read_placements, read_service_ids
+from sbf_service.store.live_clusters import read_networks, read_service_ids
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit

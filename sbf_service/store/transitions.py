@@ -27,12 +27,12 @@ from sbf_service.store.cluster_queries import (
     read_clusters_by_id,
     select_clusters,
 )
+from sbf_service.store.cluster_statuses import read_cluster_statuses
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.due_transitions import FIND_DUE, HAS_DUE_TRANSITION, make_due_parameters
 from sbf_service.store.guest_seeds import find_network_hosts
 from sbf_service.store.guest_tables import GuestPowerRow
-from sbf_service.store.live_clusters import read_cluster_statuses
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.service_ids import release_service_id
 from sbf_service.store.tables import Base

@@ -6,10 +6,11 @@ from typing import Any
 
 from sqlalchemy import bindparam, select
 
+from sbf_service.store.cluster_statuses import read_placements
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import NAME_TYPE, split_ids
-from sbf_service.store.live_clusters import read_networks, read_placements
+from sbf_service.store.live_clusters import read_networks
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_grants import (

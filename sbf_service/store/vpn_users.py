@@ -77,7 +77,7 @@ def is_invited(unit: Unit, row: ClusterRow, user: str) -> bool:
 
 def _change_grants(unit: Unit, row: ClusterRow) -> None:
     """Increment the revisions of the cluster's gateways, because their wanted documents contain the grants for SSH."""
-    increment_revisions(unit, read_cluster_gateways(unit, [[row.id]]).get(row.id, ()))
+    increment_revisions(unit, read_cluster_gateways(unit, [row.id]).get(row.id, ()))
 
 
 def _make_invitation(row: ClusterRow, invitation: VpnInvitationRow) -> VpnInvitation:

@@ -9,9 +9,9 @@ from sqlalchemy import insert, select
 
 from sbf_service.domain.lifecycle import find_transition
 from sbf_service.store.cluster_queries import find_clusters
+from sbf_service.store.cluster_statuses import read_cluster_statuses
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
-from sbf_service.store.live_clusters import read_cluster_statuses
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.transitions import find_due_clusters
 from sbf_service.store.unit_of_work import Unit
