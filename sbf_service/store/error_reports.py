@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from sbf_service.domain.error_report import NO_CLUSTER_ERRORS, format_cluster_errors
+from sbf_service.log import get_log
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, is_network_on, is_unsettled_on
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
@@ -20,6 +21,8 @@ from sbf_service.store.transitions import ON_ELEMENT, apply_due_transitions, inc
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name
+
+log = get_log(__name__)
 
 
 def record_error(  # noqa: PLR0913 - the parts of an error report
@@ -52,8 +55,20 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     record_audit(unit, "element_trouble", element=name, why=text)
     increment_versions(unit, ON_ELEMENT, element=name)
     if with_transitions:
-        apply_due_transitions(unit, drain_deadline, ON_ELEMENT, element=name)
+        _try_transitions(unit, name, drain_deadline)
     return True
+
+
+def _try_transitions(unit: Unit, name: str, drain_deadline: timedelta) -> None:
+    """Apply the due transitions of an element's clusters, unless the row of one of these clusters cannot be read.
+
+    In this case, log the error. The deadline sweep then applies the transitions of each cluster separately.
+    """
+    try:
+        with unit.session.begin_nested():
+            apply_due_transitions(unit, drain_deadline, ON_ELEMENT, element=name)
+    except ValueError as error:
+        log.fault("transitions_postponed", error, element=name)
 
 
 def record_agent_error(

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from sbf_fakes.crash import Crash, crash_at
 from sbf_fakes.http_calls import ask
 from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, make_world
 
+from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.gateway_tables import PublicationRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterSpec
 
@@ -219,3 +222,16 @@ def test_new_publications_avoid_a_gateway_that_does_not_answer(world: World) -> 
     stop_agents(world, "brno-gw")
     publish(world, port=80)
     assert {place[0] for place in places(world)} == {"brno-gw2"}
+
+
+def test_an_unreadable_cluster_does_not_prevent_other_moves(world: World) -> None:
+    put(world, "broken")
+    publish(world, "broken")
+    publish(world)
+    with world.store.change() as unit:
+        row = unit.session.get_one(ClusterRow, world.view("broken").id)
+        row.resolved = "{"
+    stop_agents(world, "brno-gw")
+    with world.store.read() as unit:
+        found = unit.session.execute(select(PublicationRow.cluster_id, PublicationRow.gateway)).all()
+    assert sorted(gateway for _, gateway in found) == ["brno-gw", "brno-gw2"]

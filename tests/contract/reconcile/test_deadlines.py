@@ -3,6 +3,7 @@
 import pytest
 from sbf_fakes.world import World, spec
 
+from sbf_service.domain.error_report import ErrorReport
 from sbf_service.reconcile.deadlines import StoreDeadlineTransactions
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
@@ -120,3 +121,17 @@ def test_a_heartbeat_during_the_sweep_is_respected(world: World) -> None:
     world.sweep()
     assert world.element("brno-h1").trouble == "its agent has sent no heartbeat for 150 s: check that the agent runs"
     assert world.element("praha-h1").trouble is None
+
+
+def test_an_unreadable_cluster_does_not_hide_a_switch_error(world: World) -> None:
+    world.put("network", spec("brno-h1"))
+    world.put("member", spec(hosts=["brno-h1"], lease_s=100, joins="network"))
+    world.settle()
+    with world.store.change() as unit:
+        unit.session.get_one(ClusterRow, world.view("member").id).spec = "{"
+    world.clock.advance(151)
+    transactions = world.service.scheduler.worker.transactions
+    fence = transactions.acquire_lease("brno-sw1")
+    transactions.fail("brno-sw1", fence, ErrorReport("no answer", reachable=False))
+    with world.store.read() as unit:
+        assert unit.session.get_one(ElementRow, "brno-sw1").trouble == "no answer"
