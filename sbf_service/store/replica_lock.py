@@ -152,13 +152,19 @@ def _lock_file_of_sqlite(engine: Engine, _name: str, patience: float) -> Iterato
         yield
 
 
-@contextmanager
-def _open_lock_file(path: Path) -> Iterator[IO[bytes]]:
-    with path.open("wb") as file:
-        if os.geteuid() == 0:  # the service's user must be able to open the file later
-            owner = path.parent.stat()
-            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-        yield file
+def _open_lock_file(path: Path) -> IO[bytes]:
+    """Open a lock file; the caller closes the file. Raise BadInput if the file cannot be opened or created."""
+    try:
+        file = path.open("wb")
+    except OSError as error:
+        raise BadInput(
+            f"lock file {path}: expected a file that this user can write, found: {error.strerror}; run this command as "
+            f"the service's user, or give the service's user the folder {path.parent} and this file"
+        ) from error
+    if os.geteuid() == 0:  # the service's user must be able to open the file later
+        owner = path.parent.stat()
+        os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+    return file
 
 
 def _try_file_lock(descriptor: int) -> bool:

@@ -1,13 +1,15 @@
 """Tests that a second service with the same name or on the same SQLite file does not start."""
 
 import time
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
 from sbf_service.store import replica_lock
 from sbf_service.store.database import make_engine, migrate
-from sbf_service.store.replica_lock import hold_replica_name
+from sbf_service.store.replica_lock import hold_replica_name, hold_whole_database
 from virtcloud.model.errors import BadInput
 
 
@@ -65,3 +67,11 @@ def test_a_replica_keeps_its_name_after_a_restart_of_postgresql(
         assert not is_free(engine, "one")
     assert is_free(engine, "one")
     engine.dispose()
+
+
+def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sbf.db.lock").mkdir()
+    engine = make_engine(f"sqlite:///{tmp_path}/sbf.db")
+    expected = r"sbf\.db\.lock: .* Is a directory; run this command as the service's user"
+    with ExitStack() as stack, pytest.raises(BadInput, match=expected):
+        stack.enter_context(hold_whole_database(engine))
