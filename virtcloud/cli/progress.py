@@ -54,7 +54,7 @@ class ProgressLines(Generic[V]):
 
     def __call__(self, view: V) -> None:
         """Print the texts of ``view`` that have changed."""
-        for name, text in self._describe(view):
+        for name, text in ((name, _on_one_line(text)) for name, text in self._describe(view)):
             if self._printed.get(name) != text:
                 self._printed[name] = text
                 self._console.print(f"{self.seconds:6.1f} s  {name}: {text}", soft_wrap=True)
@@ -134,7 +134,13 @@ def format_progress(placement: PlacementView, view: ClusterView) -> str:
     if not placement.trouble:
         return progress
     is_fetch = placement.trouble.startswith((FETCHING, UNPACKING))
-    return f"{progress}; {placement.trouble}" if is_fetch else f"{progress}; trouble: {placement.trouble}"
+    trouble = _on_one_line(placement.trouble)
+    return f"{progress}; {trouble}" if is_fetch else f"{progress}; trouble: {trouble}"
+
+
+def _on_one_line(text: str) -> str:
+    """Return a text on one line. The error of a program, for example of libvirt, can have several lines."""
+    return " ".join(text.split())
 
 
 def _describe_wanted(placement: PlacementView, view: ClusterView) -> str:

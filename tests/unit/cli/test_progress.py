@@ -5,7 +5,7 @@ import pytest
 from fake_machine.clusters import view
 from rich.console import Console
 
-from virtcloud.cli.progress import ProgressDisplay, format_progress
+from virtcloud.cli.progress import ProgressDisplay, ProgressLines, format_progress
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 
 SPEC = ClusterSpec.model_validate(
@@ -46,6 +46,15 @@ def test_an_elements_error_is_printed_after_its_progress() -> None:
     cluster = view("demo", SPEC, ClusterState.CONFIGURING)
     failing = cluster.placements[0].model_copy(update={"trouble": "it does not answer"})
     assert format_progress(failing, cluster) == "waiting for VLAN 100 on its ports; trouble: it does not answer"
+
+
+def test_an_error_with_several_lines_is_printed_on_one_line() -> None:
+    cluster = view("demo", SPEC, ClusterState.CONFIGURING)
+    failing = cluster.placements[0].model_copy(update={"trouble": "libvirt:\nno kernel\n"})
+    assert format_progress(failing, cluster).endswith("; trouble: libvirt: no kernel")
+    printed = StringIO()
+    ProgressLines(lambda _view: [("g1", "no\nkernel")], lambda: 0.0, Console(file=printed))(cluster)
+    assert printed.getvalue().endswith("g1: no kernel\n")
 
 
 def test_in_a_pipe_only_changes_are_printed() -> None:
