@@ -1,5 +1,6 @@
 """Common parts of operations: the route class, the parameters of long polls, and preconditions of replacements."""
 
+import hashlib
 import inspect
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ from fastapi import Header, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from sbf_service.http.entity_tags import ANY_ETAG, add_etag, make_etag
+from virtcloud.model.document import Document
 from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
@@ -22,6 +24,14 @@ IfMatch = Annotated[
         alias="If-Match",
         description="The `ETag` of the document that was read before the change; `*` replaces any version. Not needed "
         "if no document exists yet, or if the new document equals the current document.",
+    ),
+]
+OptionalIfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        description="The `ETag` of the document that was read before the change. Without this header, any version is "
+        "replaced.",
     ),
 ]
 IfNoneMatch = Annotated[
@@ -57,6 +67,11 @@ class Operation(APIRoute):
             return add_etag(request, await handler(request))
 
         return answer
+
+
+def hash_document(document: Document) -> str:
+    """Return the version of a document. Equal documents have the same version."""
+    return hashlib.sha256(document.model_dump_json().encode()).hexdigest()[:16]
 
 
 def check_if_match(if_match: str | None, version: object, document: str) -> None:

@@ -36,6 +36,12 @@ _READ_CLUSTER_KEYS = (
 )
 
 
+def read_pool(unit: Unit, name: str) -> Pool:
+    """Return a site's pool. Raise NotFound for an unknown site."""
+    site = read_topology(unit).site(name)
+    return Pool(vlans=unit.connection.execute(_READ_POOL, {"at": site.name}).scalar_one())
+
+
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
     """Replace a site's pool. Idempotent.
 

@@ -146,13 +146,14 @@ def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange]) -> None:
 
 
 def _put_pool(sbf: SbfClient, site: Name, change: PoolChange) -> None:
-    current = sbf.pool(site).vlans
+    pool, version = sbf.versioned_pool(site)
+    current = pool.vlans
     if current != change.former:
         raise Conflict(
             f"expected {change.former or 'no VLAN IDs'} as in the comparison, found {current or 'no VLAN IDs'}: "
             "another call changed this pool in between"
         )
-    sbf.put_pool(site, Pool(vlans=change.wanted))
+    sbf.put_pool(site, Pool(vlans=change.wanted), version)
 
 
 def _compare(sbf: SbfClient, file: IO[str], *, prune: bool) -> Comparison:

@@ -60,17 +60,19 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     """Set the pool of SITE to VLANS, for example 100-199,300. VLAN IDs of clusters cannot be removed from the pool.
 
     First, the site's switches and edges are read. VLAN IDs in other use are listed. They are neither changed nor
-    allocated to clusters. Before a port in other use is changed, you are asked for confirmation.
+    allocated to clusters. Before a port in other use is changed, you are asked for confirmation. If another call
+    changes the pool in the meantime, the pool is not set.
 
     Example: virtcloud pool set brno 100-199,300 --dry-run
     """
     sbf, pool = open_client(context).sbf, Pool(vlans=VlanSet.parse(vlans))
+    _, version = sbf.versioned_pool(site)
     preview = sbf.dry_run_pool(site, pool)
     if dry_run:
         confirmation.print_dry_run(preview, as_json=as_json)
         return
     confirmation.confirm_change(preview, yes=yes)
-    new_pool = sbf.put_pool(site, pool)
+    new_pool = sbf.put_pool(site, pool, version)
     printing.print_json(new_pool) if as_json else click.echo(f"the pool of site {site} is {new_pool.vlans or 'empty'}")
 
 

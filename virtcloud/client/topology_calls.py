@@ -81,13 +81,19 @@ class TopologyCalls(SbfCalls):
         """Return a site's pool. Raise NotFound if the topology does not contain the site."""
         return self._document(Pool, self._connection.send("GET", f"/v1/sites/{Name(site)}/pool"))
 
-    def put_pool(self, site: str, pool: Pool) -> Pool:
-        """Set a site's pool. Idempotent.
+    def versioned_pool(self, site: str) -> tuple[Pool, str | None]:
+        """Return a site's pool that the caller will replace, and its version. Raise the errors of :meth:`pool`."""
+        answer = self._connection.send("GET", f"/v1/sites/{Name(site)}/pool")
+        return self._document(Pool, answer), version_of(answer)
+
+    def put_pool(self, site: str, pool: Pool, version: str | None = None) -> Pool:
+        """Set a site's pool. Idempotent. ``version`` is the version that the caller read; None replaces any version.
 
         Raise NotFound for an unknown site. Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a
-        VLAN ID that is in use.
+        VLAN ID that is in use. Raise PreconditionFailed if the pool changed since ``version``.
         """
-        return self._document(Pool, self._connection.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
+        path = f"/v1/sites/{Name(site)}/pool"
+        return self._document(Pool, self._connection.send("PUT", path, pool, if_match=entity_tag(version)))
 
     def dry_run_pool(self, site: str, pool: Pool) -> ChangeDryRun:
         """Request that SBF reads a site's devices. Return the changes that :meth:`put_pool` would cause.

@@ -12,7 +12,8 @@ from sbf_service.domain.page_cursors import MAX_PAGE
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
 from sbf_service.http.auth.caller import Caller
-from sbf_service.http.operations import Operation
+from sbf_service.http.entity_tags import make_etag
+from sbf_service.http.operations import Operation, OptionalIfMatch, check_if_match, hash_document
 from sbf_service.http.pages import PAGES, CurrentPage, answer_list
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.topology import dry_run_setting
@@ -20,7 +21,7 @@ from sbf_service.preparation.sheets import BackboneDevice, make_sheets
 from sbf_service.reconcile.on_demand import CableChecker
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.pages import Page, PagePart
-from sbf_service.store.pools import make_site_view, make_site_views, read_site_page
+from sbf_service.store.pools import make_site_view, make_site_views, read_pool, read_site_page
 from sbf_service.store.pools import put_pool as put_site_pool
 from sbf_service.store.quarantine import declare_clean
 from virtcloud.model.changes import ChangeDryRun
@@ -89,21 +90,34 @@ def declare_vlan_clean(
         return make_site_view(unit, site, service.reserved)
 
 
-@router.put("/{name}/pool", responses=problem_responses(404, 409, 422))
-def put_pool(name: Name, pool: Pool, caller: CurrentCaller, service: CurrentService) -> Pool:
+@router.put("/{name}/pool", responses=problem_responses(404, 409, 412, 422))
+def put_pool(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    name: Name,
+    pool: Pool,
+    caller: CurrentCaller,
+    service: CurrentService,
+    response: Response,
+    if_match: OptionalIfMatch = None,
+) -> Pool:
     """Set the pool of a site: the VLAN IDs that SBF may allocate to clusters at this site."""
     caller.require(Action.SET_POOL, describe_site(name))
     with service.store.change(who=caller.who) as unit:
+        former = read_pool(unit, name)
+        if if_match is not None and former != pool:
+            check_if_match(if_match, hash_document(former), f"the pool of site {name}")
         put_site_pool(unit, name, pool, service.reserved)
+    response.headers["etag"] = make_etag(hash_document(pool))
     return pool
 
 
 @router.get("/{name}/pool", responses=problem_responses(404, 422))
-def get_pool(name: Name, caller: CurrentCaller, service: CurrentService) -> Pool:
-    """Return the pool of a site."""
+def get_pool(name: Name, caller: CurrentCaller, service: CurrentService, response: Response) -> Pool:
+    """Return the pool of a site; `ETag` is its version."""
     caller.require(Action.READ_SITES)
     with service.store.read() as unit:
-        return Pool(vlans=make_site_view(unit, read_topology(unit).site(name), service.reserved).pool)
+        pool = read_pool(unit, name)
+    response.headers["etag"] = make_etag(hash_document(pool))
+    return pool
 
 
 @router.post("/{name}/pool/dry-run", responses=problem_responses(404, 409, 422, 503))

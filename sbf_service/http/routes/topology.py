@@ -1,6 +1,5 @@
 """The topology: read, replace and dry-run the whole topology, or the part of one site."""
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
@@ -14,7 +13,7 @@ from sbf_service.domain.wanted import find_edge_transports
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
 from sbf_service.http.auth.caller import Caller
 from sbf_service.http.entity_tags import make_etag, matches, not_modified
-from sbf_service.http.operations import IfMatch, check_if_match
+from sbf_service.http.operations import IfMatch, check_if_match, hash_document
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.topology_bodies import TopologyOperation, answer_topology
 from sbf_service.reconcile.sessions import Platforms
@@ -87,7 +86,7 @@ def get_site_topology(name: Name, caller: CurrentCaller, service: CurrentService
     caller.require(Action.READ_TOPOLOGY)
     with service.store.read() as unit:
         part = site_part_of(read_topology(unit), name)
-    response.headers["etag"] = make_etag(hash_part(part))
+    response.headers["etag"] = make_etag(hash_document(part))
     return part
 
 
@@ -108,11 +107,11 @@ def put_site_topology(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
         before = site_part_of(topology, name)
         if before == part:
             return topology
-        check_if_match(if_match, hash_part(before), f"the topology of site {name}")
+        check_if_match(if_match, hash_document(before), f"the topology of site {name}")
         return _replace_part(topology, service, caller, part)
 
     change_topology(service.store, make, who=caller.who)
-    response.headers["etag"] = make_etag(hash_part(part))
+    response.headers["etag"] = make_etag(hash_document(part))
     return part
 
 
@@ -128,11 +127,6 @@ async def preview_site_topology(
         replace_topology(unit, _replace_part(read_topology(unit), service, caller, part))
 
     return await dry_run_setting(service, change)
-
-
-def hash_part(part: SitePart) -> str:
-    """Return the version of a site's part. Equal parts have the same version."""
-    return hashlib.sha256(part.model_dump_json().encode()).hexdigest()[:16]
 
 
 async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -> ChangeDryRun:

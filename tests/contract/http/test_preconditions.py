@@ -1,4 +1,4 @@
-"""Tests that no change is lost when two administrators change one topology concurrently."""
+"""Tests that no change is lost when two administrators change one topology or one pool concurrently."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +59,18 @@ def test_any_version_is_replaced_on_request(world: World) -> None:
 
 def test_the_same_topology_again_needs_no_version(world: World) -> None:
     assert put(world, "paper").status_code == 200
+
+
+def test_a_pool_that_changed_in_between_is_not_replaced(world: World) -> None:
+    """The precondition is optional. A call without If-Match replaces every version of the pool."""
+    path = "/v1/sites/brno/pool"
+    read = ask(world, "GET", path).headers["etag"]
+    first = ask(world, "PUT", path, {"vlans": "100-149"}, headers={"if-match": read})
+    status, kind, detail = problem(ask(world, "PUT", path, {"vlans": "100-159"}, headers={"if-match": read}))
+    assert (first.status_code, status, kind) == (200, 412, "precondition-failed")
+    assert detail.startswith("the pool of site brno is at version ")
+    assert ask(world, "GET", path).headers["etag"] == first.headers["etag"] != read
+    assert ask(world, "PUT", path, {"vlans": "100-139"}).status_code == 200
 
 
 def test_the_first_topology_needs_no_version(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def test_a_pool_is_set(run: RunCommand, sbf: FakeSbf) -> None:
         "the pool of site brno is 100-199,300\n",
         [("/v1/sites/brno/pool", {"vlans": "100-199,300"})],
     )
+    assert sbf.matched == ['"abc"']
 
 
 @pytest.mark.parametrize("vlans", ["0", "5000", "200-100", "x"])

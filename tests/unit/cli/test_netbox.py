@@ -23,10 +23,11 @@ class FakePools:
     errors: dict[str, Exception] = field(default_factory=dict)
     pools: dict[str, VlanSet] = field(default_factory=lambda: dict.fromkeys(CHANGES, VlanSet.parse("100")))
 
-    def pool(self, site: str) -> Pool:
-        return Pool(vlans=self.pools[site])
+    def versioned_pool(self, site: str) -> tuple[Pool, str]:
+        return Pool(vlans=self.pools[site]), "1"
 
-    def put_pool(self, site: str, pool: Pool) -> None:
+    def put_pool(self, site: str, pool: Pool, version: str) -> None:
+        assert version == "1"
         if site in self.errors:
             raise self.errors[site]
         self.pools[site] = pool.vlans
