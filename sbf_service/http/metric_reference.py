@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics import MetricWrapperBase
 
 from sbf_service.bootstrap import build_service
 from sbf_service.http.metric_families import ReplicaCollector, describe_connection_metrics, describe_database_metrics
@@ -39,12 +38,10 @@ def list_metrics() -> list[MetricDescription]:
 
 def _list_process_metrics() -> Iterator[MetricDescription]:
     metrics = make_metrics()
-    found = (getattr(metrics, name) for name in metrics.__dataclass_fields__)
-    for metric in found:
-        if isinstance(metric, MetricWrapperBase):
-            (family,) = metric.describe()
-            name = f"{family.name}_total" if family.type == "counter" else family.name
-            yield MetricDescription(name, family.type, metric._labelnames, "replica", family.documentation)  # noqa: SLF001 - the library has no public name for the labels
+    for metric in (*metrics.counters.values(), *metrics.histograms.values()):
+        (family,) = metric.describe()
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        yield MetricDescription(name, family.type, metric._labelnames, "replica", family.documentation)  # noqa: SLF001 - the library has no public name for the labels
 
 
 def _list_scraped_metrics() -> Iterator[MetricDescription]:
