@@ -8,6 +8,7 @@ import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +28,7 @@ from virtcloud.agent.supervision import start_unsupervised
 from virtcloud.client.guest_calls import GuestCalls
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.sbf import SbfClient
+from virtcloud.client.session_stream import SessionStream
 from virtcloud.model.access import QuotaLimits, Role
 from virtcloud.model.errors import (
     BadInput,
@@ -262,10 +264,9 @@ def test_a_user_who_leaves_gets_no_image(cloning: Cloning, monkeypatch: pytest.M
     assert (cloning.stored, cloning.made.client(Role.USER, "alice").sbf.images()) == ([], [])
 
 
-def test_an_upload_without_a_waiting_user_is_discarded(start: Start) -> None:
-    """The user closes the connection during the agent's upload. The agent nevertheless completes the upload."""
-    made, data = start(agent=False), b"\x1f\x8b" + bytes(1000)
-    content = CONTENT.model_copy(update={"sha256": Sha256(sha256(data).hexdigest()), "size": len(data)})
+@contextmanager
+def open_clone(made: Installation) -> Iterator[tuple[SbfClient, GuestSession, SessionStream]]:
+    """Open a clone of the stopped guest. Yield the agent's client, the session and the user's side of the session."""
     stop(made)
     agent = made.client(Role.AGENT, "brno-h1").sbf
     with ThreadPoolExecutor(1) as user:
@@ -274,16 +275,23 @@ def test_an_upload_without_a_waiting_user_is_discarded(start: Start) -> None:
         (session,) = agent.waiting_sessions("brno-h1", wait=10)
         with agent.join_session("brno-h1", session) as side:
             side.send_text("{}")
-            stream = opening.result(10)
+            yield agent, session, opening.result(10)
 
-            def send() -> Iterator[bytes]:
-                yield data[:500]
-                stream.close()
-                await_true(lambda: made.open_sessions == 0)
-                yield data[500:]
 
-            with pytest.raises(NotFound, match="has ended, or is no clone"):
-                agent.upload_clone("brno-h1", session, content, send())
+def test_an_upload_without_a_waiting_user_is_discarded(start: Start) -> None:
+    """The user closes the connection during the agent's upload. The agent nevertheless completes the upload."""
+    made, data = start(agent=False), b"\x1f\x8b" + bytes(1000)
+    content = CONTENT.model_copy(update={"sha256": Sha256(sha256(data).hexdigest()), "size": len(data)})
+    with open_clone(made) as (agent, session, stream):
+
+        def send() -> Iterator[bytes]:
+            yield data[:500]
+            stream.close()
+            await_true(lambda: made.open_sessions == 0)
+            yield data[500:]
+
+        with pytest.raises(NotFound, match="has ended, or is no clone"):
+            agent.upload_clone("brno-h1", session, content, send())
     assert made.client(Role.USER, "alice").sbf.images() == []
 
 
@@ -294,21 +302,11 @@ def test_an_agent_sends_images_only_for_its_open_sessions(cloning: Cloning) -> N
 
 
 def test_a_clone_for_an_unknown_architecture_is_refused(start: Start) -> None:
-    made = start(agent=False)
-    stop(made)
-    agent = made.client(Role.AGENT, "brno-h1").sbf
-    with ThreadPoolExecutor(1) as user:
-        guest = made.client(Role.USER, "alice").get("demo").guests.find("g1")
-        opening = user.submit(lambda: guest._open(CLONE))
-        (session,) = agent.waiting_sessions("brno-h1", wait=10)
-        with agent.join_session("brno-h1", session) as side:
-            side.send_text("{}")
-            stream = opening.result(10)
-            with pytest.raises(BadInput, match="architecture amd64: expected"):
-                agent.upload_clone(
-                    "brno-h1", session, CONTENT.model_copy(update={"architecture": Architecture("amd64")}), [b"x"]
-                )
-            stream.close()
+    content = CONTENT.model_copy(update={"architecture": Architecture("amd64")})
+    with open_clone(start(agent=False)) as (agent, session, stream):
+        with pytest.raises(BadInput, match="architecture amd64: expected"):
+            agent.upload_clone("brno-h1", session, content, [b"x"])
+        stream.close()
 
 
 def list_without_clones(sbf: SbfClient, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
