@@ -71,8 +71,11 @@ def _read_files(folder: str) -> Iterator[str]:
 
 
 def _read_key_file(path: str) -> str:
-    """Return the text of a file; "" for devices, pipes and long files."""
+    """Return the text of a file.
+
+    Return "" for devices, pipes, folders, dangling symbolic links, and long files.
+    """
     try:
         return read_regular_file(path, MAX_FILE_BYTES).decode(errors="replace")
-    except UnusableFile:
+    except (UnusableFile, FileNotFoundError, IsADirectoryError):
         return ""

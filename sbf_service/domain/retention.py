@@ -8,8 +8,8 @@ from pydantic import Field
 from virtcloud.model.document import Document
 
 MIN_DAYS = 7
-"""Ended clusters stay in the database for at least a week. During this time, SBF refuses late calls of earlier attempts
-of the clusters' jobs.
+"""Ended clusters stay in the database for at least a week after their removal began. During this time, SBF refuses late
+calls of earlier attempts of the clusters' jobs.
 """
 Days = Annotated[int, Field(ge=MIN_DAYS, le=36500)]
 Rows = Annotated[int, Field(ge=1000, lt=2**53)]

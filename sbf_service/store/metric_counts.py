@@ -109,6 +109,8 @@ def _count_pools(unit: Unit, reserved: ReservedVlans) -> dict[str, PoolCounts]:
     foreign = read_foreign_vlans(unit, list(pools))
     for site in _read_sites(unit):
         claimed, quarantined = held[site.name, False], held[site.name, True]
+        if not (pools[site.name] or claimed or quarantined):
+            continue  # a site without a pool allocates no VLAN IDs, and its pool is not exhausted
         excluded = find_excluded_vlans(unit, site, reserved)
         free = frozenset.difference(pools[site.name], excluded, claimed, quarantined, foreign.get(site.name, VlanSet()))
         counts[str(site.name)] = PoolCounts(len(claimed), len(quarantined), len(free))

@@ -33,6 +33,7 @@ _AUDIT = Base.metadata.tables[AuditRow.__tablename__]
 _CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
 _PROFILES = Base.metadata.tables["vpn_profiles"]
 _MEMBER = aliased(ClusterRow)
+# The removal of an ended cluster began at this time. SBF does not store the time at which the removal was complete.
 _ENDED_AT = func.coalesce(ClusterRow.leaving_since, ClusterRow.created_at)
 _IS_ENDED = (
     ClusterRow.state.in_(ENDED_STATES),
@@ -143,7 +144,7 @@ def _prune_clusters(store: Store, limits: RetentionLimits, folder: Path, batch: 
 def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
     """Return the condition that a cluster ended too long ago, or that too many other clusters ended after it.
 
-    Clusters that ended less than ``MIN_DAYS`` ago never meet the condition.
+    Clusters whose removal began less than ``MIN_DAYS`` ago never meet the condition.
     """
     ended = select(_ENDED_AT).where(ClusterRow.state.in_(ENDED_STATES)).order_by(_ENDED_AT.desc())
     beyond = unit.session.scalar(ended.offset(limits.clusters).limit(1))

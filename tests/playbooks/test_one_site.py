@@ -215,6 +215,14 @@ def test_an_unknown_element_is_explained(installed: Site) -> None:
     assert "brno-h9" in play.stdout + play.stderr
 
 
+def test_uninstalling_is_refused_while_sbf_does_not_answer(installed: Site) -> None:
+    installed.read("sbf1", "systemctl stop virtcloud-sbf")
+    play = installed.play("uninstall.yml")
+    installed.read("sbf1", "systemctl start virtcloud-sbf")
+    assert "Start SBF (systemctl start virtcloud-sbf)" in play.stdout
+    assert installed.read("brno-h1", "systemctl is-enabled virtcloud-agent") == "enabled"
+
+
 def test_uninstalling_leaves_nothing(installed: Site) -> None:
     count_changes(installed.play("uninstall.yml", "-e", "uninstall_data=true"))
     for machine in ADDRESSES:

@@ -7,7 +7,8 @@ a network (``10.0.0.0/24``)            addresses of this network, beginning with
 an address (``10.0.0.50/24``)          addresses of its network, beginning with this address
 no subnet, for a new network           addresses of ``10.0.0.0/24``; the subnet is widened until all guests fit
 no subnet, for a running network       addresses of its subnets above the highest address in use; when these
-                                       addresses are used up, the lowest free addresses of the subnets
+                                       addresses are used up, the lowest free addresses of the subnets. In a network
+                                       that was created with an empty list of subnets, guests get no addresses
 =====================================  ========================================================================
 
 Addresses that are in use, or that the request assigns to a guest, are skipped.
@@ -58,12 +59,17 @@ class Subnet:
 
 
 def plan_addresses(
-    count: int, subnets: Sequence[str], used: Collection[str], own: Sequence[str] = (), default: Optional[str] = None
+    count: int,
+    subnets: Sequence[str],
+    used: Collection[str],
+    own: Optional[Sequence[str]] = None,
+    default: Optional[str] = None,
 ) -> List[Tuple[str, ...]]:
     """Return the addresses of ``count`` guests, in order.
 
     ``subnets``: the subnets of the request. ``used``: the addresses in use, without prefix length. ``own``: the subnets
-    of the running network that the job joins. ``default``: the subnet of a new network, if the request has no subnet.
+    of the running network that the job joins, or None for another network. If ``own`` is empty, guests without a subnet
+    get no addresses. ``default``: the subnet of a new network, if the request has no subnet.
     Raises RequestError if a subnet has too few free addresses.
     """
     if count == 0:
@@ -71,7 +77,9 @@ def plan_addresses(
     used = frozenset(used)
     if subnets:
         rows = [_take(Subnet(subnet).free(Subnet(subnet).start, used), count, subnet) for subnet in subnets]
-    elif own:
+    elif own is not None:
+        if not own:
+            return [()] * count
         rows = [_take(Subnet(subnet).after(used), count, subnet) for subnet in own]
     else:
         widened = _widen(default or DEFAULT_SUBNET, count + len(used) + RESERVED_ADDRESSES)

@@ -29,11 +29,13 @@ class JobRun(NamedTuple):
 class JobNetwork(NamedTuple):
     """A running network that a job joins. ``used``: the addresses in use, without prefix length.
 
-    ``former``: the addresses that this job's guests already have, by guest name. The guests retain these addresses.
+    ``subnets``: None if neither the network's spec nor its guests name a subnet. Guests get no addresses in a network
+    with an empty list of subnets. ``former``: the addresses that this job's guests already have, by guest name. The
+    guests retain these addresses.
     """
 
     key: str
-    subnets: Tuple[str, ...] = ()
+    subnets: Optional[Tuple[str, ...]] = None
     used: Tuple[str, ...] = ()
     former: Mapping[str, Tuple[str, ...]] = {}
 
@@ -76,8 +78,11 @@ def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[J
     guests = [(cluster["key"], guest) for cluster in clusters for guest in cluster["spec"].get("guests", ())]
     others = [address for owner, guest in guests if owner != key for address in guest.get("addresses", ())]
     former = {guest["name"]: tuple(guest.get("addresses", ())) for owner, guest in guests if owner == key}
-    used = tuple(address.partition("/")[0] for address in others)
-    return JobNetwork(clusters[0]["key"], find_subnets(others), used, former)
+    spec = clusters[0]["spec"]
+    router = spec.get("router_addresses") or ()
+    used = tuple(address.partition("/")[0] for address in (*others, *router))
+    subnets = find_subnets(others) or None if spec.get("subnets") is None else tuple(spec["subnets"])
+    return JobNetwork(clusters[0]["key"], subnets, used, former)
 
 
 def parse_job_number(key: str) -> str:

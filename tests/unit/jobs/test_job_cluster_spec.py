@@ -126,6 +126,16 @@ def test_a_network_without_addresses_gets_the_default_subnet() -> None:
     assert addresses("image=a:net=mine", network=network) == [["10.0.0.1/24"], ["10.0.0.2/24"]]
 
 
+@pytest.mark.parametrize(
+    ("subnets", "expected"),
+    [(["192.168.5.0/24"], [["192.168.5.2/24"], ["192.168.5.3/24"]]), ([], [[], []])],
+)
+def test_guests_use_the_subnets_of_a_network_without_guests(subnets: list[str], expected: list[list[str]]) -> None:
+    spec = {"subnets": subnets, "router_addresses": ["192.168.5.1/24"]}
+    network = parse_network([{"key": "net", "spec": spec}], "12.pbssrv")
+    assert addresses("image=a:net=net", network=network) == expected
+
+
 def test_a_repeated_join_returns_the_same_addresses() -> None:
     line, before = "image=a:net=mine", [ROOT]
     first = build_cluster_spec(parse_request(line), RUN, parse_network(before, "12.pbssrv"))

@@ -40,6 +40,14 @@ def test_the_keys_of_all_public_files_are_read(home: Path) -> None:
 
 
 @needs_root
+def test_a_dangling_link_and_a_folder_are_skipped(home: Path) -> None:
+    (home / ".ssh/gone.pub").symlink_to("/nonexistent.pub")
+    (home / ".ssh/old.pub").mkdir()
+    (home / ".ssh/work.pub").write_text(KEY)
+    assert user_keys.read_user_keys("nobody") == [KEY]
+
+
+@needs_root
 def test_files_are_read_with_the_users_rights(home: Path) -> None:
     """A link to a file of root is not readable, and a pipe without a writer does not block."""
     secret = home / "secret"
