@@ -1,4 +1,4 @@
-"""Reduction of the memory of the agent's process: returns unused memory to the kernel, and speeds up collections."""
+"""Reduces the memory of the agent's process: returns unused memory to the kernel, and speeds up garbage collections."""
 
 import ctypes
 import gc
@@ -38,7 +38,7 @@ def reduce_memory() -> None:
 
 
 def _list_unchanged_mappings(smaps: str) -> Iterator[tuple[int, int]]:
-    """Yield start and size of each mapping of a program or library that the process has not changed.
+    """Yield start and size of each unchanged mapping of a program or library.
 
     If the process needs a released page of such a mapping again, the kernel reads the page from the file or its cache.
     """

@@ -75,7 +75,7 @@ class FilterGuests:
 
     ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if the filters of all
     wanted ports are correct, but the table also has unwanted elements, for example ports of guests that are gone.
-    ``former`` are the names of the observed ports of other guests. They are deleted first, if they still exist.
+    ``former`` are the names of observed guests' ports that are not in ``ports``. They are deleted first, if they exist.
     """
 
     cluster: str

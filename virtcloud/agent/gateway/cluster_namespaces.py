@@ -170,7 +170,7 @@ class ClusterNamespaces:
         self._correct(named, self._addresses)
 
     def _correct(self, segments: Iterable[Segment], gateway: frozenset[str]) -> bool:
-        """Return whether every namespace has accepted its addresses."""
+        """Write the addresses to the namespaces of these networks. Return whether every namespace accepted them."""
         with ExitStack() as stack, self._sets_lock:
             requests = {}
             for segment in segments:

@@ -150,7 +150,7 @@ class FqdnAddresses:
                 self._store()
 
     def list_admitted(self, destination: Destination) -> frozenset[str]:
-        """Return the addresses of a destination's names to which guests may open connections."""
+        """Return those addresses of a destination's names to which guests may open connections."""
         with self._lock:
             return frozenset(list_admitted(destination, self._records or {}))
 

@@ -100,7 +100,7 @@ def merge_answer(former: FqdnRecord, answer: FqdnAnswer, find_fault: FindFault, 
 
 
 def list_admitted(destination: Destination, records: Mapping[Fqdn, FqdnRecord]) -> set[str]:
-    """Return the addresses of a destination's names to which guests may open connections."""
+    """Return those addresses of a destination's names to which guests may open connections."""
     found = {address for fqdn in destination.fqdns if fqdn in records for address in records[fqdn].addresses}
     return {address for address in found if not _is_unlisted(address, destination)}
 

@@ -7,9 +7,9 @@ filter guests' frames supports this family.
 
 Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. The filter also
 accepts ARP, neighbour discovery, answers and errors of ICMP, and packets of TCP connections that a program in the
-namespace opened. All other packets to these addresses are dropped. The filter drops a TCP packet that opens another
-connection: the packet has the flag SYN without the flag ACK (RFC 9293). The filter drops fragments, because their flags
-cannot be checked. The namespace forwards no packets, unless the network has a link to the outside
+namespace opened. All other packets to these addresses are dropped. A TCP packet with the flag SYN and without the flag
+ACK opens a connection (RFC 9293); the filter accepts such packets only to the file server. The filter drops fragments,
+because their flags cannot be checked. The namespace forwards no packets, unless the network has a link to the outside
 (`outside_links`).
 """
 

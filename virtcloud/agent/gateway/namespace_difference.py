@@ -18,8 +18,8 @@ class ObservedNamespace:
     """A gateway's namespace in a network.
 
     ``state`` is the state that `namespace_program` read in the namespace, or None if there is no namespace. ``ports``
-    maps the VLAN ID of each gateway port on a bridge of the network to the port's faults. ``links`` maps the VLAN ID of
-    each link to the outside to the link's faults. A port or link without faults has an empty tuple.
+    has the faults of each gateway port on a bridge of the network, by VLAN ID. ``links`` has the faults of each link to
+    the outside, by VLAN ID. A port or link without faults has an empty tuple.
     """
 
     cluster: str

@@ -58,10 +58,10 @@ for ``daddr`` (packets to the destination), "s" for ``saddr`` (packets from the 
 """
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
-"""Limits of one network, because all networks share a connection table: open connections, and new ones per second."""
+"""Limits of each network: open connections, and new connections per second. All networks share a connection table."""
 _IPV4: Final = 4
 ListAdmitted = Callable[[Destination], Iterable[str]]
-"""A function that returns the addresses of a destination's FQDNs to which guests may open connections."""
+"""A function that returns those addresses of a destination's FQDNs to which guests may open connections."""
 
 
 def admit_none(_destination: Destination) -> Iterable[str]:

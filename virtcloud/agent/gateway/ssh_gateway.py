@@ -58,7 +58,7 @@ START_S: Final = 5.0
 """Time limit in seconds in which a started sshd must answer."""
 STOP_S: Final = 1.0
 RETRY_S: Final = 1.0
-"""Pause in seconds after an error of a thread that answers relays or controls connections."""
+"""Pause in seconds after an error of the thread that answers relays, or of the thread that controls connections."""
 
 
 class SshdRecord(RecordedProcess):
@@ -179,13 +179,13 @@ class SshGateway:
         self._requests = None
 
     def _ensure_requests(self) -> None:
-        """Start the threads that answer relays and control connections, unless they run.
+        """Start two threads, unless they run: one answers relays, and the other controls connections.
 
         Take over the connections that an earlier agent process recorded.
         """
         if self._requests is not None:
             return
-        for thread in self._threads:  # stopped, but perhaps not ended yet: the new threads would see the same request
+        for thread in self._threads:  # if a stopped thread still ran, a new thread would also obey the request to stop
             thread.join()
         path = self._folder / REQUESTS / SOCKET
         self._requests = SshRequests(path, find_ssh_user().pw_uid, self._grants, self._sessions, self._connect)

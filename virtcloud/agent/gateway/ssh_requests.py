@@ -1,7 +1,8 @@
-"""The agent's socket for the relays of a gateway's sshd: checks requests, and passes connections to guests to relays.
+"""The agent's socket for the relays of a gateway's sshd. The agent checks each request, and connects to the guest.
 
-A separate thread answers each request. If a user has no grant, the thread waits `GRANT_S` seconds before it refuses the
-request, because the agent may be about to receive a wanted document with a new grant.
+A separate thread answers each request, and sends the connected socket to the relay. If a user has no grant, the thread
+waits `GRANT_S` seconds before it refuses the request, because the agent may be about to receive a wanted document with
+a new grant.
 """
 
 import array
@@ -189,7 +190,7 @@ class SshRequests:
 
     @contextmanager
     def _count_waiting(self, user: UserName) -> Iterator[None]:
-        """Count a request that waits within the block. Raise TooManyRequests if `MAX_WAITING` of the user's wait."""
+        """Count a waiting request within the block. Raise TooManyRequests if `MAX_WAITING` requests of a user wait."""
         with self._lock:
             if self._waiting[user] >= MAX_WAITING:
                 raise TooManyRequests(

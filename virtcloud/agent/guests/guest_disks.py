@@ -45,7 +45,7 @@ TIMEOUT_S = 60.0
 CHECK_LIMITS: Final = ("--as=1073741824", "--cpu=30", "--core=0")
 """The limits of ``qemu-img check`` (prlimit(1)): bytes of memory, seconds of processor time, and no core dump."""
 CHECK_CODES: Final = frozenset({0, 2, 3})
-"""The exit codes of ``qemu-img check`` that come with a report: no errors, errors, unused clusters (qemu-img(1))."""
+"""The exit codes of ``qemu-img check`` that come with a report: no errors, errors, or leaked blocks (qemu-img(1))."""
 MIB: Final = 1 << 20
 MAX_ERROR_CHARACTERS: Final = 500
 SIZE_FIELD: Final = slice(24, 32)
@@ -221,7 +221,7 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
 def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
     """Return the arguments of subprocess by which a program inherits a file, and runs as a user who may read it.
 
-    All users may read the disks of SBF's catalogue. An administrator can restrict the disks of the folder of images.
+    All users may read the disks of SBF's catalogue. In the folder of images, an administrator can forbid this.
     """
     status = os.fstat(lent.fileno())
     stranger = secrets.choice(CLONE_IDS)

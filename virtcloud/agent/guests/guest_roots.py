@@ -187,7 +187,7 @@ def _identify(image: Path) -> str:
 
 
 def _read_record(path: Path) -> RootRecord | None:
-    """Return the record. Return None if it is missing, because the layers are incomplete, or if it is malformed."""
+    """Return the record, or None if it is missing or malformed. Layers without a record are incomplete."""
     try:
         return RootRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:

@@ -238,7 +238,7 @@ class ImageCache:
                 raise Refused(self._describe_full(size, cached, free))
 
     def _measure_others(self, fetch: _Fetch) -> tuple[int, int]:
-        """Return the size in bytes of the cache without a fetch, and how much of it is not on the disk yet.
+        """Return the size in bytes of the cache without ``fetch``, and how many of these bytes are not on the disk yet.
 
         The size includes the space that is reserved for other fetches.
         """

@@ -1,4 +1,4 @@
-"""Fetching an image's file from SBF, from a URL, or from the host's folder of images. Checks the checksum.
+"""Fetches an image's file from SBF, from a URL, or from the host's folder of images, and verifies its checksum.
 
 If a connection is cut or the agent restarts, the next attempt fetches only the missing part of the file (RFC 9110,
 sections 14.2 and 13.1.5: Range and If-Range). Only a complete file with the correct checksum is used.

@@ -1,4 +1,4 @@
-"""Archives of containers' roots, from which images are made. `pack_program` packs them in a separate process."""
+"""Archives of containers' roots, from which images are made. `pack_program` packs a root in a separate process."""
 
 import json
 import os
@@ -42,7 +42,7 @@ class RootArchive(GuestArchive):
             error = program.stderr.read().decode(errors="replace") if program.stderr else ""
             if program.wait():
                 raise Refused(f"cannot pack the root: {' '.join(error.split())[:MAX_ERROR_CHARACTERS]}")
-            if not os.path.samestat(packed, root.folder.stat()):  # unmounted, before its files were removed
+            if not os.path.samestat(packed, root.folder.stat()):  # a removal first unmounts the root
                 raise Refused(f"expected a complete archive of {root.folder}, but the guest was removed meanwhile")
 
 

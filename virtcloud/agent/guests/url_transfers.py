@@ -175,7 +175,8 @@ def _connect(url: str, permitted: tuple[str, ...] | None, watchdog: _Watchdog) -
 def _begins_with(url: str, beginning: str) -> bool:
     """Return whether a URL is below a permitted beginning, so that the server finds no file outside of it.
 
-    A host's name must be equal: otherwise, ``https://mirror`` would permit ``https://mirror.attacker.example``.
+    If ``beginning`` contains a host's name, the URL must have the same host's name: otherwise, ``https://mirror`` would
+    permit ``https://mirror.attacker.example``.
     """
     host, parts = urlsplit(beginning).hostname, urlsplit(url)
     return url.startswith(beginning) and host in {None, parts.hostname} and ".." not in unquote(parts.path).split("/")

@@ -11,9 +11,9 @@ phase          meaning
                that the agent can answer late requests
 =============  ============================================================================
 
-A run with a higher attempt number replaces the recorded run in every phase. A batch system that does not count attempts
-sends the attempt number 0. If the attempt number is 0, the record is deleted when the cluster is removed from this
-host, so that the job can run again.
+A run with a higher attempt number replaces the recorded run, whatever the phase of the recorded run is. A batch system
+that does not count attempts sends the attempt number 0. If the attempt number is 0, the record is deleted when the
+cluster is removed from this host, so that the job can run again.
 
 After a reinstallation, a batch system may assign the ID of an earlier job to a new job of another user. The request
 ``up`` of the new job replaces the record. After that, requests about the earlier job change nothing.

@@ -168,8 +168,8 @@ class RequestHandler:
     def _end_missing(self, job: JobRecord) -> None:
         """End the run of a missing job if its script runs on this host; this also ends the cluster.
 
-        If the script runs on another host, only delete the record and the files that remain if an earlier attempt's
-        script ran on this host: the agent of the other host ends the cluster.
+        If the script runs on another host, the agent of that host ends the cluster. In this case, only delete the
+        record, and the files of an earlier attempt whose script ran on this host.
         """
         if not job.head:
             self._last_results.pop(job.run, None)

@@ -51,7 +51,7 @@ GUEST_PORTS = "vc*"
 DEVICE_PORTS = "vpn-*"
 """The pattern that matches the names of the VPN's bridge ports, and of taps, which are on no bridge (`names`)."""
 FILTERED_PORTS = "v*"
-"""A pattern that matches both kinds of ports, so that one comparison excludes frames from uplinks for both kinds."""
+"""A pattern that matches both kinds of ports. So one comparison is enough to exclude frames from uplinks."""
 BROADCASTS_PER_S = 1000
 """Limit of a guest's broadcast frames per second. A guest can send this number of frames in a burst."""
 MULTICASTS_PER_S = 10_000

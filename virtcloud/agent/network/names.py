@@ -29,7 +29,7 @@ name is too long
 An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first digits of the
 SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
 
-Guests' ports and interfaces that are being created have no alias. The taps of OpenVPN servers belong to no cluster, and
+A guest's port has no alias, and a new interface has no alias yet. The taps of OpenVPN servers belong to no cluster, and
 have the alias `VPN_ALIAS`. All other interfaces in the table have the ownership alias ``virtcloud:<cluster id>``.
 Besides these interfaces, the agent changes only the uplinks of untagged segments. An untagged segment has no tagged
 interface. Instead, the uplink itself is a port of the bridge, and the bridge's alias is

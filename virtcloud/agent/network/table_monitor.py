@@ -1,7 +1,7 @@
 """Monitor of a table of nftables: the kernel notifies the agent of each change of a table.
 
-The agent reads the host only every `timing.check` seconds, and does not read it while SBF does not answer. If an
-administrator deletes a table that protects a gateway, the agent must restore the table sooner.
+The reconciler reads the host only every `timing.check` seconds, and corrects only the filters of guests while SBF does
+not answer. If an administrator deletes a table that protects a gateway, the agent must restore the table sooner.
 """
 
 import select
