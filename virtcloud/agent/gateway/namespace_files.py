@@ -1,4 +1,4 @@
-"""The files at which a gateway's network namespaces are mounted: ``<folder>/<cluster id>``, as ip-netns(8) does.
+"""The files ``<folder>/<cluster id>`` at which a gateway's network namespaces are mounted (compare ip-netns(8)).
 
 A mounted namespace remains when the agent ends. An administrator can enter the namespace with ``nsenter --net=FILE``.
 After a reboot, the files may still exist, but no namespace is mounted at them.

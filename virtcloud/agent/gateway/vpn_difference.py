@@ -204,7 +204,7 @@ def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Vpn
 
 
 def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[LimitVpnConnections | RunVpnServer]:
-    """Yield the steps that start missing servers, and start servers again that have faults or other settings.
+    """Yield the steps that start missing servers, and restart servers that have faults or other settings.
 
     The first step limits the connections, if the limits differ from the wanted limits.
     """

@@ -104,7 +104,7 @@ class GuestFiles:
             raise failures[0]
 
     def list_domains(self, patterns: Iterable[str] = ("*",)) -> set[str]:
-        """Return the names of the domains that match a file pattern, and have a folder or a log of an earlier agent."""
+        """Return the names of domains that match a pattern, and have a folder, or a log of an earlier agent version."""
         paths = (path for pattern in patterns for path in self._folder.glob(pattern))
         return {path.name if path.is_dir() else path.name.partition(".log")[0] for path in paths}
 

@@ -1,4 +1,4 @@
-"""Unpacking the archive of a root file system. A separate process unpacks it after chroot(2) into the target folder."""
+"""Unpacking the archive of a root file system. A separate process first calls chroot(2) with the target folder."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
 """Transfers of files from URLs of untrusted servers.
 
-A server can send so slowly that a transfer never ends, and its name can have the address of an internal service.
+A server can send so slowly that a transfer never ends. The server's name can have the address of an internal service.
 """
 
 import errno

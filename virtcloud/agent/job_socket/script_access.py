@@ -161,7 +161,7 @@ def _job_access(job: JobRecord, view: ClusterView, site: Name) -> JobAccess | No
 def _is_same_access(recorded: JobAccess, access: JobAccess) -> bool:
     """Return whether a recorded access equals ``access``, except for data that is read from SBF later.
 
-    The peers are ignored. The network is ignored if one of the accesses has none.
+    The peers and the login are ignored. The network is ignored if one of the accesses has none.
     """
     networks = {recorded.network, access.network}
     return recorded.model_copy(update=NO_PEERS | {"network": access.network}) == access and (

@@ -150,7 +150,7 @@ class NetlinkKernel:
             )
 
     def disable_packet_filter(self, index: int) -> None:
-        """Set the options of a bridge that pass its frames to the host's packet filter to 0."""
+        """Set to 0 those options of a bridge that pass its frames to the host's packet filter."""
         with _translate_errors(f"disable the packet filter of bridge {index}"):
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(PACKET_FILTERS, 0))
 
