@@ -17,7 +17,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443, "unix": 80}
 SocketAddress = Tuple[int, Any]
 
 known_addresses = {}  # type: Dict[Tuple[str, int], Tuple[SocketAddress, ...]]
-"""All addresses of each host to which the last connection succeeded, by host and port.
+"""For each host and port whose last connection succeeded: all addresses of the host.
 
 The address that answered comes first, because an attempt to connect to a dead address can stop pbs_server for a second.
 After a connection fails at all these addresses, the next request resolves the host's name again.
@@ -60,7 +60,7 @@ def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
         opened.close()
     if len(text) > MAX_ANSWER_BYTES:
         raise ValueError("an answer longer than %d bytes" % MAX_ANSWER_BYTES)
-    if answer.length:  # a read with a limit does not report this
+    if answer.length:  # a read with a limit does not report the early end of an answer
         raise http.client.IncompleteRead(text, answer.length)
     return answer.status, text
 

@@ -20,7 +20,7 @@ MAX_FILE_BYTES = 16 << 10
 KEY_FOLDER = ".ssh"
 SUFFIX = ".pub"
 SLOW_VARIABLE = "VIRTCLOUD_SLOW_HOMES"
-"""A variable in the environment of the server's process, because PBS restarts the Python interpreter (``sbf_client``).
+"""An environment variable of the server's process. A restart of the Python interpreter by PBS does not delete it.
 
 Its value is a JSON object of the users whose home folder did not answer in time, with the monotonic time of the next
 allowed reading.

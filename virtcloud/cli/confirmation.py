@@ -1,7 +1,7 @@
 """Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
 
-A port or VLAN is in other use if it serves something other than SBF's clusters. If confirmation is needed, standard
-input is not a terminal and ``--yes`` is missing, the command changes nothing and ends with exit code 2.
+A port or VLAN is in other use if it serves something other than SBF's clusters. If confirmation is needed but
+standard input is not a terminal, a command without ``--yes`` changes nothing and ends with exit code 2.
 """
 
 import sys

@@ -86,7 +86,7 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
 def find_ready_gateways(view: VpnProfileView) -> list[Name]:
     """Return the gateways that have confirmed a profile.
 
-    Return [] while an element that is not a gateway of the profile has not confirmed the cluster.
+    Return [] while the list of pending elements contains any other element, such as a switch.
     """
     pending = {element.element for element in view.pending}
     return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]

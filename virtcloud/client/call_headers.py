@@ -12,7 +12,9 @@ _CURRENT: ContextVar[CallContext | None] = ContextVar("virtcloud_client_call", d
 
 @contextmanager
 def calling_for(call: CallContext | None) -> Iterator[None]:
-    """Send the request ID of ``call`` and a trace context with each call to SBF during the context. None: send neither.
+    """Within the block, send the request ID of ``call`` and a trace context with each call to SBF.
+
+    If ``call`` is None, send neither.
 
     The trace context is that of the current span or, without a span, that of ``call``.
     """

@@ -119,7 +119,7 @@ class ClusterCalls(SbfCalls):
         return self._document(ClusterView, self._connection.send("POST", path, extension, query=query))
 
     def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
-        """Return all guests of a cluster's network with their public host keys, and the user of the cluster's guests.
+        """Return all guests of a cluster's network with their public host keys, and the login name in the guests.
 
         Raise NotFound if no cluster ever had the key. Raise Conflict if the cluster is ending or has ended.
         """

@@ -144,7 +144,10 @@ class HostNetworks:
             raise
 
     def _create(self, key: ClusterKey, spec: ClusterSpec, new: dict[ClusterKey, UserName]) -> Cluster:
-        """Create a cluster and add its key to ``new``, unless SBF refuses: another cluster can have the key."""
+        """Create a cluster and add its key to ``new``.
+
+        If SBF refuses the creation, do not add the key, because the key may belong to another cluster.
+        """
         new[key] = spec.owner
         try:
             return self.client.create(key, spec)

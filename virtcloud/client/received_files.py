@@ -24,8 +24,8 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
     and the files are moved to ``target``. If ``target`` is not a folder, the temporary folder is beside ``target``, and
     the only file or folder of the stream is renamed to ``target``.
 
-    Raise Refused if no temporary folder can be created there. At the end of the block, raise Refused if the stream
-    contained several files or folders, or none, but ``target`` is not a folder. Also raise Refused if a file would
+    Raise Refused if no temporary folder can be created there. At the end of the block, raise Refused if ``target``
+    is not a folder and the stream did not contain exactly one file or folder. Also raise Refused if a file would
     replace a folder, or a folder would replace a file. The yielded function raises Refused for an unsafe stream.
     """
     into = target if target.is_dir() else target.parent

@@ -20,9 +20,9 @@ REMEDIES: Final = {
 
 
 def is_temporary(reason: str | None) -> bool:
-    """Return whether a later login can succeed: not after a refused key or a wrong host key.
+    """Return whether a failed login may succeed later. A refused key or a wrong host key will be refused again.
 
-    ``reason`` is the result of :func:`explain_failure`, or None if ssh did not fail.
+    ``reason`` is the result of :func:`explain_failure`. If ``reason`` is None, ssh did not fail: return False.
     """
     return reason is not None and not any(text in reason for text in ("Permission denied", "Host key verification"))
 

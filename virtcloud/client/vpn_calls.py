@@ -62,7 +62,10 @@ class VpnCalls(SbfCalls):
         return self._document(VpnInvitation, answer)
 
     def withdraw_invitation(self, key: str, user: str) -> list[VpnProfileView]:
-        """Withdraw an invitation, and revoke the user's profiles for the cluster. Idempotent. Return these profiles."""
+        """Withdraw an invitation, and revoke the user's profiles and SSH certificates for the cluster. Idempotent.
+
+        Return the profiles that this call revoked.
+        """
         answer = self._connection.send("DELETE", f"{_path(key)}/invitations/{UserName(user)}")
         return self._documents(VpnProfileView, answer)
 

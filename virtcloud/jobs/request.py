@@ -42,9 +42,9 @@ class JobRequest(NamedTuple):
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
     network. ``reach``: further sites of the new network, in addition to the sites of the job's hosts. ``services``: the
-    services that hosts offer to the guests of the new network. ``service``: the services of gateways in the new
-    network. ``vpn``: whether SBF connects the cluster to gateways. ``outside``: the destinations that guests may reach
-    through a gateway. ``spec``: the path of the request file, which contains the parts, or None.
+    services of hosts for the guests of the new network, such as DHCP. ``service``: the services of gateways in the new
+    network, such as NFS. ``vpn``: whether SBF connects the cluster to gateways. ``outside``: the destinations that
+    guests may reach through a gateway. ``spec``: the path of the request file, which contains the parts, or None.
     """
 
     parts: Tuple[HostGuests, ...] = ()

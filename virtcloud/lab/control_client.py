@@ -71,7 +71,7 @@ def run_program(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program on a node and wait for its end. The exit code ``-N`` means that signal N killed the program.
 
-    If the program cannot be started, the exit code is 126 or 127, as of a shell. Raise UnknownInLab for an unknown
+    If the program cannot be started, the exit code is 126 or 127, as in a shell. Raise UnknownInLab for an unknown
     node, and LabIsDown if no lab is running. Raise LabFailed if the program prints nothing for ``timeout_s`` seconds.
     """
     outputs = {b"o": bytearray(), b"r": bytearray()}

@@ -35,7 +35,7 @@ MODULES = (
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
-FETCHED = Path(CACHE, "guest-kernel-with-isofs")  # earlier versions of virtcloud stored fewer modules
+FETCHED = Path(CACHE, "guest-kernel-with-isofs")  # a new name: in folders of earlier versions, modules are missing
 STEP = "guest kernel"
 
 

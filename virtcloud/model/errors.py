@@ -15,7 +15,7 @@
     ├── Conflict              the request contradicts the current state     HTTP 409
     │   ├── NoVlanFree        no VLAN ID is free at all sites of the cluster
     │   ├── VlanNotInPool     the requested VLAN ID is outside a site's pool
-    │   ├── NameTaken         another running cluster has this name
+    │   ├── NameTaken         another running cluster or image has this name
     │   ├── NoPortFree        no port of a gateway is free to publish a guest
     │   ├── HostNotLinked     a host has no link to a switch of its site
     │   ├── OtherSpec         the key, with this attempt, belongs to a cluster with another spec

@@ -48,7 +48,7 @@ class Forbidden(VirtcloudError):
 
 
 class NotAdmitted(Forbidden):
-    """A host does not accept clusters of this owner, or the owner may not use an image on this host."""
+    """A rule about hosts or images forbids the request, for example because a host does not accept the owner."""
 
     slug = "not-admitted"
 
@@ -90,7 +90,7 @@ class VlanNotInPool(Conflict):
 
 
 class NameTaken(Conflict):
-    """Another running cluster has the requested name."""
+    """Another running cluster, or another image, has the requested name."""
 
     slug = "name-taken"
 
@@ -114,13 +114,13 @@ class OtherSpec(Conflict):
 
 
 class GuestTaken(Conflict):
-    """Another guest of the joined network has the requested name or address."""
+    """A guest, a device or a gateway of the network already has the name or address of a requested guest."""
 
     slug = "guest-taken"
 
 
 class NoAddressFree(Conflict):
-    """A subnet of the joined network has too few free addresses."""
+    """A subnet of the network has too few free addresses."""
 
     slug = "no-address-free"
 
@@ -132,7 +132,7 @@ class NoCapacity(Conflict):
 
 
 class NoGateway(Conflict):
-    """No gateway with an OpenVPN server can connect users to the cluster."""
+    """The cluster needs a gateway, but no gateway is suitable, for example because none has an OpenVPN server."""
 
     slug = "no-gateway"
 

@@ -103,10 +103,10 @@ def _equals(former: object, new: object) -> bool:
 
 
 def has_equal_wiring(before: Topology, after: Topology) -> bool:
-    """Return whether two topologies differ at most in values that concern no path and no configuration of a device.
+    """Return whether two topologies have equal values for everything that affects paths or devices' configurations.
 
-    These are values of sites and hosts, such as admission rules, images and filters. Links that are equal, but not the
-    same objects, count as different (see :func:`share_parts`).
+    Other values of sites and hosts, such as admission rules, images and filters, are ignored. Links that are equal, but
+    not the same objects, count as different (see :func:`share_parts`).
     """
     if not _equals(before.transports, after.transports) or any(list_differing_links(before, after)):
         return False

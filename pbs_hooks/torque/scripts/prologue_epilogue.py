@@ -95,8 +95,8 @@ If the agent receives no request, the agent's record of the job and the script's
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
     """Remove the cluster, and wait until this host has no remnants of the cluster. Delete the file of variables.
 
-    The wait ends after ``settings.patience`` seconds without an error. The agent then continues the removal. Raises
-    ScriptExit if neither the agent nor SBF ends the cluster.
+    After ``settings.patience`` seconds, this function stops waiting and raises no error. The agent then continues the
+    removal. Raises ScriptExit if neither the agent nor SBF ends the cluster.
     """
     try:
         _wait_for_removal(call, settings, settings.patience)
@@ -168,7 +168,7 @@ def _is_removed(call: ScriptCall, settings: ScriptSettings, patience: RetryBudge
     """Request the removal, and return whether this host has no remnants of the cluster.
 
     If the agent does not answer or is busy, repeat the request for ``AGENT_ABSENCE_S`` seconds. Then raise
-    AgentUnreachable or AgentRefused.
+    AgentUnreachable or AgentRefused. Raise AgentRefused immediately for any other refusal.
     """
     request, absence = build_agent_request("remove", call), RetryBudget(min(AGENT_ABSENCE_S, patience.left))
     while True:

@@ -146,7 +146,7 @@ def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes,
 
 
 def _send_rest(connection: socket.socket, streams: ProgramStreams) -> None:
-    """Send the last output of an ended program, which its threads have not sent yet if the client is slow.
+    """Send the last output of an ended program. If the client is slow, `_send_output` has not sent this output yet.
 
     A pipe contains at most `CHUNK` bytes. Later output comes from a daemon that the program started.
     """
@@ -158,7 +158,7 @@ def _send_rest(connection: socket.socket, streams: ProgramStreams) -> None:
 
 
 def _read_available(end: int) -> bytes | None:
-    """Return the available output: nothing at the end of the stream, and None if no output is available yet."""
+    """Return the available output. Return b"" at the end of the stream, and None if no output is available yet."""
     output = select.poll()
     output.register(end, select.POLLIN)
     if not output.poll(0):

@@ -1,4 +1,4 @@
-/* This library is loaded into User-mode Linux with LD_PRELOAD. It saves most of UML's calls of ptrace() for the extended
+/* This library is loaded into User-mode Linux with LD_PRELOAD. It avoids most of UML's ptrace() calls for the extended
  * processor state (x87, SSE, AVX), and it lets UML run on processors whose state is larger than UML supports.
  *
  * UML reads and writes the extended state of a process at each system call and page fault, although both rarely change
