@@ -123,7 +123,8 @@ def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
 def _list_removed_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
     """Yield the managed ports from which reconciliation would remove VLANs that no cluster uses.
 
-    Also yield the ports that reconciliation would close, for example because they carry every VLAN.
+    Also yield the ports that reconciliation would close (``SwitchDifference.close``), for example because they carry
+    every VLAN.
     """
     difference = device.difference
     if not isinstance(difference, SwitchDifference):

@@ -25,7 +25,7 @@ MAX_GATEWAYS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class GrantedProfile:
-    """A valid profile with the data of its grant. ``network`` is the ID of the network's cluster.
+    """A valid profile with the data of its grant. ``network`` is the ID of the cluster that created the network.
 
     ``ends`` is the end of the lease of the profile's cluster, or the end of the network if the network ends earlier.
     """

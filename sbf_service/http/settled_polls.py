@@ -41,7 +41,7 @@ _TRACE: Final = TRACE_HEADER.encode()
 
 @dataclass(frozen=True, slots=True)
 class SettledPoll:
-    """A poll for a newer revision than ``revision``, whose document the agent has."""
+    """A poll of an agent that has the document of ``revision``, and waits for a newer revision."""
 
     element: str
     revision: int

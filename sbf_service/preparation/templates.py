@@ -69,9 +69,9 @@ class PlatformTemplates:
     uplink: Commands = ()
     """The lines for the site's own port: a trunk without VLANs, whose MTU includes the tags.
 
-    If the platform has a dialect, a sheet contains the dialect's commands for the trunk before these lines. The lines
-    then contain only settings that the dialect omits, such as the MTU. The sheet also contains the dialect's commands
-    that enter the configuration mode, before the commands for the trunk, and that leave this mode, after the lines.
+    If the platform has a dialect, the lines contain only settings that the dialect omits, such as the MTU. A sheet then
+    contains, in this order: the dialect's commands that enter the configuration mode, the dialect's commands for the
+    trunk, these lines, the dialect's commands that leave the configuration mode, and the commands that save.
     """
     tunnel: Commands = ()
     """The lines for the backbone's port if all frames of the site go into one service VLAN (port-based 802.1ad)."""

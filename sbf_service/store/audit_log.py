@@ -100,9 +100,10 @@ def find_settled_id(store: Store, after: int | None = None, pause: Callable[[flo
 
     On PostgreSQL, changes at different sites run in parallel. A row can therefore be committed later than a row with a
     higher ID. Wait until the transactions that are open now have ended, but not longer than :data:`PATIENCE_S`: such a
-    transaction normally takes milliseconds. If one of them is still open, return the last ID before the first ID above
-    ``after`` that has no row: a reader that continues after ``after`` reads the later rows when the transaction ends.
-    Transactions that began more than a minute ago are ignored, because they are not of SBF.
+    transaction normally takes milliseconds. If one of them is still open, return the last ID before the first gap in
+    the IDs above ``after``. The reader can then read the later rows after the end of the transaction. Without
+    ``after``, return the ID of the newest row in this case too. Transactions that began more than a minute ago are
+    ignored, because they are not of SBF.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)

@@ -45,8 +45,8 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
 
     The lease begins when the database's clock is read, before the element's row is locked. If the statement then waits
     for the lock, the remaining lease is shorter by the waiting time. Nevertheless, two holders never have the lease at
-    the same time: the statement compares the ends of leases with the time before the wait, when fewer leases had ended,
-    and a holder computes its deadline from the time before this call
+    the same time. The statement compares the end of the former lease with the time before the wait, so the statement
+    does not acquire a lease that ended during the wait. A holder computes its deadline from the time before this call
     (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
     """
     lease = {"element": element, "holder": holder, "now": unit.now, "until": unit.now + length}

@@ -74,9 +74,10 @@ def _lock_in_postgresql(engine: Engine, name: str, patience: float) -> Iterator[
 
 
 def _keep_advisory_lock(connection: Connection, name: str, stopped: Event) -> None:
-    """Acquire the lock again until ``stopped``. This has an effect only after the connection was lost.
+    """Request the lock every :data:`LOCK_CHECK_S` seconds until ``stopped`` is set.
 
-    SQLAlchemy replaces a lost connection at the next statement after the rollback.
+    A request has an effect only after the connection was lost. SQLAlchemy replaces a lost connection at the next
+    statement after the rollback.
     """
     while not stopped.wait(LOCK_CHECK_S):
         try:

@@ -191,9 +191,9 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 
 
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
-    """Return the hosts of the network from which a cluster is removed, if the cluster is a member with guests.
+    """Return the hosts of a cluster's network, if the cluster is a member with guests, and the network does not end.
 
-    Otherwise, and if the whole network ends, return an empty set.
+    Otherwise return an empty set.
     """
     if row.network is None or not parse_spec(row.spec).guests:
         return frozenset()
