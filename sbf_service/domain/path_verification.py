@@ -1,4 +1,4 @@
-"""The check of a cluster's paths: the hosts, the pace, the result of each path, and the section that loses frames. Pure.
+"""The check of a cluster's paths: the hosts, the pace, the result of each path, and the section with losses. Pure.
 
 A path is an ordered list of ports: a frame leaves the first port, enters the second port, leaves the third port, and so
 on. If frames pass along a path, each port of the path carries frames in the direction of the path. The section of a

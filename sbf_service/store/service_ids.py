@@ -53,7 +53,8 @@ _READ_OLDEST = (
 def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
     """Choose the service ID of a new network by the rule of :func:`.choose_longest_unused`.
 
-    Return None without a transport, or if all networks of the transport share one service. Raise NoVlanFree if no service ID is free.
+    Return None without a transport, or if all networks of the transport share one service. Raise NoVlanFree if no
+    service ID is free.
     """
     if transport is None or not transport.services:
         return None

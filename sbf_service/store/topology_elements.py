@@ -116,8 +116,8 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
 
     Set the confirmed revision of a changed element to 0, so that its worker or agent reads the element again. If an
     element's name may now denote another device, delete the records of VLANs and ports under this name, because these
-    records describe the old device. Mark elements that the new topology lacks as removed, and delete these records of
-    removed elements too. Release the ports of a removed switch, so that SBF restores their original uses.
+    records describe the old device. Mark elements that the new topology lacks as removed, and delete the records of
+    their VLANs. Release the ports of a removed switch, so that SBF restores their original uses.
     """
     unit.session.flush()
     removed = _read_removed_switches(unit, [element.name for former, element in changes.devices if former is None])

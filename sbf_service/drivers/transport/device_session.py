@@ -1,8 +1,8 @@
 """Sessions with devices: the protocol of a command line, and the deadline after which SBF must not use a session.
 
 The deadline of a session is the end of the time for one conversation, or a time before the end of the element's lease,
-whichever is earlier. Every session checks the deadline before the session sends and while the session waits for an answer. If a
-library call is waiting for an answer at the deadline, SBF closes the connection to interrupt the call.
+whichever is earlier. Every session checks the deadline before the session sends and while the session waits for an
+answer. If a library call is waiting for an answer at the deadline, SBF closes the connection to interrupt the call.
 """
 
 import math
