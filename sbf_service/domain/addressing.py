@@ -111,7 +111,8 @@ def list_router(spec: ClusterSpec) -> list[str]:
 def _plan_router(spec: ClusterSpec, subnets: Sequence[Address]) -> ClusterSpec:
     """Return the spec of a new network with the addresses of its router, from the ends of the subnets.
 
-    Raise BadInput if the network has no subnet, if a subnet is full, or if a guest has an address of the router.
+    Raise BadInput if the network has no subnet, if a subnet is full, or if a requested address of the router belongs to
+    a guest or to no subnet.
     """
     if spec.outside:
         spec = spec.model_copy(update={"router": "gateway"})

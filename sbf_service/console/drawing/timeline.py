@@ -74,7 +74,7 @@ def _make_periods(
 ) -> list[Period]:
     """Return the periods in a bar of this width.
 
-    A period that would be too narrow gets the minimum width, and the other periods become narrower.
+    Each period gets the minimum width, and a share of the remaining width in proportion to its duration.
     """
     scale = (width - LEAST * len(changes)) / (present - start).total_seconds()
     periods, x = [], 0.0

@@ -5,7 +5,8 @@ trunk, or is the trunk's default VLAN (PVID), is in other use. If SBF changed th
 connection, or be connected to a cluster. The driver therefore raises Unsafe, and SBF changes nothing on the switch.
 
 An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. An unmanaged
-untagged VLAN on the port is in other use, and the driver raises Unsafe.
+untagged VLAN on the port is in other use, and the driver raises Unsafe. If the port was adopted, or if SBF has
+configured the port before, SBF removes all other VLANs instead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
