@@ -111,8 +111,7 @@ def list_router(spec: ClusterSpec) -> list[str]:
 def _plan_router(spec: ClusterSpec, subnets: Sequence[Address]) -> ClusterSpec:
     """Return the spec of a new network with the addresses of its router, from the ends of the subnets.
 
-    Raise BadInput if the network has no subnet, if a subnet is full, or if a requested address of the router belongs to
-    a guest or to no subnet.
+    Raise BadInput if the network has no subnet, if a subnet is full, or if the router cannot have a requested address.
     """
     if spec.outside:
         spec = spec.model_copy(update={"router": "gateway"})
