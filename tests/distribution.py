@@ -261,6 +261,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Longest
 
 
 def is_quick(file: str, table: Mapping[str, Record]) -> bool:
-    """Return whether ``--quick`` runs a file: it uses no lab, and its recorded duration is at most ``QUICK_S``."""
+    """Return whether ``--quick`` runs a file: the file has no recorded lab, and takes at most ``QUICK_S``.
+
+    A file without a record takes no time in tests/unit, and ``UNMEASURED_S`` elsewhere.
+    """
     record = table.get(file, Record(0 if file.startswith(UNIT) else UNMEASURED_S))
     return record.seconds <= QUICK_S and not record.lab

@@ -243,7 +243,7 @@ class EdgeClaims(KernelClaims):
         assert not converge(bench, circuit(10043, 100))
         assert (bench.devices(), bench.carries()["ac1"]) == ({"vni10043"}, {100: ""})
 
-    def test_a_service_on_another_port_still_has_its_device(self, bench: Bench) -> None:
+    def test_a_service_used_on_another_port_keeps_its_device(self, bench: Bench) -> None:
         assert not converge(bench, A, circuit(10042, 100, "ac2"))
         assert not converge(bench, A)
         assert bench.carries() == {"ac1": {100: ""}, "vni10042": {100: UNTAGGED}}

@@ -29,7 +29,7 @@ NODE_FAIL_REQUEUE_S = 5
 SCHEDULER_ITERATION_S = 5
 """The longest time in seconds between two cycles of the scheduler. PBS's default is 600 s.
 
-A job whose nodes are down in one cycle is therefore tried again within 5 s.
+If the nodes of a job are down in one cycle, the next cycle tries the job again.
 """
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
 """Times in seconds. They are short to shorten the tests of faults. They do not limit the time of a job's start."""

@@ -154,7 +154,7 @@ class ScenarioStage:
         return self._await_cluster(job, lambda _: True, "requested")
 
     def await_released(self, job: str) -> None:
-        """Wait until a job's cluster is released."""
+        """Wait until a job's cluster has ended."""
         self.await_that(
             lambda: (view := self.cluster(job)) is None or view.state in ENDED_STATES,
             f"the cluster of {job} to be released",

@@ -130,7 +130,7 @@ def test_a_typed_duration_survives_a_change(visit: Visitor, world: World) -> Non
     world.settle()
 
 
-def test_a_page_leaves_when_its_token_is_revoked(visit: Visitor, world: World) -> None:
+def test_a_revoked_token_leads_its_page_to_the_login(visit: Visitor, world: World) -> None:
     visitor = visit(None)
     token = world.token(Role.USER, "alice")
     visitor.log_in(token)
@@ -168,7 +168,7 @@ def test_links_for_the_keyboard_are_hidden_in_narrow_windows(visit: Visitor) -> 
     assert [link.bounding_box()["width"] for link in links.all()] == [1, 1]
 
 
-def test_a_long_key_does_not_reach_the_live_state(visit: Visitor, world: World) -> None:
+def test_a_long_key_does_not_cover_the_live_state(visit: Visitor, world: World) -> None:
     key = "long-" + "0123456789" * 5
     world.put(key, spec("brno-h2", owner="dana"))
     page = visit().open(f"clusters/{key}")

@@ -119,7 +119,7 @@ def test_an_answer_with_a_wrong_state_logs_nobody_in(page: Page, address: str) -
     assert page.inner_text(".who") == "eva operator"
 
 
-def test_a_provider_that_is_down_leaves_the_login_page(page: Page, world: World, issuer: str, address: str) -> None:
+def test_the_login_page_stays_if_the_provider_is_down(page: Page, world: World, issuer: str, address: str) -> None:
     """The user stays on the login page. When the provider answers again, a second login succeeds."""
     move_provider(world, "http://localhost:1")
     page.goto(f"{address}/console/clusters")
@@ -133,7 +133,7 @@ def test_a_provider_that_is_down_leaves_the_login_page(page: Page, world: World,
     page.wait_for_url("**/console/clusters")
 
 
-def test_a_provider_that_dies_during_the_login_leaves_the_login_page(page: Page, world: World, address: str) -> None:
+def test_a_provider_that_dies_during_the_login_is_reported(page: Page, world: World, address: str) -> None:
     page.goto(f"{address}/console/login")
     page.click(LOGIN)
     move_provider(world, "http://localhost:1")
@@ -142,7 +142,9 @@ def test_a_provider_that_dies_during_the_login_leaves_the_login_page(page: Page,
     assert "did not answer" in page.inner_text("#login-error")
 
 
-def test_an_expired_session_returns_to_its_page(page: Page, world: World, log_in: Callable[..., None]) -> None:
+def test_after_an_expired_session_a_login_returns_to_the_page(
+    page: Page, world: World, log_in: Callable[..., None]
+) -> None:
     log_in("1", "clusters/climate-model")
     page.locator("#live-state:not([hidden])").wait_for()
     world.clock.advance(world.service.settings.console.session + 1)

@@ -62,7 +62,7 @@ def test_the_check_leaves_nothing_on_hosts_and_switches(lab: Lab, client: SbfCli
     assert take_snapshot(lab, lab.topology) == before
 
 
-def test_a_link_with_a_lower_mtu_fails_its_pairs(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
+def test_a_lower_mtu_fails_all_paths_across_the_link(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
     assert cluster
     with mtu(lab, "praha-sw1", "uplink", 1400):
         found = client.verify_cluster("checked")

@@ -260,7 +260,7 @@ def test_guests_have_the_mtu_that_the_overlay_leaves(edges: Lab, permanent: Clus
     assert permanent.joined.mtu == 1450
 
 
-def test_the_check_of_paths_passes_the_overlay(client: SbfClient, permanent: ClusterView) -> None:
+def test_the_check_of_paths_succeeds_over_the_overlay(client: SbfClient, permanent: ClusterView) -> None:
     found = client.verify_cluster(permanent.key)
     assert (found.passed, found.mtu) == (True, 1450), found
 

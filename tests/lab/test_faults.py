@@ -116,7 +116,7 @@ def test_sbf_killed_at_random_moments_recovers_after_each_restart(
             assert take_snapshot(lab, topology) == before, f"round {round_number}, lost {lost}"
 
 
-def test_forty_of_fifty_creates_get_one_of_forty_vlan_ids(
+def test_with_forty_vlan_ids_forty_of_fifty_creates_succeed(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     pools = {site.name: client.pool(site.name) for site in topology.sites}

@@ -182,7 +182,7 @@ def test_no_frame_arrives_twice(paths: Lab, cluster: ClusterView) -> None:
     }
 
 
-def test_the_check_of_paths_passes_aggregates_and_access_links(client: SbfClient, cluster: ClusterView) -> None:
+def test_the_check_of_paths_succeeds_over_aggregates_and_access_links(client: SbfClient, cluster: ClusterView) -> None:
     found = client.verify_cluster(cluster.key)
     assert (found.passed, len(found.paths)) == (True, len(HOSTS) * (len(HOSTS) - 1)), found
 

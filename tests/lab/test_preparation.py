@@ -50,7 +50,7 @@ def set_up(lab: Lab, site: str, address: str) -> None:
     run_lines(lab, f"{site}-h1", made, f"ip address add {address}/24 dev eth0.100", "ip link set eth0.100 up")
 
 
-def test_the_printed_lines_carry_full_frames_with_both_tags(prepared: Lab) -> None:
+def test_the_printed_commands_let_double_tagged_full_frames_pass(prepared: Lab) -> None:
     set_up(prepared, "brno", "10.9.0.1")
     set_up(prepared, "praha", "10.9.0.2")
     with capturing(prepared, "linux-pe", "core", "vlan 2000 and greater 1500") as capture:

@@ -58,7 +58,7 @@ def other_keys(batch: LabPbs) -> Iterator[None]:
         shell(batch, f"rm {file}")
 
 
-def test_changed_keys_do_not_cost_a_start(stage: ScenarioStage, site_hook: LabPbs) -> None:
+def test_changed_keys_do_not_prevent_a_repeated_start(stage: ScenarioStage, site_hook: LabPbs) -> None:
     """Another hook rejects the first start, so PBS repeats the start with the same run number."""
     shell(site_hook, f"touch {REJECT}")
     job = stage.submit()

@@ -22,7 +22,7 @@ def installed(world: World) -> World:
     return world
 
 
-def test_the_path_of_a_cluster_is_lit(installed: World) -> None:
+def test_the_path_of_a_cluster_is_highlighted(installed: World) -> None:
     page = logged_in(installed).get("/console/clusters/hers").text
     assert sorted(LIT.findall(page)) == [
         "brno-sw1:uplink on transport core",

@@ -165,7 +165,7 @@ def test_an_id_token_for_others_is_refused(connected: World, change: dict[str, A
         client._verify(tokens["id_token"], "another nonce")
 
 
-def test_a_silent_provider_leaves_the_login_with_tokens(connected: World) -> None:
+def test_the_error_about_a_silent_provider_suggests_a_token(connected: World) -> None:
     settings = connected.service.settings.console
     keys = settings.oidc
     assert keys is not None
@@ -193,7 +193,7 @@ def test_the_highest_role_applies(claims: dict[str, object], role: Role) -> None
 
 
 @pytest.mark.parametrize("name", ["agent@brno-h1", "a b", "", None, 7])
-def test_a_name_that_sbf_does_not_have_is_refused(name: object) -> None:
+def test_an_invalid_user_name_is_refused(name: object) -> None:
     with pytest.raises(BadInput):
         make_principal({"uid": name, "groups": ["cloud-admins"]}, OidcRoles.model_validate(ROLES))
 

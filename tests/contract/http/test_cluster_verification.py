@@ -343,7 +343,7 @@ def test_a_scheduler_may_not_verify(made: Served) -> None:
         made.client(Role.SCHEDULER, "pbs").sbf.verify_cluster("demo")
 
 
-def test_a_cluster_that_is_configured_is_refused(made: Served) -> None:
+def test_a_cluster_that_is_being_configured_is_refused(made: Served) -> None:
     made.world.put("new", spec("plzen-h1", "brno-h1"))
     with pytest.raises(Conflict, match="expected an active or degraded cluster"):
         made.client().sbf.verify_cluster("new")

@@ -95,7 +95,7 @@ def test_a_wanted_cluster_is_never_a_failed_removal(world: World) -> None:
     assert world.view("old").state is ClusterState.ACTIVE
 
 
-def test_a_cluster_that_waited_when_it_ended_is_removed(world: World) -> None:
+def test_a_cluster_that_ended_while_it_waited_is_removed(world: World) -> None:
     confirm(world, incomplete={world.view("old").id: "fetching image disk: 40 %"})
     world.delete("old")
     confirm(world)

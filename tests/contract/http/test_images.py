@@ -142,7 +142,7 @@ def test_an_image_beyond_the_largest_size_is_refused(world: World, folder: Path,
     assert "the limit is 'images.size'" in answer[2]
 
 
-def test_an_upload_longer_than_a_body_may_be_is_accepted(world: World, folder: Path, alice: str) -> None:
+def test_an_upload_beyond_the_body_limit_is_accepted(world: World, folder: Path, alice: str) -> None:
     limits = world.service.settings.limits.model_copy(update={"body": 1024})
     settings = world.service.settings.model_copy(update={"limits": limits})
     world.service = SbfService(**(vars(world.service) | {"settings": settings}))

@@ -307,7 +307,7 @@ def set_rate(world: World, rate: str) -> None:
     world.service.settings.__dict__["rates"] = world.service.settings.rates.model_copy(update={"polls": rate})
 
 
-def test_a_stopping_service_answers_with_a_time_to_return(world: World) -> None:
+def test_a_stopping_service_answers_with_a_time_to_retry(world: World) -> None:
     async def act(http: Caller) -> None:
         polls = await start_polls(world, http, *[wanted("brno-h1")] * 5, "/v1/audit?after=9999&wait=30")
         with counted_statements(world.service) as statements:
@@ -320,7 +320,7 @@ def test_a_stopping_service_answers_with_a_time_to_return(world: World) -> None:
     run(world, act)
 
 
-def test_ten_thousand_polls_return_over_twenty_seconds(world: World) -> None:
+def test_ten_thousand_polls_are_spread_over_twenty_seconds(world: World) -> None:
     polls = PollAdmission(world.service)
     assert [polls.spread(10_000) <= 21 for _ in range(100)] == [True] * 100
     assert len({polls.spread(10_000) for _ in range(500)}) > 10
@@ -405,7 +405,7 @@ def test_tokens_of_agents_are_known_after_a_restart(world: World) -> None:
     assert found.name == "brno-h1"
 
 
-def test_used_tokens_are_checked_together_before_their_checks_end(
+def test_used_tokens_are_checked_together_before_their_cache_entries_expire(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used, unused, revoked = (parse_token(agent(world, f"brno-h{number}")) for number in (1, 2, 3))

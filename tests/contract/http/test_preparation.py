@@ -1,7 +1,7 @@
 """Tests of ``GET /v1/sites/{name}/preparation``.
 
-The answer contains preparation sheets, which list commands for the site's switch and the backbone, made from the
-current topology. If SBF cannot make these sheets, the answer is an error with the reason.
+SBF makes preparation sheets from the current topology. The sheets list commands for the site's switch and the backbone.
+If SBF cannot make these sheets, the answer is an error with the reason.
 """
 
 from collections.abc import Iterator

@@ -135,7 +135,7 @@ def restart(world: World) -> None:
     world.service.scheduler.sweep._started = -1e12
 
 
-def test_the_move_is_named_to_the_owner(world: World) -> None:
+def test_the_owner_sees_the_move(world: World) -> None:
     publish(world)
     stop_agents(world, "brno-gw")
     (view,) = ask(world, "GET", PUBLICATIONS, token=token_of(world)).json()

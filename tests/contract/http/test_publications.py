@@ -163,10 +163,7 @@ def test_a_certified_member_suspends_nothing(world: World) -> None:
 
 
 def test_the_member_suspends_in_its_own_transaction(world: World) -> None:
-    """The gateway's wanted document lacks the publication as soon as the member is created.
-
-    No element has confirmed the member at this time.
-    """
+    """The transaction that creates the member suspends the publication. No element has confirmed the member yet."""
     put(world)
     publish(world)
     world.settle()

@@ -38,7 +38,7 @@ def revisions(world: World) -> list[tuple[int, int]]:
     ]
 
 
-def test_a_pools_dry_run_reads_that_sites_switches(world: World) -> None:
+def test_a_pools_dry_run_reads_only_its_sites_switches(world: World) -> None:
     dry_run = ask(world, "POST", POOL, {"vlans": "100-149"}).json()
     assert [difference["element"] for difference in dry_run["elements"]] == ["brno-sw1"]
     assert dry_run["elements"][0]["read_at"] == "2026-01-01T00:00:00Z"

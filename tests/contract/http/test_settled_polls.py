@@ -230,7 +230,7 @@ def test_a_settled_agent_may_not_poll_for_another_host(settled: World) -> None:
     run(settled, act, token)
 
 
-def test_a_settled_agent_returns_after_a_stop(settled: World) -> None:
+def test_a_stopping_service_tells_a_settled_agent_to_retry(settled: World) -> None:
     answer = run_waiting(settled, settled.service.change_feed.close)
     assert (problem(answer)[:2], answer.headers["retry-after"]) == ((503, "service-stopping"), "1")
 

@@ -169,7 +169,7 @@ def test_an_ending_cluster_has_no_grants(world: World, alice: str) -> None:
     assert certify(world, alice).status_code == 409
 
 
-def test_without_an_sshd_nearby_the_known_gateways_are_named(world: World, alice: str) -> None:
+def test_the_error_without_an_sshd_names_known_gateways(world: World, alice: str) -> None:
     put(world, "praha-h1")
     status, _, text = problem(certify(world, alice))
     assert status == 409

@@ -173,7 +173,7 @@ def test_a_returned_cluster_is_set_up_with_a_clean_vlan(reused: Machines) -> Non
     assert restored.view("old").state is ClusterState.ACTIVE
 
 
-def test_a_complete_host_gets_a_revision_when_its_hold_ends(machines: Machines) -> None:
+def test_a_host_gets_a_new_revision_when_its_hold_ends(machines: Machines) -> None:
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()
     restored = machines.restore()

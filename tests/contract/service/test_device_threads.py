@@ -110,7 +110,7 @@ def test_exceptions_in_a_thread_are_raised_in_the_caller() -> None:
         asyncio.run(BoundedThreads(1, "calls").run(lambda: 1 // 0))
 
 
-def test_a_call_for_which_no_thread_can_start_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_of_a_thread_is_reported_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = BoundedThreads(1, "calls")
 
     def fail(_thread: object) -> None:

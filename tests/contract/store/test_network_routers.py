@@ -148,7 +148,7 @@ def test_another_gateway_replaces_a_dead_router(world: World) -> None:
 
 
 def test_the_first_gateway_that_answers_again_is_the_router(world: World) -> None:
-    """The first gateway stops answering, so the second gateway becomes the router. Then both do not answer."""
+    """The second gateway is the router while the first does not answer. Then the second gateway stops answering too."""
     put(world, outside=["web"])
     stop_agents(world, "brno-gw")
     stop_agents(world, "brno-gw2")

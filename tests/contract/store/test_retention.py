@@ -59,7 +59,7 @@ def run(world: World, archive: Path, limits: RetentionLimits = LIMITS, batch: in
     return prune(world.store, limits, archive, batch)
 
 
-def test_defaults_archive_nothing_of_ten_years(world: World, archive: Path) -> None:
+def test_defaults_archive_nothing_of_the_last_four_years(world: World, archive: Path) -> None:
     end_cluster(world, "a")
     world.clock.advance(4 * 365 * 86400)
     assert run(world, archive, RetentionLimits()) == PruneReport(0, 0)
@@ -107,7 +107,7 @@ def test_a_row_that_is_committed_later_is_archived_later(
     assert "late" in {row.what for row in world.audit()}
 
 
-def test_the_newest_audit_rows_stay_beyond_their_number(world: World, archive: Path) -> None:
+def test_audit_rows_beyond_their_largest_number_are_archived(world: World, archive: Path) -> None:
     with world.store.change() as unit:
         unit.session.add_all([AuditRow(at=unit.now, who="eva", what="x") for _ in range(1010)])
     newest = [row.id for row in world.audit()][-1000:]
@@ -148,7 +148,7 @@ def test_a_quarantined_cluster_stays(world: World, archive: Path) -> None:
     assert run(world, archive) == PruneReport(0, 0)
 
 
-def test_former_attempts_are_refused_for_a_week_at_any_number(world: World, archive: Path) -> None:
+def test_former_attempts_are_refused_for_a_week(world: World, archive: Path) -> None:
     world.put("job", spec("brno-h1"), attempt=2)
     world.settle()
     world.delete("job")

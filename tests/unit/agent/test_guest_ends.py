@@ -151,7 +151,7 @@ def test_a_stopped_guest_has_not_ended(world: World) -> None:
     assert world.reconcile(1) == {}
 
 
-def test_after_a_long_run_an_end_is_the_first(world: World) -> None:
+def test_after_a_long_run_an_end_counts_as_the_first(world: World) -> None:
     for _ in range(2):
         world.end_guest()
         world.reconcile(100)

@@ -331,7 +331,7 @@ def test_ctrl_c_prints_that_the_cluster_continues(run: RunCommand, monkeypatch: 
     assert "delete it: virtcloud cluster delete demo" in result.stderr
 
 
-def test_an_sbf_that_ends_during_the_wait_leaves_the_cluster(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cluster_continues_if_sbf_ends_during_the_wait(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit code is not 2, because the cluster was created."""
 
     def fail(*_: object) -> None:

@@ -44,6 +44,6 @@ def test_the_installed_command_is_this_entry_point() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["agent", "--help"], ["agent", "--wrong"], ["agent", "--config"]])
-def test_other_arguments_of_the_agent_belong_to_the_command_line(arguments: list[str]) -> None:
+def test_the_command_line_handles_other_arguments_of_the_agent(arguments: list[str]) -> None:
     done = start(arguments, "")
     assert "Reconcile this host" in done.stdout or "Error: " in done.stderr

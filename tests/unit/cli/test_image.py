@@ -32,7 +32,7 @@ class ClosedPipe(StringIO):
         raise BrokenPipeError
 
 
-def test_a_fault_of_the_progress_bar_is_none_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_progress_bar_is_raised_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "image").write_bytes(b"content")
     monkeypatch.setattr(sys, "stderr", ClosedPipe())
     with pytest.raises(BrokenPipeError):

@@ -21,7 +21,7 @@ def test_no_guests_have_no_results() -> None:
     assert fan_out([], lambda name, _task: name) == {}
 
 
-def test_at_most_jobs_run_together() -> None:
+def test_the_number_of_simultaneous_tasks_is_limited() -> None:
     running, most = 0, 0
     lock = threading.Lock()
 

@@ -125,7 +125,7 @@ def test_the_files_are_private(tmp_path: Path) -> None:
     assert modes == dict.fromkeys(("key", "key-cert.pub", "known_hosts", "config"), 0o600)
 
 
-def test_a_folder_that_cannot_be_created_costs_no_certificate(tmp_path: Path) -> None:
+def test_no_certificate_is_requested_if_the_folder_cannot_be_created(tmp_path: Path) -> None:
     sbf = FakeSbf()
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=f"folder {tmp_path}/file/login: cannot be written: Not a directory; choose"):
@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_created_costs_no_certificate(tmp_path: Path) ->
     assert sbf.certificates == 0
 
 
-def test_a_folder_that_cannot_be_written_costs_no_certificate() -> None:
+def test_no_certificate_is_requested_if_the_folder_cannot_be_written() -> None:
     sbf = FakeSbf()
     with pytest.raises(BadInput, match=r"folder /proc: cannot be written: [^;]*; choose another folder"):
         request_login_files(sbf, "demo", Path("/proc"))

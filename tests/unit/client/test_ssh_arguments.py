@@ -66,13 +66,13 @@ def test_options_of_the_user_come_first() -> None:
     assert given[-3:] == ["-l", "eva", "g1"]
 
 
-def test_the_proxy_uses_the_same_connection() -> None:
+def test_the_proxy_has_the_clients_address_and_token_file() -> None:
     sbf = SbfClient("https://sbf", token=token_source("https://sbf", file="/token"))
     words = proxy_arguments(sbf, FOUND.peers[0], Path("/never"))[1:]
     assert " ".join(words) == "-m virtcloud.cli --url https://sbf --token-file /token guest connect demo g1"
 
 
-def test_the_proxy_uses_the_same_certificates(tmp_path: Path) -> None:
+def test_the_proxy_has_the_clients_certificates(tmp_path: Path) -> None:
     sbf = SbfClient("http://sbf", trust=TlsTrust("/ca.pem", "/me.pem"))
     assert proxy_arguments(sbf, FOUND.peers[0], tmp_path)[5:9] == ["--ca-file", "/ca.pem", "--certificate", "/me.pem"]
 

@@ -93,7 +93,7 @@ def test_colons_and_brackets_of_a_request_are_preserved() -> None:
     assert parse_request(request).subnet == ("10.0.0.0/24", "fd00::/64")
 
 
-def test_the_resource_vcluster_overrides_the_carrier() -> None:
+def test_the_resource_vcluster_overrides_the_resource_other() -> None:
     assert find_request({"vcluster": "image=a", "other": "vcluster=image=b"}) == "image=a"
 
 

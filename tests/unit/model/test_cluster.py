@@ -119,7 +119,7 @@ def test_every_wanted_cluster_can_be_drained() -> None:
 
 
 def test_an_older_sbf_accepts_a_spec_without_new_keys() -> None:
-    """Clients omit keys whose value is null. An SBF of version 0.2 knows only these keys, and refuses any other key."""
+    """Clients omit keys whose value is null. An SBF of version 0.2 refuses every key that is not in ``known``."""
     spec = ClusterSpec.model_validate({"owner": "alice", "hosts": ["brno-h1"]})
     known = {"owner", "shares_with", "sites", "hosts", "guests", "lease_s", "deadline_s"}
     assert spec.model_dump(mode="json", exclude_none=True).keys() == known

@@ -39,7 +39,7 @@ def test_a_job_is_read_with_its_times_and_no_attempt() -> None:
     assert (found_job.wants_cluster, found_job.walltime_s, found_job.used_s, found_job.attempt) == (True, 600, 27, None)
 
 
-def test_an_empty_list_denies_no_job() -> None:
+def test_a_job_missing_in_an_empty_list_is_unreadable() -> None:
     assert read_jobs({"7"}, (0, "", ""), j7=(0, "", ""))["7.pbssrv"].phase is JobPhase.UNREADABLE
 
 

@@ -116,7 +116,7 @@ def test_a_gateway_in_use_cannot_vanish(world: World, alice: str) -> None:
         world.put_topology(topology_with_gateways(brno=(gateway("brno-gw2"),)))
 
 
-def test_a_gateway_without_vpn_can_vanish_afterwards(world: World, alice: str) -> None:
+def test_a_gateway_can_vanish_after_its_vpn_was_removed(world: World, alice: str) -> None:
     put(world)
     make_profile(world, alice)
     world.put_topology(topology_with_gateways(brno=({"name": "brno-gw", "ports": ["eth0"]}, gateway("brno-gw2"))))

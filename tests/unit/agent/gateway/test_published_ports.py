@@ -234,7 +234,10 @@ def test_another_cluster_reaches_no_published_guest(gateway: Run) -> None:
 
 @pytest.mark.parametrize("address", [SERVER, ADMINISTRATOR])
 def test_forged_answers_of_a_guest_leave_no_gateway(gateway: Run, address: str) -> None:
-    """Without a connection, the guest sends TCP packets from its published port, with the flags of answers."""
+    """Without a connection, the guest sends TCP packets from its published port, with the flags of answers.
+
+    The gateway drops these packets.
+    """
     target = {SERVER: "server", ADMINISTRATOR: "admin"}[address]
 
     def work(world: Surroundings) -> str:
@@ -313,6 +316,7 @@ UDP: PublishedPort = publish(40003, 7070, protocol="udp")
 
 
 def test_a_tcp_publication_leads_no_datagrams(udp: Callable[..., list[str]]) -> None:
+    """The gateway forwards no UDP datagrams to the guest."""
     assert udp((publish(40003, 7070),), (UDP,))[0] == "none"
 
 

@@ -33,7 +33,7 @@ def test_a_containers_parent_group_has_its_limits(groups: Path) -> None:
     assert (groups / "cgroup.subtree_control").read_text() == "+cpu +pids"
 
 
-def test_systemd_creates_the_groups_of_its_hosts(groups: Path) -> None:
+def test_the_agent_creates_no_groups_on_hosts_with_systemd(groups: Path) -> None:
     (groups / "systemd").mkdir()
     assert ControlGroups().ensure("vc-a-g1", LIMITS) is None
     assert list((groups / "virtcloud.partition").glob("*.partition")) == []

@@ -42,7 +42,7 @@ def dripping_server(beginning: bytes) -> Iterator[int]:
     [("http", HEADERS), ("http", CHUNK_SIZE), ("https", HANDSHAKE)],
     ids=["headers", "chunk-size", "handshake"],
 )
-def test_a_server_that_sends_byte_by_byte_is_left(
+def test_a_server_that_sends_byte_by_byte_is_abandoned(
     monkeypatch: pytest.MonkeyPatch, scheme: str, beginning: bytes
 ) -> None:
     monkeypatch.setattr(url_transfers, "TIMEOUT_S", 0.2)

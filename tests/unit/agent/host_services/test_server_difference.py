@@ -43,7 +43,7 @@ def steps(segment: Segment | None, *servers: ObservedServer) -> list[object]:
     return [step for step in found if not isinstance(step, StartGuest)]
 
 
-def test_a_server_starts_behind_its_bridge_and_before_its_guests(served: Segment) -> None:
+def test_a_server_starts_after_its_bridge_and_before_its_guests(served: Segment) -> None:
     assert compute_difference(HostWanted(segments=(served,)), ObservedHost()) == [
         BuildSegment(served),
         ServeGuests(served),

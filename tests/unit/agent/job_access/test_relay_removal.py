@@ -116,7 +116,9 @@ def test_a_relay_without_specification_ends(in_namespace: Run, root: Path) -> No
     assert in_namespace(work) == ["lo"]
 
 
-def test_a_relay_that_ignores_its_end_is_killed(in_namespace: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relay_that_ignores_the_request_to_end_is_killed(
+    in_namespace: Run, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(relay_processes, "RELAY_END_S", 0.1)
 
     def work() -> object:

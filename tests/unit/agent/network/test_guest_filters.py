@@ -109,7 +109,7 @@ def passes(in_namespace: Run) -> dict[str, list[bool]]:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_guest_cannot_send(passes: dict[str, list[bool]], attack: str) -> None:
-    """Without the filters against this attack, the frame passes, unless the bridge drops it. So they are necessary."""
+    """Without the filters against this attack, the frame passes, unless the bridge drops the frame."""
     forwarded = attack not in DROPPED_BY_BRIDGES
     assert passes[attack] == [forwarded, False, forwarded]
 

@@ -256,7 +256,7 @@ def test_the_resource_net_joins_a_network(bench: TorqueHost) -> None:
         ),
     ],
 )
-def test_a_passing_refusal_of_the_network_aborts_no_job(
+def test_a_temporary_refusal_of_the_network_aborts_no_job(
     bench: TorqueHost, refusal: tuple[int, object], result: ScriptResult
 ) -> None:
     answers = [refusal, (200, [{"key": "3.torque", "spec": {"guests": []}}])]

@@ -77,7 +77,7 @@ def test_every_link_is_drawn_once() -> None:
     assert len(drawn) == len(set(drawn)) == len(topology.links)
 
 
-def test_only_links_with_both_ports_on_the_path_are_lit() -> None:
+def test_only_links_with_both_ports_on_the_path_are_highlighted() -> None:
     scene = draw(university(), "brno-sw1:Gi1/0/1", "brno-h1:eth0", "brno-sw1:Te1/1/1")
     assert [line.title for line in scene.lines if line.lit] == ["link brno-sw1:Gi1/0/1 to brno-h1:eth0"]
     assert {box.label for box in scene.boxes if box.lit} == {"brno-sw1", "brno-h1"}

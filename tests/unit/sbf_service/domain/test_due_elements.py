@@ -60,7 +60,7 @@ def test_unconfirmed_switches_come_before_confirmed_ones() -> None:
     assert choose(switch("a", confirmed=2, checked=300), switch("b"), room=1) == ["b"]
 
 
-def test_at_most_room_switches_are_chosen() -> None:
+def test_the_number_of_chosen_switches_is_limited() -> None:
     assert choose(switch("a"), switch("b"), switch("c"), room=2) == ["a", "b"]
     assert choose(switch("a"), room=0) == []
 

@@ -43,7 +43,7 @@ def test_the_proposed_pool_is_the_first_range_that_fits(free: str, size: int, po
     assert propose_pool(VlanSet.parse(free), size) == VlanSet.parse(pool)
 
 
-def test_a_port_that_carries_every_vlan_states_none() -> None:
+def test_a_port_that_carries_every_vlan_lists_none() -> None:
     every = VlanSet(range(1, 4095))
     assert list_port_vlans(every, VlanSet([7]), None, is_open=False) == VlanSet([7])
     assert list_port_vlans(VlanSet([5]), VlanSet(), None, is_open=True) == VlanSet()

@@ -92,7 +92,7 @@ def test_a_host_limits_its_guests_as_the_spec_says() -> None:
     assert segment.requires == ("guest-limits",), "an older agent would ignore the limits"
 
 
-def test_guests_without_limits_have_the_same_digest_as_before() -> None:
+def test_guests_without_limits_have_no_keys_for_limits() -> None:
     (segment,) = compute_wanted(Name("brno-h1"), three_sites(), [live("a", 100, "brno-h1")]).segments
     assert not {"limits", "disks"} & set(segment.guests[0].model_dump(exclude_none=True))
     assert segment.requires == ()
