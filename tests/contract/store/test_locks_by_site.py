@@ -324,7 +324,7 @@ def test_a_reader_of_the_audit_log_misses_no_row(world: World) -> None:
 
 
 def test_a_slow_change_hides_no_row_from_a_follower(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change in Brno outlasts the wait of the follower. Afterwards, the follower gets the change's row and later rows."""
+    """A change in Brno outlasts the follower's wait. Afterwards, the follower gets the change's row and later rows."""
     monkeypatch.setattr(audit_log, "PATIENCE_S", 0.0)
     last = find_settled_id(world.store)
     brno = world.restarted().store.change_scopes([lambda _unit: LockScope(frozenset({"brno"}))], wait=True)
