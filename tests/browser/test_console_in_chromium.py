@@ -70,8 +70,8 @@ def test_the_chosen_theme_replaces_the_browsers(visit: Visitor) -> None:
     assert list_violations(page) == []
 
 
-def test_the_keyboard_reaches_everything(visit: Visitor) -> None:
-    """Without a mouse: skip the menu, skip the drawing, open a site from the table, and return to the overview."""
+def test_the_keyboard_opens_a_site_from_the_overview(visit: Visitor) -> None:
+    """Without a mouse: skip the menu, skip the drawing, and open a site from the table."""
     page = visit().open("")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"

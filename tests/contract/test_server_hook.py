@@ -82,11 +82,8 @@ def test_jobs_join_a_network_by_its_name(site: SingleSite) -> None:
     assert found.message == "vcluster: 'mine' is already running as job 5.pbssrv; the job will be tried again"
 
 
-def test_jobs_that_join_at_once_choose_other_addresses(site: SingleSite) -> None:
-    """Two simultaneous requests contain the same addresses. SBF accepts one request.
-
-    SBF refuses the other request with GuestTaken, and the hook then chooses other addresses.
-    """
+def test_addresses_of_another_job_are_refused_as_taken(site: SingleSite) -> None:
+    """The hook chooses other addresses after this error. Two jobs that join at once may send the same addresses."""
     assert site.hook.start("image=debian12:name=both", key="8.pbssrv").accepted
     spec = site.cluster("8.pbssrv").spec.model_copy(update={"name": None, "joins": "both"})
     with pytest.raises(GuestTaken):

@@ -192,7 +192,7 @@ def test_a_backup_of_a_newer_version_is_refused(small: Small) -> None:
 
 
 def test_a_backup_of_an_older_version_is_migrated(small: Small) -> None:
-    """The backup has the tables of migration 0039. Later migrations added the columns ``removed`` and some tables."""
+    """The backup has the tables of migration 0039. Later migrations added tables, and the columns in ``removed``."""
     path = small.folder / "older.backup"
     removed = {
         "elements": {"first_revision", "unchecked", "local_images"},
