@@ -58,10 +58,10 @@ class EdgeConfig:
 class Device(Watched):
     """A device that SBF configures. ``fault`` is the device's present fault. ``row`` is the device's row in the store.
 
-    A late worker no longer holds the element's lease. ``unread`` becomes true when the device restarts or a late worker
-    changes the device, and remains true until a holder of the lease has recorded a reading. Until then, SBF cannot know
-    what the device carries. ``doubtful`` becomes true when a late worker changes the device, because a device does not
-    check fencing tokens. ``doubtful`` remains true until a reading shows the wanted state.
+    A late worker no longer holds the element's lease. ``unread`` becomes true when a restart or a late worker changes
+    the configuration, and remains true until a holder of the lease has recorded a reading. Until then, SBF cannot know
+    what the device carries. ``doubtful`` becomes true when a late worker changes the configuration, because a device
+    does not check fencing tokens. ``doubtful`` remains true until a reading shows the wanted state.
 
     ``surprises`` counts unexpected changes. Three fields map each replica to a value. ``fences`` contains the replica's
     fencing token. ``announced`` contains the fencing token of the replica's last announced change. ``seen`` contains
