@@ -8,19 +8,12 @@ import inspect
 from collections.abc import Iterator
 
 import click
-from click.shell_completion import BashComplete, FishComplete, ZshComplete
+from completion_scripts import completion_scripts
 
 from sbf_command import main as sbf
 from virtcloud import __version__
 from virtcloud.cli import main as virtcloud
 
-PROGRAMS: dict[str, click.Group] = {"virtcloud": virtcloud, "sbf": sbf}
-COMPLETIONS = {
-    "bash-completion/completions/{}": BashComplete,
-    "zsh/site-functions/_{}": ZshComplete,
-    "fish/vendor_completions.d/{}.fish": FishComplete,
-}
-"""The path of a program's completion script below ``/usr/share``, for each shell."""
 ROFF = str.maketrans({"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq"})
 LITERAL = "\b\n"
 """The beginning of a paragraph that click does not wrap."""
@@ -29,12 +22,7 @@ LITERAL = "\b\n"
 def command_files() -> dict[str, str]:
     """Return all man pages and completion scripts, by their path below ``/usr/share``."""
     pages = {f"man/man1/{name}.1": text for name, text in (*_virtcloud_pages(), _sbf_page())}
-    scripts = {
-        path.format(program): kind(command, {}, program, f"_{program.upper()}_COMPLETE").source().rstrip() + "\n"
-        for path, kind in COMPLETIONS.items()
-        for program, command in PROGRAMS.items()
-    }
-    return pages | scripts
+    return pages | completion_scripts("virtcloud") | completion_scripts("sbf")
 
 
 def _virtcloud_pages() -> Iterator[tuple[str, str]]:

@@ -1,8 +1,7 @@
-"""Tests of the man pages and completion scripts in setup/share, which docs/generate.py writes."""
+"""Tests of the man pages in setup/share, which docs/generate.py writes."""
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -33,20 +32,3 @@ def test_every_command_is_in_a_man_page(program: str, group: click.Group) -> Non
     for name in group.list_commands(click.Context(group)):
         page = PAGES / (f"{program}-{name}.1" if program == "virtcloud" else f"{program}.1")
         assert f"{program} {name}" in page.read_text(), page
-
-
-@pytest.mark.parametrize(("line", "completed"), [("virtcloud clus", "cluster"), ("sbf requ", "requestvlan")])
-def test_bash_completes_a_command(line: str, completed: str) -> None:
-    program, word = line.split()
-    script = SHARE / "bash-completion/completions" / program
-    call = f"COMP_WORDS=({program} {word}); COMP_CWORD=1; _{program}_completion {program}"
-    code = f'source {script}; {call}; echo "${{COMPREPLY[@]}}"'
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(  # noqa: S603 - our own
-        ["bash", "-c", code],  # noqa: S607
-        env=os.environ | {"PATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert completed in done.stdout.split()

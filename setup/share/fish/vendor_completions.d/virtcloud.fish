@@ -1,17 +1,21 @@
-function _virtcloud_completion;
-    set -l response (env _VIRTCLOUD_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -t) virtcloud);
+function _virtcloud_completion
+    # In --option=value, the program returns values only. Fish expects completions of the whole word.
+    set -l option (string match -r -- '^--[^=]+=' (commandline -ct)); or set option ''
+    set -l words COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -ct)
+    set -l response (env $words _VIRTCLOUD_COMPLETE=fish_complete virtcloud)
 
-    for completion in $response;
-        set -l metadata (string split "," $completion);
+    for completion in $response
+        set -l item (string split -m 1 , $completion)
+        switch $item[1]
+            case dir
+                set item (__fish_complete_directories $item[2])
+            case file
+                set item (__fish_complete_path $item[2])
+            case '*'
+                set item $item[2]
+        end
+        printf '%s\n' $option$item
+    end
+end
 
-        if test $metadata[1] = "dir";
-            __fish_complete_directories $metadata[2];
-        else if test $metadata[1] = "file";
-            __fish_complete_path $metadata[2];
-        else if test $metadata[1] = "plain";
-            echo $metadata[2];
-        end;
-    end;
-end;
-
-complete --no-files --command virtcloud --arguments "(_virtcloud_completion)";
+complete --no-files --command virtcloud --arguments '(_virtcloud_completion)'
