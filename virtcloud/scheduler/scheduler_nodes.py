@@ -12,6 +12,7 @@ from virtcloud.scheduler.protocols import ClusterApi, Scheduler
 from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 
 REMEDY = "add the host to the topology, set its name in [scheduler.hosts], or list the node in 'apart'"
+ALERT_SHARE = 0.1
 
 
 def find_unfit_nodes(
@@ -34,7 +35,11 @@ def _check_node(node: str, name: str, topology: Topology) -> Iterator[Alert]:
 
 
 class NodeWatch:
-    """Checks the nodes at the interval ``nodes_interval``. Between two checks, the alerts of the last check apply."""
+    """Checks the nodes at the interval ``nodes_interval``. Between two checks, the alerts of the last check apply.
+
+    After a check with alerts, the next check follows after ``ALERT_SHARE`` of the interval, so that an alert ends soon
+    after an administrator has added the missing host.
+    """
 
     def __init__(
         self, scheduler: Scheduler, clusters: ClusterApi, keys: SchedulerSettings, monotonic: Callable[[], float]
@@ -52,7 +57,7 @@ class NodeWatch:
         now = self._monotonic()
         if self._next is None or now >= self._next:
             self._alerts = self._check()
-            self._next = now + self._keys.nodes_interval
+            self._next = now + self._keys.nodes_interval * (ALERT_SHARE if self._alerts else 1)
         return self._alerts
 
     def _check(self) -> tuple[Alert, ...]:

@@ -56,7 +56,11 @@ class SchedulerSettings(Document):
         30, gt=0, le=300, description="Time limit in seconds of one command of the batch system, such as `qstat`."
     )
     nodes_interval: float = Field(
-        600, gt=0, le=86400, description="Seconds between two checks whether SBF knows all nodes of the batch system."
+        600,
+        gt=0,
+        le=86400,
+        description="Seconds between two checks whether SBF knows all nodes of the batch system. After a check that "
+        "found an unknown node, or that failed, the next check follows after a tenth of this time.",
     )
     apart: tuple[str, ...] = Field(
         (), description='Patterns of nodes that need no clusters, such as `["login*"]`. SBF need not know these nodes.'

@@ -1,6 +1,9 @@
+from types import SimpleNamespace
+
 from virtcloud.model.topology import Topology
 from virtcloud.scheduler.decision import AlertName
-from virtcloud.scheduler.scheduler_nodes import find_unfit_nodes
+from virtcloud.scheduler.scheduler_nodes import NodeWatch, find_unfit_nodes
+from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 
 SWITCH = {"name": "sw", "ports": ["p1"], "platform": "linux_bridge"}
 HOSTS = [{"name": "brno-h1", "ports": ["eth0"]}]
@@ -33,3 +36,17 @@ def test_a_node_of_another_kind_raises_an_alert() -> None:
 
 def test_excluded_nodes_raise_no_alert() -> None:
     assert find_unfit_nodes({"login1", "login2"}, TOPOLOGY, {}, ("login*",)) == []
+
+
+def test_an_alert_ends_a_minute_after_its_remedy() -> None:
+    nodes, now = {"n7"}, 0.0
+    batch = SimpleNamespace(nodes=lambda: nodes)
+    sbf = SimpleNamespace(topology=lambda: TOPOLOGY)
+    watch = NodeWatch(batch, sbf, SchedulerSettings(), lambda: now)
+    assert [alert.about for alert in watch.alerts()] == ["n7"]
+    nodes = {"brno-h1"}
+    assert len(watch.alerts()) == 1
+    now = 60.0
+    assert watch.alerts() == ()
+    nodes, now = {"n7"}, 600.0
+    assert watch.alerts() == ()
