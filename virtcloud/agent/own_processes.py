@@ -43,6 +43,24 @@ def list_own_processes() -> set[int]:
     return found
 
 
+def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]:
+    """Return the first processes of PID namespaces that run as ``user`` and see ``folder`` at the path ``seen_at``.
+
+    The paths of other processes are not examined: the file system of a guest can be slow, or deceive.
+    """
+    wanted, found = folder.stat(), []
+    for path in Path("/proc").iterdir():
+        with suppress(OSError):  # the process has ended, or does not see the path
+            if not path.name.isdigit():
+                continue
+            status = dict(line.split(":\t", 1) for line in (path / "status").read_text().splitlines() if ":\t" in line)
+            is_first = status["NSpid"].split()[1:] == ["1"]
+            if is_first and set(status["Uid"].split()) == {str(user)}:
+                seen = (path / "root" / seen_at.relative_to("/")).stat()
+                found += [int(path.name)] if os.path.samestat(wanted, seen) else []
+    return found
+
+
 def kill_processes(argument: str, pids: Iterable[int]) -> None:
     """Kill the processes in ``pids`` that have this argument. Raise Refused if a process does not end in `END_S`."""
     for descriptor in open_processes(argument, pids):

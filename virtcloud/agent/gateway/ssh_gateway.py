@@ -41,7 +41,7 @@ from virtcloud.agent.gateway.sshd_config import (
 )
 from virtcloud.agent.host_services.server_processes import RecordedProcess, ServerLaunch, read_record, write_record
 from virtcloud.agent.network.interfaces import BOOT_ID
-from virtcloud.agent.own_processes import END_S, read_start_time
+from virtcloud.agent.own_processes import END_S, list_isolated_processes, read_start_time
 from virtcloud.model.errors import Refused
 from virtcloud.model.ssh_access import SshServer
 from virtcloud.model.ssh_connections import SshConnection
@@ -123,6 +123,8 @@ class SshGateway:
                 self._ensure_requests()
         except Refused as error:
             return ObservedSshd(None if running is None else running.config, (str(error),))
+        if record is None and (self._folder / RECORD).exists():
+            return ObservedSshd("", ("its record is unreadable",), wanted)
         if running is None:
             return ObservedSshd(wanted=wanted)
         return ObservedSshd(running.config, () if running.config else ("it does not answer",), wanted)
@@ -218,18 +220,27 @@ class SshGateway:
         }
 
     def _stop_sshd(self) -> None:
-        """Kill the sshd, and with it all processes of its PID namespace. Raise Refused if the sshd does not end."""
+        """Kill the sshd, and with it all processes of its PID namespace. Raise Refused if the sshd does not end.
+
+        If the record is missing or unreadable, find the sshd by its view of the folder of requests.
+        """
         record = read_record(self._folder / RECORD, SshdRecord)
-        if record is None or not record.is_running(self._boot):
-            return
-        with suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(record.pid)
-            try:
-                if record.is_running(self._boot):  # checked again: another process may have got the process ID
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                    _wait_for_end(descriptor, record.pid)
-            finally:
-                os.close(descriptor)
+        for running in self._find_running() if record is None else [record]:
+            with suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(running.pid)
+                try:
+                    if running.is_running(self._boot):  # another process may have got the process ID
+                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                        _wait_for_end(descriptor, running.pid)
+                finally:
+                    os.close(descriptor)
+
+    def _find_running(self) -> list[SshdRecord]:
+        """Return records of the processes that see the folder of requests as an sshd of this gateway."""
+        pids = list[int]()
+        with suppress(FileNotFoundError, Refused):  # without the folder or the user, no sshd runs
+            pids = list_isolated_processes(find_ssh_user().pw_uid, self._folder / REQUESTS, Path(FOLDER) / REQUESTS)
+        return [SshdRecord(pid=pid, started=read_start_time(pid) or 0, boot=self._boot) for pid in pids]
 
 
 def run_again(work: Callable[[], object]) -> None:

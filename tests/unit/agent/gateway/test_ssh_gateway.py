@@ -381,6 +381,20 @@ def test_a_killed_sshd_is_started_again(world: SshWorld, in_gateway: Callable[[C
     assert StockSsh(world).run()[1] == "c1 10.0.0.1/24 22\n"
 
 
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_an_sshd_with_an_unreadable_record_is_stopped(
+    world: SshWorld, in_gateway: Callable[[Callable[[], None]], None], is_wanted: bool
+) -> None:
+    former = world.pid()
+    (world.folder / "ssh/record.json").write_text("{")
+    wanted = HostWanted(ssh=world.server if is_wanted else None)
+    (step,) = find_sshd_changes(wanted, world.gateway.read())
+    in_gateway(lambda: world.gateway.apply(step))
+    assert read_start_time(former) is None
+    in_gateway(lambda: world.gateway.ensure_sshd(world.server))
+    assert StockSsh(world).run()[1] == "c1 10.0.0.1/24 22\n"
+
+
 def test_a_stopped_sshd_leaves_no_connection(world: SshWorld, in_gateway: Callable[[Callable[[], None]], None]) -> None:
     with _opened(StockSsh(world)) as client:
         world.gateway.ensure_no_sshd()
