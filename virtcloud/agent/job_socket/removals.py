@@ -57,6 +57,8 @@ class JobRemovals:
         self._script_access = script_access
         self._delete_sent: set[JobRunId] = set()
         self._missing: dict[JobRunId, list[str]] = {}
+        self._cancelled: list[JobRecord] = []
+        """The cancelled runs at the last search for lost runs."""
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -96,15 +98,19 @@ class JobRemovals:
         """Close the access of each lost run, and delete its record. Return False if a run must be checked again.
 
         Torque counts no attempts, sends no lists of jobs, and reports no end of a job if the host crashed during the
-        job. A run without an attempt number is lost if its cluster was up, and SBF has removed it from this host.
+        job. A run without an attempt number is lost if its cluster was up, or if the run was already cancelled at the
+        former search, and if SBF has removed the cluster from this host.
         """
         errors: list[str | None] = []
-        for job in self._records.all():
-            if job.attempt != UNCOUNTED_ATTEMPT or not job.was_up or job.phase is RecordPhase.LEAVING:
+        jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]
+        for job in jobs:
+            if job.phase is RecordPhase.LEAVING or not (job.was_up or job in self._cancelled):
                 continue
             report_progress()
             with calling_for(make_job_call(job.cluster, job.attempt)):
                 errors.append(_attempt_step(self._forget_if_lost, job))
+        if not any(errors):
+            self._cancelled = [job for job in jobs if job.phase is RecordPhase.CANCELLED]
         return not any(errors)
 
     def _forget_if_lost(self, job: JobRecord) -> None:

@@ -81,3 +81,13 @@ def test_a_run_that_no_hook_ended_is_forgotten(
     removals = JobRemovals(Name("brno-h1"), sbf, records, ScriptAccess(NoAccess(), records, sbf.peers))
     assert removals._forget_lost_runs(lambda: None)
     assert (records.get(KEY) is not None, sbf.calls) == (is_kept, [])
+
+
+def test_a_cancelled_run_that_was_never_up_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second search forgets the run. Before the first search, the run may have been cancelled just now."""
+    sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
+    records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=0, phase=RecordPhase.CANCELLED))
+    monkeypatch.setattr(sbf, "cluster", lambda _: _view(ClusterState.RELEASED, "removed"))
+    removals = JobRemovals(Name("brno-h1"), sbf, records, ScriptAccess(NoAccess(), records, sbf.peers))
+    kept = [(removals._forget_lost_runs(lambda: None), records.get(KEY) is not None) for _ in range(2)]
+    assert kept == [(True, True), (True, False)]
