@@ -14,6 +14,8 @@ LIBRARY = "libnftables.so.1"
 REMEDY = "apt-get install libnftables1 (Debian), dnf install nftables (RHEL)"
 _UNREADABLE: dict[str, list[Any]] = {"nftables": []}
 """The listing of a table whose reading the kernel refuses. The listing differs from each wanted table."""
+_NO_FILTER = ("not supported", "Invalid argument")
+"""The ends of the errors of a kernel without nf_tables."""
 _JSON_OUTPUT = 1 << 4
 """NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
 
@@ -62,18 +64,15 @@ class KernelTables:
     def read(self, family: str, name: str) -> Any:  # noqa: ANN401 - JSON
         """Return a table as ``nft --json list table`` prints it, or None if the table is missing.
 
-        If the kernel refuses the reading of an existing table, return `_UNREADABLE`. If the kernel refuses the list of
-        tables, for example because it has no packet filter, return None.
+        If the kernel refuses the reading, return `_UNREADABLE`. If the library is missing, or if the kernel has no
+        packet filter, return None.
         """
-        try:
-            if not _has_table(family, name):
-                return None
-        except Refused:
+        if not find_library():
             return None
         try:
-            return _run(f"list table {family} {name}")
-        except Refused:
-            return _UNREADABLE
+            return _run(f"list table {family} {name}") if _has_table(family, name) else None
+        except Refused as error:
+            return None if str(error).endswith(_NO_FILTER) else _UNREADABLE
 
     def replace(self, table: OwnedTable) -> None:
         """Replace the rules and sets of a table in one transaction. The counters keep their values.

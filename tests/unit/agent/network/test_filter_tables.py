@@ -202,6 +202,22 @@ def test_an_unwanted_table_that_cannot_be_read_is_removed(in_namespace: Run, mon
     assert in_namespace(work) == [RouteOutside((), ("no network needs it",))]
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_absent"),
+    [("Operation not permitted", False), ("Invalid argument", True), ("Protocol not supported", True)],
+)
+def test_a_refused_list_of_tables_is_no_absent_table(
+    monkeypatch: pytest.MonkeyPatch, reason: str, is_absent: bool
+) -> None:
+    """An exception is a kernel without a packet filter."""
+
+    def run(_commands: str) -> object:
+        raise Refused(f"the kernel refused the packet filter: Error: cache initialization failed: {reason}")
+
+    monkeypatch.setattr(nftables, "_run", run)
+    assert (KernelTables().read(*TABLE) is None) == is_absent
+
+
 def test_tables_of_others_are_left_alone(in_namespace: Run) -> None:
     def work() -> object:
         nft("add table bridge filter; add table inet virtcloud")
