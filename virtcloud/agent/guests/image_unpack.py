@@ -15,6 +15,8 @@ from virtcloud.model.image import ImageFormat
 COMPRESSIONS: Final = {ImageFormat.TAR: "", ImageFormat.TAR_GZ: "gz", ImageFormat.TAR_XZ: "xz", ImageFormat.TAR_ZST: ""}
 """The compression for Python's tarfile; "": none. The program zstd decompresses ``tar.zst`` before tarfile reads it."""
 MAX_ERROR_CHARACTERS: Final = 500
+NOBODY: Final = 65534
+"""The user as which zstd decompresses an archive, because the archive is not trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,9 @@ def unpack(archive: Path, image_format: ImageFormat, folder: Path, limits: Unpac
                 stdin=file,
                 stdout=subprocess.PIPE,
                 env={"PATH": os.defpath},
+                user=NOBODY,
+                group=NOBODY,
+                extra_groups=(),
             )
         except FileNotFoundError as error:
             raise Refused("cannot unpack the archive: zstd is not installed; apt-get install zstd") from error

@@ -4,9 +4,9 @@ The agent runs this file as a program: ``python -I -S unpack_program.py FOLDER C
 the archive on stdin. The file uses only the standard library.
 
 The program calls chroot(2) with the folder before it reads the archive. Therefore no name and no symbolic link in the
-archive leads to another file of the host. The program creates no devices and no FIFOs. It preserves owners, modes,
-setuid bits and capabilities; only root can enter the folder on the host. The program prints the number of unpacked
-bytes.
+archive leads to another file of the host. The program then drops the capabilities that it does not need, for example
+to leave the folder again. The program creates no devices and no FIFOs. It preserves owners, modes, setuid bits and
+capabilities; only root can enter the folder on the host. The program prints the number of unpacked bytes.
 """
 
 import ctypes
@@ -16,6 +16,7 @@ import os
 import resource
 import signal
 import stat
+import struct
 import sys
 import tarfile
 import zlib
@@ -31,6 +32,9 @@ CAPABILITY = "security.capability"
 MEMORY_BYTES = 2 << 30
 BLOCK_BYTES = 4096
 PR_SET_PDEATHSIG = 1
+CAPABILITY_VERSION_3 = 0x20080522  # linux/capability.h
+KEPT_CAPABILITIES = (0, 1, 3, 4, 31)
+"""CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID and CAP_SETFCAP (linux/capability.h)."""
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22, "i686": 3, "armv7l": 40}
 """Numbers of processor architectures in ELF files (e_machine, elf(5))."""
 
@@ -53,10 +57,19 @@ def main(folder: str, compression: str, max_bytes: int, max_files: int, machine:
     os.chroot(folder)
     os.chdir("/")
     os.umask(0)
+    drop_capabilities()
     sys.path.clear()  # otherwise, an import would execute a module of the archive with the agent's rights
     size = extract(archive, max_bytes, max_files)
     check_init(machine)
     return size
+
+
+def drop_capabilities() -> None:
+    """Drop all capabilities except those that set owners, modes and file capabilities. Raise OSError on failure."""
+    bits = sum(1 << capability for capability in KEPT_CAPABILITIES)
+    header, data = struct.pack("Ii", CAPABILITY_VERSION_3, 0), struct.pack("6I", bits, bits, 0, 0, 0, 0)
+    if ctypes.CDLL(None).capset(header, data):
+        raise OSError("cannot drop capabilities")
 
 
 def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:

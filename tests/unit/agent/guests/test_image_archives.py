@@ -4,7 +4,10 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
+import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from image_host import MIB, FileServer, Host
 
+from virtcloud.agent.guests import unpack_program
 from virtcloud.agent.guests.images import LxcImage
 from virtcloud.model.errors import Refused
 
@@ -113,6 +117,37 @@ def test_an_archive_writes_nothing_outside_its_folder(host: Host, server: FileSe
     with suppress(Refused):
         host.get(host.source(format="tar"))
     assert (list(victim.iterdir()), Path("/etc/passwd").read_bytes()) == ([], passwd)
+
+
+@needs_root
+def test_the_unpacking_program_keeps_capabilities_for_files(tmp_path: Path) -> None:
+    """The archive on stdin does not end. The program has dropped capabilities before it waits for the next bytes."""
+    argv = [sys.executable, "-I", "-S", unpack_program.__file__, str(tmp_path), "", str(MIB), "10", "x86_64"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as program:  # noqa: S603 - a program of this package
+        assert program.stdin is not None
+        program.stdin.write(archive(member("big", bytes(20_000)))[:10_240])
+        program.stdin.flush()
+        status = Path(f"/proc/{program.pid}/status")
+        deadline = time.monotonic() + 60
+        while "CapEff:\t000000008000001b" not in status.read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "CapPrm:\t000000008000001b\nCapEff:\t000000008000001b" in status.read_text()
+        program.kill()
+
+
+@needs_root
+def test_zstd_does_not_run_as_root(
+    host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.data = b"\x28\xb5\x2f\xfd"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        Path(folder, "zstd").write_text("#!/bin/sh\n/usr/bin/id -u >&2\nexit 1\n")
+        Path(folder, "zstd").chmod(0o755)
+        monkeypatch.setattr(os, "defpath", folder)
+        with pytest.raises(Refused, match="cannot unpack the archive"):
+            host.get(host.source(format="tar.zst"))
+    assert capfd.readouterr().err == "65534\n"
 
 
 @needs_root
