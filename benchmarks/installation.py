@@ -190,7 +190,8 @@ def serving(
     """Run ``sbf serve`` in a separate process, at a free port or at the address ``listen``.
 
     If ``database`` is None, the service uses an SQLite file in ``folder``. ``drift_interval`` is in seconds.
-    ``program`` has the arguments of Python that start the service. The settings file is the last argument.
+    ``program`` lists the arguments of the Python interpreter that start the service. This function appends the path of
+    the settings file to these arguments.
     """
     listen = listen or f"127.0.0.1:{free_port()}"
     config = folder / "sbf.toml"

@@ -1,6 +1,7 @@
 """Real ssh connections to this machine: ssh starts an sshd of its own for each connection, without any network.
 
-The guests are aliases in an ssh configuration, as in the script of a job. Each sshd runs in a session of its own.
+The guests are aliases in an ssh configuration, as in the script of a job. Each sshd runs in a separate process session
+(setsid(2)).
 """
 
 import getpass

@@ -28,8 +28,8 @@ from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.values import Name, UserName
 
 FORCED_COMMAND: Final = b"virtcloud"
-"""The forced command of certificates. At a gateway, the account's shell ignores the command. Other hosts have no
-program of this name.
+"""The forced command of certificates. At a gateway, the account's shell ignores the command. On any other machine
+that trusts the authority, a certificate would permit only the command ``virtcloud`` without arguments.
 """
 
 SshPublicKey = EllipticCurvePublicKey | RSAPublicKey | Ed25519PublicKey

@@ -3,7 +3,8 @@
 Sources of the output:
 
 - ``copy running-config startup-config`` and its success: the Nexus 9000 configuration guides; for the shorter forms,
-  recorded sessions of Nexus 5000 and 9000. ``100%`` alone is from memory of a Nexus 5000
+  recorded sessions of Nexus 5000 and 9000. ``100%`` alone has no written source: the author recalled this output of a
+  Nexus 5000
 - "Configuration update aborted: …": a TAC engineer's article ("timed out"), pyATS ("system not ready"), a tool for
   NX-API ("another request …"), and Cisco's Terraform provider ("services in transient state")
 - "% Permission denied for the role": the test data of several tools

@@ -18,7 +18,10 @@ S = TypeVar("S", bound=EmulatedSwitch)
 
 
 class _LoginServer(paramiko.ServerInterface):
-    """Accepts a login with the switch's password, and requests for a shell or the switch's subsystem."""
+    """Accepts a login with the switch's password. Then accepts a request for the switch's subsystem.
+
+    If the switch has no subsystem, this server accepts a request for a shell instead.
+    """
 
     def __init__(self, switch: EmulatedSwitch) -> None:
         self._switch = switch

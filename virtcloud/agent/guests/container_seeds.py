@@ -1,9 +1,9 @@
 """The seed of a container, written to the container's root before the container starts.
 
 If the image has cloud-init, the agent writes the NoCloud data to the root. Otherwise the agent itself writes the
-essential parts of the seed: the guest's name, the user and the user's SSH keys, the host key and the cluster's key. In
-both cases, the names of the network's other guests are in a folder of the host (``peer_folders.py``), which the
-container can read as ``/etc/virtcloud`` and cannot change.
+essential parts of the seed: the guest's name, the user and the user's SSH keys, the host key, and the private key of
+the cluster's SSH key pair. In both cases, the names of the network's other guests are in a folder of the host
+(``peer_folders.py``), which the container can read as ``/etc/virtcloud`` and cannot change.
 
 A root is kept while its guest is stopped. At the next start, the agent writes the guest's name and the host key again.
 It does not write the SSH files in the user's home folder again, because the guest may have changed them.

@@ -50,8 +50,8 @@ class OwnedTable:
     def render(self, listing: Mapping[str, Any] | None = None) -> str:
         """Return commands that replace the rules and sets of the table in one transaction, and keep its counters.
 
-        ``listing`` is the existing table as in `find_faults`. The commands delete its unwanted chains, counters and
-        sets.
+        ``listing`` is the existing table as in `find_faults`. The commands delete its unwanted chains and counters.
+        If ``sets`` is empty, the commands also delete its unwanted sets.
         """
         counters = "".join(f" counter {name} {{ }}\n" for name in self.counters)
         sets = "".join(f" {declaration}\n" for declaration in self.sets)

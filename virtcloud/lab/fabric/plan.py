@@ -16,8 +16,8 @@ class FabricSettings:
     - ``relay``: the ADDRESS:PORT of the control server in User-mode Linux, or "".
     - ``in_uml``: true for the first process of a User-mode Linux kernel. ``modules``: the folder with the modules of
       this kernel, or "".
-    - ``kernel``: the command with which the station boots User-mode Linux, or empty. ``preload``: a library that is
-      loaded into the process of this kernel, or "".
+    - ``kernel``: the command with which the station (the node on which SBF runs) boots User-mode Linux, or empty.
+      ``preload``: a library that is loaded into the process of this kernel, or "".
     """
 
     state: str
@@ -69,7 +69,7 @@ class LabNode:
 
     The fabric disables offloads on the ports ``no_offload_ports``, so that each frame leaves these ports with its
     checksum and its tag. If ``isolated`` is false, the node shares all namespaces with the fabric's process. Only the
-    station is not isolated.
+    station, the node on which SBF runs, is not isolated.
 
     A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node that contains the node's
     ``disk_folders``. The content of ``disk_folders`` survives a power failure. The content of the ``tmpfs`` folders
