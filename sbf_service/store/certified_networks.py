@@ -53,7 +53,7 @@ def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
 
 
 def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
-    """Suspend each publication at a site where the guests of its network must not be published.
+    """Suspend each publication whose network has a guest with an image that is not certified for the gateway's site.
 
     ``network`` limits the suspension to one network.
     """

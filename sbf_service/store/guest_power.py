@@ -51,10 +51,10 @@ def get_guest(unit: Unit, key: str, name: str, cluster_id: str | None = None) ->
 def set_guest_power(
     unit: Unit, key: str, name: str, request: GuestPowerRequest, cluster_id: str | None = None
 ) -> GuestView:
-    """Stop, start or reset a guest. Idempotent. Increment the wanted revision of the guest's host.
+    """Stop, start or reset a guest. Idempotent.
 
-    Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended, or if
-    the request contradicts the guest's state.
+    If the wanted power state changes, increment the revision of the guest's host. Raise NotFound for an unknown cluster
+    or guest. Raise Conflict if the cluster is ending or has ended, or if the request contradicts the guest's state.
     """
     row = _require_live(unit, key, cluster_id)
     guest = _find_guest(row, name)

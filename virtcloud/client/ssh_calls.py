@@ -28,10 +28,10 @@ class SshCalls(SbfCalls):
         return self._document(SshCertificateView, answer)
 
     def ssh_certificates(self, key: str, *, ended: bool = False) -> list[SshCertificateEntry]:
-        """Return the certificates of a cluster that are valid or have open connections.
+        """Return the certificates of a cluster that are not revoked, and are valid or have open connections.
 
-        With ``ended``, also return expired and revoked certificates of the last hour. Raise NotFound for an unknown
-        cluster.
+        With ``ended``, also return revoked certificates and expired certificates, if SBF still has their records. SBF
+        keeps the record of an expired certificate for at least an hour. Raise NotFound for an unknown cluster.
         """
         answer = self._connection.send("GET", f"{_path(key)}/certificates", query=flag_query(ended=ended))
         return self._documents(SshCertificateEntry, answer)

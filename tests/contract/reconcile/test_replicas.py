@@ -160,7 +160,7 @@ def installation(tmp_path: Path, postgresql: str) -> Iterator[Installation]:
 
 
 def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> None:
-    """45 simultaneous requests each need a VLAN ID. The pool has 40 VLAN IDs.
+    """15 threads send 45 requests. Each request needs a VLAN ID at each site, and each site's pool has 40 VLAN IDs.
 
     After that, a long poll at one replica returns a change that another replica made.
     """

@@ -32,7 +32,7 @@ class ScriptAccess:
     """
 
     def __init__(self, provider: JobAccessProvider, records: JobRecordStore, read_peers: ReadPeers) -> None:
-        """Open the access by ``provider``, for the jobs in ``records``."""
+        """Create the object without opening an access. Later calls open and close the access by ``provider``."""
         self._provider = provider
         self._records = records
         self._read_peers = read_peers
@@ -92,7 +92,7 @@ class ScriptAccess:
                 self._errors[job.cluster] = str(error)
                 if former_errors.get(job.cluster) != str(error):
                     log.warning("access_not_opened", cluster=job.cluster, error=error)
-            except Exception as error:  # noqa: BLE001 - an error of one job must not block the removal of other jobs
+            except Exception as error:  # noqa: BLE001 - an error must not end the thread that removes the jobs' clusters
                 self._errors[job.cluster] = repr(error)
                 if former_errors.get(job.cluster) != repr(error):
                     log.internal_error(error, cluster=job.cluster)

@@ -1,4 +1,7 @@
-"""Add the column ``names`` to the uses of destinations outside: the FQDNs and addresses that the gateway resolved."""
+"""Add the column ``outside_uses.names``: the FQDNs of a destination, with the addresses that the gateway resolved.
+
+A destination is a name in the topology for addresses or FQDNs outside virtcloud's networks.
+"""
 
 from collections.abc import Sequence
 
