@@ -27,7 +27,7 @@ from virtcloud.model.values import Name, UserName
 
 SERIAL_BITS = 63
 SerialPath = Annotated[int, Path(description="The certificate's serial number.", ge=0, lt=SERIAL_LIMIT)]
-EndedQuery = Annotated[bool, Query(description="Also return expired and revoked certificates of the last hour.")]
+EndedQuery = Annotated[bool, Query(description="Also return revoked and expired certificates that SBF still stores.")]
 PROBLEMS = problem_responses(404, 409, 422)
 
 router = APIRouter(prefix="/v1/clusters/{key}/ssh", tags=["ssh"], route_class=Operation)
@@ -77,7 +77,7 @@ def list_ssh_certificates(
     ended: EndedQuery = False,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[SshCertificateEntry]:
-    """List the certificates of a cluster that are valid or have open connections, oldest first.
+    """List the certificates of a cluster that are valid, or expired with open connections, oldest first.
 
     An invited user sees only the user's own certificates.
     """
