@@ -111,15 +111,23 @@ def open_vswitch(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Daemons"
 BOTH_KINDS = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql))
 
 
-@pytest.fixture(params=BOTH_KINDS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a database with all tables. Each test with this fixture runs on SQLite and on PostgreSQL."""
-    if request.param == "sqlite":
-        from migrated import create_sqlite  # noqa: PLC0415 - imported only by tests that need it
+@pytest.fixture
+def sqlite_database(tmp_path: Path) -> str:
+    """The address of a SQLite database with all tables."""
+    from migrated import create_sqlite  # noqa: PLC0415 - imported only by tests that need it
 
-        create_sqlite(address := f"sqlite:///{tmp_path / 'sbf.db'}")
-        return address
-    found: str = request.getfixturevalue("postgresql")
+    create_sqlite(address := f"sqlite:///{tmp_path / 'sbf.db'}")
+    return address
+
+
+@pytest.fixture(params=BOTH_KINDS)
+def database(request: pytest.FixtureRequest) -> str:
+    """The address of a database with all tables. Each test with this fixture runs on SQLite and on PostgreSQL.
+
+    In a module whose tests do not depend on the kind of database, a fixture of the same name returns
+    ``sqlite_database``.
+    """
+    found: str = request.getfixturevalue("sqlite_database" if request.param == "sqlite" else "postgresql")
     return found
 
 

@@ -14,7 +14,7 @@ import uvicorn
 from job_socket_agent import Agent, FakeBridges, FakeProber, agent, settings_in
 from pydantic import SecretStr
 from sbf_fakes.http_calls import app_of
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, spec
 
 from sbf_service.store import error_reports, guest_power
 from virtcloud.agent.job_socket import job_record_store
@@ -40,11 +40,9 @@ AWAY = "unix:///nowhere/sbf.sock"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+def database(sqlite_database: str) -> str:
+    """These tests run on SQLite only."""
+    return sqlite_database
 
 
 @contextmanager

@@ -4,13 +4,11 @@ SBF treats these ports as *in other use*, that is, as ports with a configuration
 applies to ports without VLANs.
 """
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from emulators.attached_switch import attach_switch
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, spec
 
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.switch import linux_bridge
@@ -46,12 +44,9 @@ JUNOS = (
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """A service with fake devices on SQLite."""
-    world = make_world(tmp_path)
-    world.furnish()
-    yield world
-    world.close()
+def database(sqlite_database: str) -> str:
+    """These tests run on SQLite only."""
+    return sqlite_database
 
 
 def create_refused_cluster(world: World, platform: str, line: str) -> str:

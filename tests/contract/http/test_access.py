@@ -1,7 +1,6 @@
 """Tests of access over HTTP: tokens in every state, and the rights of each role."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -9,7 +8,7 @@ import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.openapi_document import openapi_document
 from sbf_fakes.vpn_world import CSR
-from sbf_fakes.world import World, make_world, spec, three_sites
+from sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.http.app import create_app
 from sbf_service.http.auth.authentication import LocalPeer, client_address, is_loopback
@@ -20,15 +19,9 @@ UNKNOWN = (404, "not-found", "cluster demo is not known")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites, the example of the VirtCloud paper.
-
-    SQLite suffices, because these tests do not depend on the kind of database.
-    """
-    installation = make_world(tmp_path)
-    installation.furnish()
-    yield installation
-    installation.close()
+def database(sqlite_database: str) -> str:
+    """SQLite suffices: these tests do not depend on the kind of database."""
+    return sqlite_database
 
 
 def database_contents(world: World) -> str:

@@ -2,13 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sbf_fakes.http_calls import ask, client
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, spec
 from sqlalchemy import text
 
 from sbf_service.credential_settings import Credential, SecretSource
@@ -23,15 +22,9 @@ SECRET = "hunter2"  # noqa: S105 - the tests search for this text
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites, the example of the VirtCloud paper.
-
-    SQLite suffices, because these tests do not depend on the kind of database.
-    """
-    installation = make_world(tmp_path)
-    installation.furnish()
-    yield installation
-    installation.close()
+def database(sqlite_database: str) -> str:
+    """SQLite suffices: these tests do not depend on the kind of database."""
+    return sqlite_database
 
 
 def rows(world: World, query: str = "") -> list[dict[str, object]]:

@@ -1,6 +1,5 @@
 """Tests that dry runs and differences predict changes, but make no changes."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,15 +20,9 @@ from virtcloud.model.wanted import SwitchDifference
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites, the example of the VirtCloud paper.
-
-    SQLite suffices, because these tests do not depend on the kind of database.
-    """
-    installation = make_world(tmp_path)
-    installation.furnish()
-    yield installation
-    installation.close()
+def database(sqlite_database: str) -> str:
+    """SQLite suffices: these tests do not depend on the kind of database."""
+    return sqlite_database
 
 
 def test_a_dry_run_has_vlan_ids_and_changes(world: World) -> None:

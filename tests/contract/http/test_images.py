@@ -3,14 +3,14 @@
 import asyncio
 import errno
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, client, problem
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, spec
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.image_rules import ImageLimits
@@ -24,12 +24,9 @@ URL = {"url": "https://example.org/a.qcow2"}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites. SQLite suffices: these tests do not depend on the kind of database."""
-    installation = make_world(tmp_path)
-    installation.furnish()
-    yield installation
-    installation.close()
+def database(sqlite_database: str) -> str:
+    """SQLite suffices: these tests do not depend on the kind of database."""
+    return sqlite_database
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """Tests of metrics, liveness and readiness, which a monitoring system reads."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world, spec, three_edges
+from sbf_fakes.world import World, spec, three_edges
 from sqlalchemy import text
 
 from sbf_service.http.metric_reference import list_metrics
@@ -19,15 +17,9 @@ from virtcloud.model.topology import Topology
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites, the example of the VirtCloud paper.
-
-    SQLite suffices, because the metrics do not depend on the kind of database.
-    """
-    installation = make_world(tmp_path)
-    installation.furnish()
-    yield installation
-    installation.close()
+def database(sqlite_database: str) -> str:
+    """SQLite suffices: these tests do not depend on the kind of database."""
+    return sqlite_database
 
 
 def scrape(world: World) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

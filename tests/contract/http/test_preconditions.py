@@ -1,6 +1,5 @@
 """Tests that no change is lost when two administrators change one topology or one pool concurrently."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -10,11 +9,9 @@ from sbf_fakes.world import World, make_world, three_sites
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    installation = make_world(tmp_path)
-    installation.furnish()
-    yield installation
-    installation.close()
+def database(sqlite_database: str) -> str:
+    """These tests run on SQLite only."""
+    return sqlite_database
 
 
 def renamed(name: str) -> dict[str, object]:

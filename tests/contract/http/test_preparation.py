@@ -4,22 +4,17 @@ SBF makes preparation sheets from the current topology. The sheets list commands
 If SBF cannot make these sheets, the answer is an error with the reason.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world
+from sbf_fakes.world import World
 
 PATH = "/v1/sites/brno/preparation"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    installation = make_world(tmp_path)
-    installation.furnish()
-    yield installation
-    installation.close()
+def database(sqlite_database: str) -> str:
+    """These tests run on SQLite only."""
+    return sqlite_database
 
 
 def test_the_sheets_are_made_from_the_topology_in_force(world: World) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import repeat
 from pathlib import Path
 from threading import Event
@@ -12,7 +12,7 @@ from threading import Event
 import httpx
 import pytest
 from sbf_fakes.http_calls import client
-from sbf_fakes.world import World, make_world
+from sbf_fakes.world import World
 
 from sbf_service.http import app
 from sbf_service.http.routes import monitoring
@@ -26,11 +26,9 @@ ON_A_SMALL_DISK = (
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    installation = make_world(tmp_path)
-    installation.furnish()
-    yield installation
-    installation.close()
+def database(sqlite_database: str) -> str:
+    """These tests run on SQLite only."""
+    return sqlite_database
 
 
 def test_a_hundred_concurrent_probes_query_the_database_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, body, client, problem
-from sbf_fakes.world import World, make_world
+from sbf_fakes.world import World
 
 from virtcloud.client.http_errors import error_of_response
 
@@ -18,12 +16,9 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites. SQLite suffices, because request IDs do not depend on the kind of database."""
-    installation = make_world(tmp_path)
-    installation.furnish()
-    yield installation
-    installation.close()
+def database(sqlite_database: str) -> str:
+    """SQLite suffices: these tests do not depend on the kind of database."""
+    return sqlite_database
 
 
 def put(world: World, key: str, request_id: str, *hosts: str, **headers: str) -> httpx.Response:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from emulators.attached_switch import attach_switch
 from emulators.switch_device import EmulatedSwitch
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, spec
 
 from virtcloud.model.cluster import ClusterState
 
@@ -25,12 +24,9 @@ Attach = Callable[..., EmulatedSwitch]
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """A service with fake devices on SQLite."""
-    world = make_world(tmp_path)
-    world.furnish()
-    yield world
-    world.close()
+def database(sqlite_database: str) -> str:
+    """These tests run on SQLite only."""
+    return sqlite_database
 
 
 @pytest.fixture

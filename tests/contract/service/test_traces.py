@@ -5,7 +5,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -13,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from sbf_fakes.http_calls import ask, body
-from sbf_fakes.world import World, make_world
+from sbf_fakes.world import World
 
 from virtcloud import otlp_tracing
 from virtcloud.jobs.request_ids import job_request_id, make_traceparent
@@ -24,12 +23,9 @@ from virtcloud.tracing import current_traceparent, install_tracer, span
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites. SQLite suffices, because traces do not depend on the kind of database."""
-    installation = make_world(tmp_path)
-    installation.furnish()
-    yield installation
-    installation.close()
+def database(sqlite_database: str) -> str:
+    """SQLite suffices: these tests do not depend on the kind of database."""
+    return sqlite_database
 
 
 @pytest.fixture

@@ -1,11 +1,8 @@
 """Tests of the quarantine of VLAN IDs: its causes, and an administrator's declaration that a VLAN ID is clean."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, spec
 
 from virtcloud.model.access import Role
 
@@ -14,15 +11,9 @@ CLEAN = "/v1/sites/praha/quarantine/100/clean"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites, the example of the VirtCloud paper.
-
-    SQLite suffices, because these tests do not depend on the kind of database.
-    """
-    world = make_world(tmp_path)
-    world.furnish()
-    yield world
-    world.close()
+def database(sqlite_database: str) -> str:
+    """SQLite suffices: these tests do not depend on the kind of database."""
+    return sqlite_database
 
 
 def quarantine_cluster(world: World, *elements: str) -> None:

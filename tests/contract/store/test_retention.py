@@ -1,12 +1,11 @@
 """Tests of retention: SBF writes old rows to files and then deletes the rows from the database."""
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, spec
 from sqlalchemy import func, select
 
 from sbf_service.domain.retention import RetentionLimits
@@ -25,11 +24,9 @@ LIMITS = RetentionLimits(audit_days=30, cluster_days=10)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+def database(sqlite_database: str) -> str:
+    """These tests run on SQLite only."""
+    return sqlite_database
 
 
 @pytest.fixture
