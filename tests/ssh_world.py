@@ -10,8 +10,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -230,3 +230,13 @@ def connect_guest(network: str, addresses: Sequence[str], port: int) -> socket.s
 
     threading.Thread(target=serve, daemon=True).start()
     return own
+
+
+@contextmanager
+def opened(client: StockSsh, *options: str) -> Iterator[OpenSsh]:
+    """Open a connection with a guest. Close the connection at the end."""
+    connection = client.open(*options)
+    try:
+        yield connection
+    finally:
+        connection.close()

@@ -2,106 +2,40 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from datetime import timedelta
 
-import httpx
 import pytest
-from anyio.to_thread import current_default_thread_limiter
-from pydantic import ValidationError
-from sbf_fakes.http_calls import ROOT, app_of, ask, from_peer, problem
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.poll_calls import (
+    Caller,
+    agent,
+    await_true,
+    busy_threads,
+    counted_statements,
+    revoke,
+    run,
+    set_rate,
+    start_polls,
+    wanted,
+)
 from sbf_fakes.world import World, spec
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import OperationalError
 
 from sbf_service import change_reader
 from sbf_service.bootstrap import SbfService
-from sbf_service.domain.authentication import Token
-from sbf_service.http.app import answer_settled_polls
 from sbf_service.http.entity_tags import make_wanted_etag
 from sbf_service.http.long_polls import PollAdmission
 from sbf_service.store.agent_heartbeats import AgentElement
 from sbf_service.store.confirmations import reset_confirmation
-from sbf_service.store.current_topology import read_topology
 from sbf_service.store.leases import holds_lease
-from sbf_service.store.pages import PagePart
-from sbf_service.store.tokens import read_token_page, revoke_token
-from virtcloud.client.connection import USER_AGENT
-from virtcloud.model.access import Role, TokenId
+from virtcloud.model.access import Role
 from virtcloud.model.errors import DatabaseUnavailable, VirtcloudError
-
-
-class Caller(httpx.AsyncClient):
-    """A client of an application. ``polls`` is the application's object that admits long polls."""
-
-    polls: PollAdmission
-
-
-Calls = Callable[[Caller], Awaitable[None]]
-
-
-def run(world: World, calls: Calls, token: str | None = None) -> None:
-    """Run a coroutine with a client of the application. No worker runs."""
-
-    async def with_client() -> None:
-        app = app_of(world.service)
-        target = answer_settled_polls(app)
-        transport = httpx.ASGITransport(target if token else from_peer(target, ROOT), raise_app_exceptions=False)
-        headers = {"user-agent": USER_AGENT} | ({"authorization": f"Bearer {token}"} if token else {})
-        async with Caller(transport=transport, base_url="http://sbf", headers=headers) as http:
-            http.polls = app.state.polls
-            await calls(http)
-
-    asyncio.run(with_client())
-
-
-def wanted(element: str, after: int = 1, wait: int = 30) -> str:
-    return f"/v1/elements/{element}/wanted?after={after}&wait={wait}"
-
-
-async def start_polls(world: World, http: Caller, *paths: str) -> list["asyncio.Task[httpx.Response]"]:
-    """Start long polls. Return when all of them wait."""
-    feed = world.service.change_feed
-    before = feed.count_waiters()
-    polls = [asyncio.create_task(http.get(path)) for path in paths]
-    await await_true(lambda: feed.count_waiters() == before + len(paths) and not busy_threads(http))
-    return polls
-
-
-def busy_threads(http: Caller) -> int:
-    """Return the number of threads that currently run calls of the application."""
-    agents = http.polls._find_threads().borrowed_tokens + http.polls._elements.is_reading
-    return int(agents + current_default_thread_limiter().borrowed_tokens)
-
-
-async def await_true(reached: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not reached():  # noqa: ASYNC110 - the condition has no event
-            await asyncio.sleep(0.01)
-
-
-@contextmanager
-def counted_statements(service: SbfService) -> Iterator[list[str]]:
-    """Yield the statements that a service sends to its database."""
-    found: list[str] = []
-
-    def count(_connection: object, _cursor: object, statement: str, *_others: object) -> None:
-        found.append(statement)
-
-    event.listen(service.store.engine, "before_cursor_execute", count)
-    try:
-        yield found
-    finally:
-        event.remove(service.store.engine, "before_cursor_execute", count)
 
 
 def change(world: World, key: str, host: str) -> None:
     world.put(key, spec(host))
-
-
-def agent(world: World, host: str = "brno-h1") -> str:
-    return world.token(Role.AGENT, host)
 
 
 def test_a_waiting_poll_asks_the_database_nothing(world: World) -> None:
@@ -274,11 +208,6 @@ def test_a_poll_for_a_guest_hides_the_next_owners_guest(world: World) -> None:
     run(world, act, world.token(Role.USER, "alice"))
 
 
-def revoke(world: World, token: str) -> None:
-    with world.store.change() as unit:
-        revoke_token(unit, TokenId(token.split("_")[1]))
-
-
 def test_a_tight_loop_is_told_to_slow_down(world: World, caplog: pytest.LogCaptureFixture) -> None:
     set_rate(world, "3/minute")
 
@@ -301,10 +230,6 @@ def test_changes_do_not_count_as_a_tight_loop(world: World) -> None:
             assert (await http.get(wanted("brno-h1", number))).json()["revision"] == number + 1
 
     run(world, act, agent(world))
-
-
-def set_rate(world: World, rate: str) -> None:
-    world.service.settings.__dict__["rates"] = world.service.settings.rates.model_copy(update={"polls": rate})
 
 
 def test_a_stopping_service_answers_with_a_time_to_retry(world: World) -> None:
@@ -394,86 +319,6 @@ def test_heartbeats_survive_a_failed_transaction(world: World) -> None:
     event.remove(world.store.engine, "commit", fail)
     world.service.heartbeats.record()
     assert ask(world, "GET", "/v1/elements/brno-h1").json()["last_seen"] == "2026-01-01T00:00:40Z"
-
-
-def test_tokens_of_agents_are_known_after_a_restart(world: World) -> None:
-    token = agent(world)
-    ask(world, "GET", "/v1/whoami", token=token)
-    cache = world.restarted().token_cache
-    cache.load()
-    assert (found := cache.find(parse_token(token))) is not None
-    assert found.name == "brno-h1"
-
-
-def test_used_tokens_are_checked_together_before_their_cache_entries_expire(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used, unused, revoked = (parse_token(agent(world, f"brno-h{number}")) for number in (1, 2, 3))
-    cache, now = world.service.token_cache, [0.0]
-    monkeypatch.setattr(cache, "clock", lambda: now[0])
-    monkeypatch.setattr(cache, "gets_notices", lambda: True)
-    cache.authenticate_many([used, unused, revoked])
-    world.clock.advance(3600)
-    now[0] = 1000
-    assert None not in {cache.find(used), cache.find(revoked)}
-    with world.restarted().store.change() as unit:  # the notice does not reach this replica
-        revoke_token(unit, revoked.id)
-    with counted_statements(world.service) as statements:
-        cache.renew()
-    assert len([one for one in statements if one.startswith("SELECT") and "tokens.digest" in one]) == 1
-    now[0] = 2500
-    assert [cache.find(token) is not None for token in (used, unused, revoked)] == [True, False, False]
-    with world.store.read() as unit:
-        hours = {
-            view.id: view.last_used_at and view.last_used_at.hour for view in read_token_page(unit, PagePart()).rows
-        }
-    assert [hours[used.id], hours[unused.id]] == [1, 0]
-
-
-def test_a_start_with_revoked_tokens_loads_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    used, revoked = agent(world, "brno-h1"), agent(world, "brno-h2")
-    for token in (used, revoked):
-        ask(world, "GET", "/v1/whoami", token=token)
-    revoke(world, revoked)
-    started = world.restarted()
-    monkeypatch.setattr(started.scheduler, "start", lambda: None)
-    monkeypatch.setattr(started.retention, "start", lambda: None)
-    started.start()
-    started.change_reader.poll_once()
-    cache = started.token_cache
-    found = [cache.find(parse_token(token)) is not None for token in (used, revoked)]
-    started.stop()
-    assert found == [True, False]
-
-
-def test_a_start_parses_the_topology(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    started = world.restarted()
-    monkeypatch.setattr(started.scheduler, "start", lambda: None)
-    monkeypatch.setattr(started.retention, "start", lambda: None)
-    started.start()
-    with counted_statements(started) as statements, started.store.read() as unit:
-        assert read_topology(unit).sites
-    started.stop()
-    assert not [one for one in statements if "site_documents" in one]
-
-
-def test_an_unreadable_topology_does_not_prevent_a_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica of a later version may have stored keys that this version does not know."""
-    with world.service.store.engine.begin() as connection:
-        connection.execute(text("UPDATE site_documents SET document = replace(document, '\"hosts\"', '\"later\"')"))
-    started = world.restarted()
-    monkeypatch.setattr(started.scheduler, "start", lambda: None)
-    monkeypatch.setattr(started.retention, "start", lambda: None)
-    started.start()
-    with pytest.raises(ValidationError), started.store.read() as unit:
-        read_topology(unit)
-    started.stop()
-
-
-def parse_token(text: str) -> Token:
-    token = Token.parse(text)
-    assert token is not None
-    return token
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])

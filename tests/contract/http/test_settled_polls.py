@@ -11,8 +11,8 @@ from threading import Event, Thread
 
 import httpx
 import pytest
-from contract.http.test_long_polls import Caller, agent, await_true, counted_statements, revoke, run, set_rate
 from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.poll_calls import Caller, agent, await_true, counted_statements, revoke, run, set_rate
 from sbf_fakes.world import World, spec
 from sqlalchemy import select
 

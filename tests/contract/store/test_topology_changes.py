@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from contract.http.test_long_polls import counted_statements
+from sbf_fakes.poll_calls import counted_statements
 from sbf_fakes.world import World, spec
 
 from sbf_service.domain.topology_change import TopologyChange

@@ -1,4 +1,4 @@
-"""Tests of SSH access through a gateway, with a real sshd and real ssh clients on the real kernel."""
+"""Tests of the gateway's sshd and its connections: limits, faults, and starts."""
 
 import os
 import pwd
@@ -16,8 +16,7 @@ from typing import TypeVar
 
 import pytest
 from kernel_links import find_index, link
-from pydantic import SecretBytes
-from ssh_world import GATEWAY, LISTENER, SECRET, OpenSsh, SshWorld, StockSsh, make_segment
+from ssh_world import GATEWAY, LISTENER, SECRET, SshWorld, StockSsh, make_segment, opened
 
 from sbf_service.domain.ssh_authority import make_ssh_server
 from virtcloud.agent.gateway import ssh_gateway, ssh_requests, ssh_sessions, sshd_config
@@ -26,214 +25,12 @@ from virtcloud.agent.gateway.ssh_admission import SshSession
 from virtcloud.agent.gateway.ssh_difference import RunSshd, find_sshd_changes
 from virtcloud.agent.gateway.ssh_gateway import SshGateway
 from virtcloud.agent.gateway.sshd_config import FIXED_OPTIONS
-from virtcloud.agent.host_services.server_isolation import join_network_namespace
 from virtcloud.agent.own_processes import read_start_time
 from virtcloud.model.errors import Forbidden, Refused, TooManyRequests
 from virtcloud.model.values import Address
 from virtcloud.model.wanted import HostWanted
 
 T = TypeVar("T")
-PERMITS = ("permit-X11-forwarding", "permit-agent-forwarding", "permit-port-forwarding", "permit-pty", "permit-user-rc")
-"""All extensions of SSH certificates that permit an action.
-
-SBF's certificates contain none of them. The sshd must refuse these actions even to a certificate with the extensions.
-"""
-
-
-@pytest.fixture(scope="module")
-def shared(
-    in_namespace: Callable[[Callable[[], T]], T], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SshWorld]:
-    def start() -> SshWorld:
-        link("set", index=find_index("lo"), state="up")
-        world = SshWorld(tmp_path_factory.mktemp("ssh"))
-        world.gateway.ensure_sshd(world.server)
-        return world
-
-    world = in_namespace(start)
-    yield world
-    world.close()
-
-
-@pytest.fixture
-def world(shared: SshWorld, monkeypatch: pytest.MonkeyPatch) -> SshWorld:
-    """Return a gateway whose sshd is running, with a grant for alice. A user without a grant is refused at once."""
-    monkeypatch.setattr(ssh_requests, "GRANT_S", 0.0)
-    shared.grant(make_segment("alice"))
-    shared.wait_for_sessions(0)
-    return shared
-
-
-@pytest.fixture
-def in_gateway(in_namespace: Callable[[Callable[[], T]], T], world: SshWorld) -> Callable[[Callable[[], T]], T]:
-    """Return a function that runs code in the gateway's network namespace."""
-
-    def run(work: Callable[[], T]) -> T:
-        def enter() -> T:
-            join_network_namespace(os.dup(world.namespace))
-            return work()
-
-        return in_namespace(enter)
-
-    return run
-
-
-def test_a_user_with_a_grant_reaches_the_guest(world: SshWorld) -> None:
-    assert StockSsh(world).run(stdin="hello\n") == (0, "c1 10.0.0.1/24 22\nhello\n", "")
-
-
-def test_a_user_without_a_grant_is_refused(world: SshWorld) -> None:
-    code, output, error = StockSsh(world, "bob").run()
-    assert (code, output) == (1, "")
-    assert "bob may not reach the guests of this cluster" in error
-
-
-def test_a_login_waits_for_a_late_grant(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh_requests, "GRANT_S", 20.0)
-    world.grant()
-    late = threading.Timer(1.0, world.grant, [make_segment("alice")])
-    late.start()
-    assert StockSsh(world).run()[1] == "c1 10.0.0.1/24 22\n"
-    late.join()
-
-
-def test_a_guest_of_another_cluster_is_refused(world: SshWorld) -> None:
-    world.grant(make_segment("alice"), make_segment("bob", cluster="c2", guest="secret"))
-    code, output, error = StockSsh(world).run("secret")
-    assert (code, output) == (1, "")
-    assert "expected the name of a guest with an address, got 'secret'; guests: g1" in error
-
-
-def test_two_clusters_with_the_same_addresses_stay_apart(world: SshWorld) -> None:
-    world.grant(make_segment("alice"), make_segment("alice", cluster="c2"))
-    greetings = [StockSsh(world, cluster=cluster).run()[1] for cluster in ("c1", "c2")]
-    assert greetings == ["c1 10.0.0.1/24 22\n", "c2 10.0.0.1/24 22\n"]
-
-
-@pytest.mark.parametrize("command", ["", "sh", "g1; id", "$(id)", "g1\nid", "10.0.0.1"], ids=repr)
-def test_no_command_but_a_guest_has_an_effect(world: SshWorld, command: str) -> None:
-    code, output, error = StockSsh(world, permits=PERMITS).run(command, stdin="id\n")
-    assert (code, output) == (1, "")
-    assert "uid=" not in error
-
-
-@pytest.mark.parametrize("option", ["-L", "-D"], ids=["local", "dynamic"])
-def test_the_gateway_forwards_no_port(
-    world: SshWorld, in_gateway: Callable[[Callable[[], bytes]], bytes], option: str
-) -> None:
-    target = "" if option == "-D" else f":127.0.0.1:{LISTENER.port}"
-    request = b"\5\1\0" + b"\5\1\0\1\x7f\0\0\1" + LISTENER.port.to_bytes(2) if option == "-D" else b""
-
-    def use_tunnel() -> bytes:
-        tunnel = socket.socket()
-        with _opened(StockSsh(world, permits=PERMITS), option, f"127.0.0.1:9999{target}"), tunnel, suppress(OSError):
-            tunnel.settimeout(5)
-            tunnel.connect(("127.0.0.1", 9999))
-            tunnel.sendall(request)
-            return b"".join(iter(lambda: tunnel.recv(100), b""))
-        return b""
-
-    assert b"SSH-" not in in_gateway(use_tunnel)
-
-
-def test_the_gateway_listens_for_no_user(world: SshWorld) -> None:
-    code, _, error = StockSsh(world, permits=PERMITS).run(
-        "g1", "-o", "ExitOnForwardFailure=yes", "-R", "9999:127.0.0.1:22"
-    )
-    assert (code, "remote port forwarding failed" in error) == (255, True)
-
-
-def test_a_connection_through_the_gateway_to_elsewhere_is_refused(world: SshWorld) -> None:
-    code, output, error = StockSsh(world, permits=PERMITS).run("", "-W", f"{LISTENER.address}:{LISTENER.port}")
-    assert (code, output) == (255, "")
-    assert "open failed: administratively prohibited" in error
-
-
-def test_no_terminal_is_granted(world: SshWorld) -> None:
-    assert "PTY allocation request failed" in StockSsh(world, permits=PERMITS).run("g1", "-tt", "-v")[2]
-
-
-def test_an_sftp_server_is_not_offered(world: SshWorld) -> None:
-    assert StockSsh(world, permits=PERMITS).run("sftp", "-s")[1] == ""
-
-
-def test_a_certificate_of_another_authority_is_refused(world: SshWorld) -> None:
-    code, _, error = StockSsh(world, secret=SecretBytes(b"x" * 32)).run()
-    assert (code, "Permission denied (publickey)" in error) == (255, True)
-
-
-def test_an_expired_certificate_is_refused(world: SshWorld) -> None:
-    code, _, error = StockSsh(world, valid=timedelta(seconds=-1)).run()
-    assert (code, "Permission denied (publickey)" in error) == (255, True)
-
-
-def test_a_key_without_a_certificate_is_refused(world: SshWorld) -> None:
-    client = StockSsh(world)
-    (client.folder / "key-cert.pub").unlink()
-    code, _, error = client.run()
-    assert (code, "Permission denied (publickey)" in error) == (255, True)
-
-
-def test_a_withdrawn_grant_ends_the_open_connection(world: SshWorld) -> None:
-    world.grant(make_segment("alice", "bob"))
-    with _opened(StockSsh(world)) as alice, _opened(StockSsh(world, "bob")) as bob:
-        world.grant(make_segment("bob"))
-        assert alice.wait() == 255
-        assert bob.echo("still here") == "still here"
-
-
-def test_a_revoked_certificate_ends_its_connections_within_a_second(world: SshWorld) -> None:
-    client = StockSsh(world)
-    with _opened(client) as revoked, _opened(StockSsh(world)) as other:
-        began = time.monotonic()
-        world.grant(make_segment("alice", revoked=[client.serial]))
-        assert (revoked.wait(), time.monotonic() - began < 1) == (255, True)
-        assert other.echo("still here") == "still here"
-
-
-def test_a_revoked_certificate_is_refused(world: SshWorld) -> None:
-    client = StockSsh(world)
-    world.grant(make_segment("alice", revoked=[client.serial]))
-    code, output, error = client.run()
-    assert (code, output, "the certificate was revoked: request a new one" in error) == (1, "", True)
-    assert StockSsh(world).run()[1] == "c1 10.0.0.1/24 22\n"
-
-
-def test_the_next_agent_ends_connections_of_revoked_certificates(world: SshWorld) -> None:
-    client = StockSsh(world)
-    with _opened(client) as revoked:
-        world.restart_agent(make_segment("alice", revoked=[client.serial]))
-        assert revoked.wait() == 255
-
-
-def test_an_open_connection_is_reported_with_its_certificate(world: SshWorld) -> None:
-    client = StockSsh(world)
-    with _opened(client):
-        (found,) = world.gateway.connections or ()
-        assert (found.serial, found.user, found.cluster, found.guest) == (client.serial, "alice", "c1", "g1")
-        assert found.remote.startswith("127.0.0.1 ")
-
-
-def test_the_end_of_the_lease_ends_the_open_connection(world: SshWorld) -> None:
-    with _opened(StockSsh(world)) as client:
-        ends = datetime.now(UTC) + timedelta(seconds=1)
-        world.grant(make_segment("alice", ends=ends))
-        client.wait()
-        assert timedelta(0) <= datetime.now(UTC) - ends < timedelta(seconds=2)
-
-
-def test_connections_survive_a_killed_agent(world: SshWorld) -> None:
-    former = world.pid()
-    with _opened(StockSsh(world)) as client:
-        world.restart_agent(make_segment("alice"))
-        assert client.echo("hello") == "hello"
-        assert (len(world.gateway.sessions.sessions), world.pid()) == (1, former)
-
-
-def test_the_next_agent_ends_connections_without_a_grant(world: SshWorld) -> None:
-    with _opened(StockSsh(world)) as client:
-        world.restart_agent(make_segment("bob"))
-        assert client.wait() == 255
 
 
 def test_without_an_agent_nobody_connects(world: SshWorld) -> None:
@@ -265,7 +62,7 @@ def make_session(pid: int, started: int, left_s: float = 3600) -> SshSession:
 def test_one_user_has_a_limited_number_of_connections(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh_sessions, "MAX_OF_USER", 1)
     world.grant(make_segment("alice", "bob"))
-    with _opened(StockSsh(world)):
+    with opened(StockSsh(world)):
         assert "too many connections through this gateway" in StockSsh(world).run()[2]
         assert StockSsh(world, "bob").run()[1] == "c1 10.0.0.1/24 22\n"
 
@@ -339,18 +136,6 @@ def test_a_relay_that_ends_before_its_answer_is_refused() -> None:
         ssh_requests._send_connection(agent, agent)
 
 
-def test_no_file_of_the_gateway_has_the_private_host_key(world: SshWorld) -> None:
-    secret = world.server.host_key.get_secret_value().encode()
-    files = [path for path in (world.folder / "ssh").rglob("*") if path.is_file()]
-    assert [path for path in files if secret in path.read_bytes()] == []
-
-
-def test_the_sshd_has_no_privileges(world: SshWorld) -> None:
-    lines = Path(f"/proc/{world.pid()}/status").read_text().splitlines()
-    found = {line for line in lines if line.startswith(("CapEff", "CapBnd", "NoNewPrivs"))}
-    assert found == {"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"}
-
-
 def test_silent_connections_do_not_lock_others_out(
     world: SshWorld, in_gateway: Callable[[Callable[[], str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,7 +181,7 @@ def test_an_sshd_with_an_unreadable_record_is_stopped(
 
 
 def test_a_stopped_sshd_leaves_no_connection(world: SshWorld, in_gateway: Callable[[Callable[[], None]], None]) -> None:
-    with _opened(StockSsh(world)) as client:
+    with opened(StockSsh(world)) as client:
         world.gateway.ensure_no_sshd()
         assert client.wait() == 255
     assert world.gateway.sessions.sessions == ()
@@ -409,7 +194,7 @@ def test_ended_connections_are_removed_after_a_second_start(
 ) -> None:
     world.gateway.ensure_no_sshd()
     in_gateway(lambda: world.gateway.ensure_sshd(world.server))
-    with _opened(StockSsh(world)):
+    with opened(StockSsh(world)):
         world.wait_for_sessions(1)
     world.wait_for_sessions(0)
 
@@ -520,12 +305,3 @@ def test_connections_are_made_in_the_namespace_of_the_network(in_namespace: Call
         for namespace, listener in opened.values():
             os.close(namespace)
             listener.close()
-
-
-@contextmanager
-def _opened(client: StockSsh, *options: str) -> Iterator[OpenSsh]:
-    connection = client.open(*options)
-    try:
-        yield connection
-    finally:
-        connection.close()

@@ -1,0 +1,30 @@
+"""Fixtures of the tests of images."""
+
+from pathlib import Path
+
+import pytest
+from sbf_fakes.world import World
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.domain.image_rules import ImageLimits
+from virtcloud.model.access import Role
+
+
+@pytest.fixture
+def database(sqlite_database: str) -> str:
+    """SQLite suffices: these tests do not depend on the kind of database."""
+    return sqlite_database
+
+
+@pytest.fixture
+def folder(world: World, tmp_path: Path) -> Path:
+    """Set the folder and the size limit (1 MiB) of the service's uploaded images. Return the folder."""
+    limits = ImageLimits(folder=str(tmp_path / "catalogue"), size=1 << 20)
+    settings = world.service.settings.model_copy(update={"images": limits})
+    world.service = SbfService(**(vars(world.service) | {"settings": settings}))
+    return tmp_path / "catalogue"
+
+
+@pytest.fixture
+def alice(world: World) -> str:
+    return world.token(Role.USER, "alice")
