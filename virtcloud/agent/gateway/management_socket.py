@@ -3,6 +3,7 @@
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -50,6 +51,7 @@ class UnixManagementSocket:
         self._socket = _connect(path, limit_s, has_ended)
         self._socket.settimeout(ANSWER_S)
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._is_closed, self._lock = False, threading.Lock()
         self._ready = select.poll()
         for descriptor in (self._socket.fileno(), self._woken):
             self._ready.register(descriptor, select.POLLIN)
@@ -77,16 +79,19 @@ class UnixManagementSocket:
         return self._parse(data)
 
     def wake(self) -> None:
-        """Make a waiting call of `receive` return at once. Any thread may call this method."""
-        with suppress(OSError):  # the pipe is full or closed
-            os.write(self._waker, b"w")
+        """Make a waiting call of `receive` return at once. Any thread may call this method, also after `close`."""
+        with self._lock, suppress(BlockingIOError):  # the pipe is full
+            if not self._is_closed:  # another file may have the number of the closed pipe
+                os.write(self._waker, b"w")
 
     def close(self) -> None:
         """Close the connection. The server continues."""
-        self._socket.close()
-        for descriptor in (self._woken, self._waker):
-            with suppress(OSError):
-                os.close(descriptor)
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._socket.close()
+                os.close(self._woken)
+                os.close(self._waker)
 
     def _parse(self, data: bytes) -> list[ManagementEvent]:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
