@@ -103,11 +103,12 @@ def is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> b
 
 
 def _vlan_ids(interface: KernelInterface) -> set[int]:
-    """Return a set with the VLAN ID of a tagged interface, a bridge, or a port of a job, server or gateway.
+    """Return a set with the VLAN ID of a tagged interface, a bridge, a gateway's link to the outside, or a port.
 
-    For another interface, return an empty set.
+    The port may be of a job, a server or a gateway. For another interface, return an empty set.
     """
     name = interface.name
-    parsers = (names.vlan_of_bridge, names.vlan_of_job_port, names.vlan_of_server_port, names.vlan_of_gateway_port)
+    ports = names.vlan_of_job_port, names.vlan_of_server_port, names.vlan_of_gateway_port
+    parsers = (names.vlan_of_bridge, *ports, names.vlan_of_outside_link)
     in_name = next((vlan for parse in parsers if (vlan := parse(name)) is not None), None)
     return {interface.vlan if interface.kind == "vlan" else in_name} - {None}  # type: ignore[return-value]

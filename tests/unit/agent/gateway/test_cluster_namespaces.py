@@ -13,12 +13,14 @@ from typing import Any
 import kernel_links
 import pytest
 import routing_world
+from fake_machine import FakeUplinkRecords
 
 from virtcloud.agent.gateway import cluster_namespaces
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
 from virtcloud.agent.gateway.namespace_difference import find_namespace_changes, find_unwanted_namespaces
 from virtcloud.agent.network import names
 from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.errors import NotFound, Refused
 from virtcloud.model.wanted import Segment
 
@@ -245,6 +247,22 @@ def test_a_network_without_gateway_addresses_leaves_nothing(with_gateway: Callab
         return steps, ports, mounts, list(gateway.folder.iterdir())
 
     assert with_gateway(work) == ([], [], 0, [])
+
+
+def test_a_network_with_another_vlan_id_gets_a_new_link(with_gateway: Callable[..., object]) -> None:
+    """The namespace contains an end of the former link, so the removal of the former segment must delete the link."""
+
+    def work(gateway: Gateway) -> object:
+        gateway.segments = (routing_world.make_segment(100),)
+        before = gateway.reconcile()
+        ip("link set port100 nomaster")
+        SegmentInterfaces(gateway.kernel, FakeUplinkRecords()).ensure_no_segment("c100", 100)
+        gateway.kernel.change(gateway.kernel.add_bridge("br300"), alias=names.ownership_alias("c100"))
+        gateway.segments = (gateway.segments[0].model_copy(update={"vlan": 300}),)
+        after = gateway.reconcile()
+        return before, after, [one.name for one in gateway.kernel.list_interfaces() if one.name.startswith("vu")]
+
+    assert with_gateway(work) == ([], [], ["vu300"])
 
 
 def test_an_unknown_network_has_no_namespace(tmp_path: Path) -> None:
