@@ -80,8 +80,11 @@ class ClusterNamespaces:
         addresses.
         """
         self._list_addresses = list_addresses
-        self._addresses: frozenset[str] = frozenset()
-        """The gateway's own addresses at the last call of `receive`. The namespaces drop packets to these addresses."""
+        self._addresses: frozenset[str] | None = None
+        """The gateway's own addresses at the last call of `receive`, or None before `receive` has read the addresses.
+
+        The namespaces drop packets to these addresses.
+        """
         self._is_written = True
         """Whether all namespaces have accepted `_addresses`."""
         self._kernel = kernel
@@ -164,8 +167,11 @@ class ClusterNamespaces:
         """Write the current addresses of FQDNs to the packet filters in the namespaces of these networks. Thread-safe.
 
         Raise Refused if `namespace_program` fails. An error in one namespace is logged. A network without a namespace
-        is skipped.
+        is skipped. Do nothing before `receive` has read the gateway's own addresses: otherwise, the filters would
+        lose these addresses, and guests could reach the gateway.
         """
+        if self._addresses is None:
+            return
         named = [segment for segment in segments if segment.router is not None and segment.router.named_destinations]
         self._correct(named, self._addresses)
 
