@@ -176,8 +176,8 @@ class LocalGuests:
         """Stop all ``guests`` at the same time. Request their shutdown, and destroy them after the grace period.
 
         Then remove their disks and logs, except those of the guests in ``kept``. If a guest cannot be destroyed, stop
-        the other guests nevertheless, then raise Refused. Raise Unreachable if a hypervisor on which one of the guests
-        may run does not answer.
+        the other guests nevertheless, then raise the error: Refused, or Unreachable if the guest's hypervisor does not
+        answer. Also raise Unreachable if one of the guests may run on a hypervisor that does not list its domains.
         """
         domains, unreachable = self._hypervisors.list_domains()
         owned = [
@@ -186,7 +186,8 @@ class LocalGuests:
             if domain.owner and domain.owner.cluster == cluster and domain.owner.guest in guests
         ]
         for hypervisor, domain in owned:
-            hypervisor.shut_down(domain.name, systemd=self._has_systemd(domain.name))
+            with suppress(Unreachable):  # `destroy` returns the error
+                hypervisor.shut_down(domain.name, systemd=self._has_systemd(domain.name))
         leaving = [(hypervisor, domain.name) for hypervisor, domain in owned]
         self._hypervisors.wait_for_end(leaving, self._settings.stop_grace_s)
         failures = self._hypervisors.destroy(leaving)

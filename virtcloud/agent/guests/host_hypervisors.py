@@ -27,19 +27,22 @@ class HostHypervisors:
         return hypervisor is self._hypervisors.get(Kind.LXC) or hypervisor.is_xen()
 
     def wait_for_end(self, leaving: list[tuple[HypervisorApi, str]], grace_s: float) -> None:
-        """Wait until the domains in ``leaving`` have ended, or until ``grace_s`` seconds have passed."""
+        """Wait until the domains in ``leaving`` have ended, or until ``grace_s`` seconds have passed.
+
+        Do not wait for a domain whose hypervisor does not answer.
+        """
         waited = 0.0
         while waited < grace_s and any(_is_running(*guest) for guest in leaving):
             self._pause(POLL_S)
             waited += POLL_S
 
-    def destroy(self, leaving: list[tuple[HypervisorApi, str]]) -> dict[str, Refused]:
+    def destroy(self, leaving: list[tuple[HypervisorApi, str]]) -> dict[str, Refused | Unreachable]:
         """Stop the domains immediately. Return the errors of domains that cannot be destroyed, by name."""
-        failures: dict[str, Refused] = {}
+        failures: dict[str, Refused | Unreachable] = {}
         for hypervisor, name in leaving:
             try:
                 hypervisor.destroy(name)
-            except Refused as error:
+            except (Refused, Unreachable) as error:
                 failures[name] = error
         return failures
 
@@ -100,5 +103,9 @@ def _disown_copy(domain: GuestDomain) -> GuestDomain:
 
 
 def _is_running(hypervisor: HypervisorApi, name: str) -> bool:
-    domain = hypervisor.find_domain(name)
+    """Return whether a domain is running. Return False if its hypervisor does not answer."""
+    try:
+        domain = hypervisor.find_domain(name)
+    except Unreachable:
+        return False
     return domain is not None and domain.running

@@ -11,7 +11,7 @@ from fake_machine import FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, Fake
 from seed_documents import seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import compute_difference, digest
-from virtcloud.agent.guests.domains import GuestDomain
+from virtcloud.agent.guests.domains import DomainOwnership, GuestDomain
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
@@ -122,6 +122,29 @@ def test_a_guest_that_cannot_be_destroyed_holds_back_no_other(
     with pytest.raises(Refused, match="Device or resource busy"):
         guests.ensure_no_guests("a", ("g1", "g2"))
     assert list(hypervisor.by_name) == ["vc-a-g1"]
+
+
+@pytest.mark.parametrize("call", ["shut_down", "find_domain", "destroy"])
+def test_a_hypervisor_that_hangs_holds_back_no_other(
+    images: Path, hypervisor: FakeHypervisor, pauses: list[float], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """One hypervisor stops to answer after it has listed its domains."""
+    hanging = FakeHypervisor()
+    settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0.3)
+    guests = LocalGuests({Hypervisor.QEMU: hanging, Hypervisor.LXC: hypervisor}, settings, pauses.append)
+    for one, guest in ((hanging, "g1"), (hypervisor, "g2")):
+        owner = DomainOwnership("a", guest, "")
+        one.by_name[f"vc-a-{guest}"] = GuestDomain(f"vc-a-{guest}", running=True, owner=owner)
+    hypervisor.stubborn.add("vc-a-g2")
+
+    def hang(*_: object, **_options: object) -> None:
+        hanging.error = Unreachable("libvirt did not answer")
+        raise hanging.error
+
+    monkeypatch.setattr(hanging, call, hang)
+    with pytest.raises(Unreachable):
+        guests.ensure_no_guests("a", ("g1", "g2"))
+    assert list(hypervisor.by_name) == []
 
 
 @pytest.mark.parametrize(("target", "destroyed"), [("/lib/systemd/systemd", []), ("../bin/busybox", ["vc-c1-n1"])])
