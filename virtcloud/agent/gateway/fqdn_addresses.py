@@ -26,11 +26,11 @@ from virtcloud.agent.gateway.fqdn_answers import (
     FqdnAnswer,
     FqdnRecord,
     describe_names,
-    find_forbidden,
     list_admitted,
     merge_answer,
 )
 from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
+from virtcloud.agent.resolved_addresses import find_forbidden
 from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.gateway_access import Destination, Fqdn

@@ -9,8 +9,8 @@ address                                 how the gateway recognizes the address
 ======================================  ==============================================================================
 loopback, link-local, multicast, …      `outside_links`, which also drops packets to these addresses
 links of clusters                       the ranges in `outside_links`
-metadata services of clouds             `METADATA`; services at link-local addresses are in the first row
-IPv6 that contains a forbidden IPv4     `_list_forms` for NAT64; `_TUNNELS` contains all other kinds
+metadata services of clouds             `resolved_addresses.METADATA`; link-local addresses are in the first row
+IPv6 that contains a forbidden IPv4     `resolved_addresses`: `list_forms` for NAT64; `_TUNNELS` for all other kinds
 the gateway itself, other interfaces    the gateway's routes: packets would not leave by the interface to the outside
 SBF                                     the agent's settings
 private networks                        `_is_unlisted`: the destination's ``private_networks`` lack the address
@@ -23,22 +23,15 @@ connection's address is admitted. If the resolver fails, the addresses of the la
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from typing import Final
 
-from virtcloud.agent.gateway.outside_links import FORBIDDEN4, FORBIDDEN6, LINKS4, LINKS6
+from virtcloud.agent.resolved_addresses import list_forms
 from virtcloud.model.gateway_access import PRIVATE_NETWORKS, Destination, Fqdn
 from virtcloud.model.outside_use import MAX_ERROR, MAX_NAME_ADDRESSES, ResolvedName
 
 KEEP_S: Final = 3600.0
 """Seconds for which an address stays admitted after the first answer that lacks it."""
-METADATA: Final = ("100.100.100.200/32", "168.63.129.16/32", "192.0.0.0/24", "fd00:ec2::/32", "fd20:ce::/64")
-_TUNNELS: Final = ("::/96", "::ffff:0:0/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
-"""IPv6 networks whose addresses contain an IPv4 address (RFC 4291, 8215, 4380, 3056)."""
-_NAT64: Final = IPv6Network("64:ff9b::/96")
-_FORBIDDEN: Final = tuple(
-    map(ip_network, (*FORBIDDEN4.split(", "), *FORBIDDEN6.split(", "), str(LINKS4), str(LINKS6), *METADATA, *_TUNNELS))
-)
 NOT_YET: Final = "not resolved yet"
 FindFault = Callable[[str], str | None]
 """A function that returns why a gateway does not admit an address, or None."""
@@ -63,22 +56,6 @@ class FqdnRecord:
 
     addresses: Mapping[str, float | None] = field(default_factory=dict)
     error: str | None = None
-
-
-def find_forbidden(address: str) -> str | None:
-    """Return why the address is forbidden for every name, or None if it is not."""
-    for form in _list_forms(ip_address(address)):
-        for network in _FORBIDDEN:
-            if form in network:
-                return f"{address} is in {network}, which no destination contains"
-    return None
-
-
-def _list_forms(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
-    """Yield an address. If a NAT64 translator (RFC 6052) maps it to an IPv4 address, also yield the IPv4 address."""
-    yield address
-    if address in _NAT64:
-        yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 
 def merge_answer(former: FqdnRecord, answer: FqdnAnswer, find_fault: FindFault, now: float) -> FqdnRecord:
@@ -108,7 +85,7 @@ def list_admitted(destination: Destination, records: Mapping[Fqdn, FqdnRecord]) 
 def _is_unlisted(address: str, destination: Destination) -> bool:
     """Return whether an address is private and in none of the destination's ``private_networks``."""
     parsed = ip_address(address)
-    forms = [form for form in _list_forms(parsed) if any(form in network for network in PRIVATE_NETWORKS)]
+    forms = [form for form in list_forms(parsed) if any(form in network for network in PRIVATE_NETWORKS)]
     listed = [ip_network(text) for text in destination.private_networks]
     return any(not any(form in network for network in listed) for form in forms)
 

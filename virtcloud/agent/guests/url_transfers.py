@@ -9,13 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from ipaddress import ip_address
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import unquote, urljoin, urlsplit
 
 from virtcloud import __version__
 from virtcloud.agent.guests.partial_files import READ_BYTES
+from virtcloud.agent.resolved_addresses import is_public
 from virtcloud.client.connection import FileTransfer
 from virtcloud.model.errors import Refused, Unreachable
 
@@ -189,7 +189,7 @@ def _connect_anywhere(address: tuple[str, int]) -> socket.socket:
 def _connect_publicly(address: tuple[str, int]) -> socket.socket:
     """Connect to a public address of a host. Raise Refused if all addresses of the host are internal."""
     found = {entry[4][0] for entry in socket.getaddrinfo(address[0], address[1], type=socket.SOCK_STREAM)}
-    public = sorted(str(text) for text in found if ip_address(str(text)).is_global)
+    public = sorted(str(text) for text in found if is_public(str(text)))
     if not public:
         raise Refused(
             f"{address[0]}: expected a public address, got {', '.join(sorted(map(str, found)))}; to fetch images from "

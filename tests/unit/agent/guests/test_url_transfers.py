@@ -69,3 +69,10 @@ def receive(url: str) -> bytes:
 def test_only_urls_below_a_permitted_beginning_are_fetched(url: str, beginning: str) -> None:
     with pytest.raises(Refused, match="this host fetches images only from"), open_url(url, 0, None, (beginning,)):
         pass
+
+
+@pytest.mark.parametrize("address", ["64:ff9b::a00:1", "64:ff9b::7f00:1", "::10.0.0.1", "2002:a00:1::1", "224.0.0.1"])
+def test_an_internal_ipv4_address_in_ipv6_is_not_public(address: str) -> None:
+    host = f"[{address}]" if ":" in address else address
+    with pytest.raises(Refused, match="expected a public address"), open_url(f"http://{host}:9/", 0, None, None):
+        pytest.fail("fetched")
