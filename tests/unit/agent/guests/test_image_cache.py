@@ -263,6 +263,7 @@ def test_the_rest_of_an_abandoned_fetch_is_evicted(host: Host, server: FileServe
     host.done.clear()
     server.data = QCOW2 + b"other"
     assert isinstance(host.get(guest="g2"), QemuImage)
+    assert [path.name for path in (host.path / "images").glob(".*")] == []
 
 
 def test_a_guest_that_is_removed_disturbs_no_fetch(
