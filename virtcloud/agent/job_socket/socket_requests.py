@@ -8,8 +8,8 @@ answer, so the effect is not lost when the agent is killed.
 
 `cluster` is the key of the job's cluster. `attempt` is the number of the job's run. A batch system that does not count
 runs sends 0. A run with a higher attempt number replaces the recorded run. A request with a lower attempt number is
-refused (`gone`) and changes nothing. If `user` is not the job's user, the request `up` replaces the recorded job of the
-other user, and all other requests are refused.
+refused (`gone`) and changes nothing. If `user` differs from the user of the recorded job, the request `up` replaces the
+recorded job, and all other requests are refused.
 """
 
 import json
