@@ -4,11 +4,7 @@ The gateway's sshd connects ssh with the sshd of a guest. The private key is mad
 certificate is valid for some minutes. The user logs in to the guest with the user's own key, as without a gateway.
 """
 
-import glob
-import os
-import platform
 import shlex
-import shutil
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import SecretStr
 
 from virtcloud.client.credentials import replace_private_file
+from virtcloud.client.process_folders import name_process_folder, remove_folders_of_ended_processes
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_failures import SSH_FAILED
 from virtcloud.model.errors import BadInput, NoSuchCall, NotFound
@@ -199,27 +196,10 @@ def _alias(gateway: SshGatewayView) -> str:
 def make_login_folder(parent: Path) -> Path:
     """Return the path of a new folder for the files of a login. Remove the folders of logins that have ended.
 
-    Because ssh replaces this program (execve), a later login must remove the folder. The name of the folder contains
-    the name of this computer, because several computers may share ``parent``, and only this computer knows its
-    processes.
+    Because ssh replaces this program (execve), a later login must remove the folder.
     """
-    prefix = f"gateway-{platform.node()}-"
-    for folder in parent.glob(f"{glob.escape(prefix)}*"):
-        if not _is_running(folder.name.removeprefix(prefix)):
-            shutil.rmtree(folder, ignore_errors=True)
-    return parent / f"{prefix}{os.getpid()}"
-
-
-def _is_running(pid: str) -> bool:
-    if not pid.isdigit():
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    remove_folders_of_ended_processes(parent, "gateway-")
+    return parent / name_process_folder("gateway-")
 
 
 def check_login_folder(folder: Path) -> None:

@@ -1,8 +1,6 @@
 """Files that a guest sends as a tar stream. The guest is not trusted: no file is written outside the destination."""
 
-import glob
 import os
-import platform
 import shutil
 import tarfile
 import tempfile
@@ -11,9 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from virtcloud.client.process_folders import name_process_folder, remove_folders_of_ended_processes
 from virtcloud.model.errors import Refused
 
 CHUNK = 1 << 20
+PURPOSE = ".virtcloud-"
+"""The beginning of the names of temporary folders."""
 
 
 @contextmanager
@@ -29,10 +30,9 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
     replace a folder, or a folder would replace a file. The yielded function raises Refused for an unsafe stream.
     """
     into = target if target.is_dir() else target.parent
-    prefix = f".virtcloud-{platform.node()}-"
     try:
-        _remove_folders_of_killed_copies(into, prefix)
-        folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=into))
+        remove_folders_of_ended_processes(into, PURPOSE, "-[^-]+")
+        folder = Path(tempfile.mkdtemp(prefix=f"{name_process_folder(PURPOSE)}-", dir=into))
     except OSError as error:
         raise Refused(f"cannot write to folder {into}: {error.strerror}") from error
     try:
@@ -43,24 +43,6 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
         _place(sorted(folder.iterdir()), target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_folders_of_killed_copies(into: Path, prefix: str) -> None:
-    """Remove the temporary folders of killed processes of this computer."""
-    for path in into.glob(f"{glob.escape(prefix)}*-*"):
-        pid = path.name.removeprefix(prefix).partition("-")[0]
-        if pid.isascii() and pid.isdigit() and not _is_running(int(pid)):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True  # a process of another user
-    return True
 
 
 def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:

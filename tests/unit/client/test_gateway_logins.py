@@ -151,16 +151,19 @@ def test_a_folder_that_ssh_cannot_name_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_folders_of_ended_logins_are_removed(tmp_path: Path) -> None:
-    (tmp_path / f"gateway-{platform.node()}-4194305").mkdir()  # higher than all process IDs
+    for pid in (1 << 23, 1 << 80):  # higher than all process IDs
+        (tmp_path / f"gateway-{platform.node()}-{pid}").mkdir()
     assert make_login_folder(tmp_path).name == f"gateway-{platform.node()}-{os.getpid()}"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_folders_of_another_computers_logins_remain(tmp_path: Path) -> None:
     """Computers can share a home folder."""
-    (tmp_path / "gateway-other-4194305").mkdir()
+    names = {"gateway-other-4194305", f"gateway-{platform.node()}-4194305-7", f"gateway-{platform.node()}-²"}
+    for name in names:
+        (tmp_path / name).mkdir()
     make_login_folder(tmp_path)
-    assert [folder.name for folder in tmp_path.iterdir()] == ["gateway-other-4194305"]
+    assert {folder.name for folder in tmp_path.iterdir()} == names
 
 
 def test_a_gateway_that_is_out_of_reach_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

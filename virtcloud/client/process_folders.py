@@ -1,0 +1,39 @@
+"""Folders that are named after the process of this computer that uses the folder. They outlive a killed process."""
+
+import glob
+import os
+import platform
+import re
+import shutil
+from pathlib import Path
+
+
+def name_process_folder(purpose: str) -> str:
+    """Return the name of this process's folder: ``purpose``, the name of this computer, and the process ID.
+
+    The name of the computer is necessary, because several computers may share the folder's parent, and only this
+    computer knows its processes.
+    """
+    return f"{purpose}{platform.node()}-{os.getpid()}"
+
+
+def remove_folders_of_ended_processes(parent: Path, purpose: str, suffix: str = "") -> None:
+    """Remove the folders in ``parent`` of processes of this computer that have ended.
+
+    ``suffix`` is a regular expression for the characters that follow the name of `name_process_folder`.
+    """
+    prefix = f"{purpose}{platform.node()}-"
+    for path in parent.glob(f"{glob.escape(prefix)}*"):
+        found = re.fullmatch(f"([0-9]+){suffix}", path.name.removeprefix(prefix))
+        if found is not None and not _is_running(int(found.group(1))):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True  # a process of another user
+    return True
