@@ -17,7 +17,7 @@ from sbf_service.domain.lifecycle import (
 )
 from sbf_service.request_context import current_call
 from sbf_service.store.claims import release_vlans
-from sbf_service.store.cluster_documents import parse_spec
+from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import delete_vpn_access, end_publications_of, revoke_profiles_of
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
@@ -195,7 +195,7 @@ def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str
 
     Otherwise return an empty set.
     """
-    if row.network is None or not parse_spec(row.spec).guests:
+    if row.network is None or not parse_current_spec(row).guests:
         return frozenset()
     network = unit.session.get_one(ClusterRow, row.network)
     return find_network_hosts(unit, network.id) if network.state in WANTED_STATES else frozenset()

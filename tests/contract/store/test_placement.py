@@ -135,6 +135,18 @@ def test_guests_with_open_filters_are_placed_where_they_are_allowed(hosts: World
     assert (chosen(hosts, "demo"), chosen(hosts, "member")) == (["brno-h2"], ["brno-h2"])
 
 
+def test_placed_guests_of_an_ended_member_are_no_peers(hosts: World) -> None:
+    hosts.put("demo", spread(1, "brno"))
+    hosts.put("member", spread(1, "praha", prefix="m", joins="demo"))
+    host, states = chosen(hosts, "demo")[0], []
+    for change in (lambda: None, lambda: hosts.delete("member")):
+        before = hosts.element(host).wanted_revision
+        change()
+        peers = [peer.name for peer in hosts.wanted_of_host(host).segments[0].peers]
+        states.append((hosts.element(host).wanted_revision - before, peers))
+    assert states == [(0, ["g1", "m1"]), (1, ["g1"])]
+
+
 def test_a_host_without_the_images_hypervisor_gets_no_guests(hosts: World) -> None:
     """All hosts of the topology run only LXC guests, and the image is for QEMU."""
     disk = {"sha256": "0" * 64, "size": 1, "format": "qcow2", "architecture": "x86_64", "url": "https://example.org/a"}
