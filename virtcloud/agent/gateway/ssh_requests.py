@@ -44,6 +44,8 @@ MAX_REQUESTS: Final = 64
 """Limit of requests that are answered at the same time. A further relay is refused after `REQUEST_S` seconds."""
 MAX_WAITING: Final = 16
 """Limit of one user's requests that wait for a grant, so that threads are free for the requests of other users."""
+MAX_OF_USER: Final = 32
+"""Limit of one user's requests at the same time. A guest that does not answer occupies a thread for ten seconds."""
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0
 """Time limit in seconds of the receipt of a relay's request, and of each wait for a free thread."""
@@ -80,8 +82,8 @@ class SshRequests:
         self._sessions = sessions
         self._connect = connect
         self._free = threading.BoundedSemaphore(MAX_REQUESTS)
-        self._waiting: Counter[UserName] = Counter()
-        """The number of requests that wait for a grant, by user."""
+        self._counts: Counter[tuple[str, UserName]] = Counter()
+        """The number of requests that wait for a guest or for a grant, by user."""
         self._lock = threading.Lock()
         self._is_closed = False
         self._listener = socket.socket(socket.AF_UNIX)
@@ -173,11 +175,12 @@ class SshRequests:
         """
         deadline = time.monotonic() + GRANT_S
         proven = _retry(lambda: self._verify(request), deadline)
-        try:
-            target, connection = self._connect_guest(proven, request.guest)
-        except (Forbidden, NotFound):
-            with self._count_waiting(proven.user):
-                target, connection = _retry(lambda: self._connect_guest(proven, request.guest), deadline)
+        with self._count_waiting("a guest", proven.user, MAX_OF_USER):
+            try:
+                target, connection = self._connect_guest(proven, request.guest)
+            except (Forbidden, NotFound):
+                with self._count_waiting("a grant", proven.user, MAX_WAITING):
+                    target, connection = _retry(lambda: self._connect_guest(proven, request.guest), deadline)
         return target, proven.serial, connection
 
     def _verify(self, request: SshRequest) -> ProvenUser:
@@ -189,20 +192,20 @@ class SshRequests:
         return verify_certificate(request.proof, authority, self._grants.clock())
 
     @contextmanager
-    def _count_waiting(self, user: UserName) -> Iterator[None]:
-        """Count a waiting request within the block. Raise TooManyRequests if `MAX_WAITING` requests of a user wait."""
+    def _count_waiting(self, awaited: str, user: UserName, limit: int) -> Iterator[None]:
+        """Count a waiting request within the block. Raise TooManyRequests if ``limit`` requests of a user wait."""
         with self._lock:
-            if self._waiting[user] >= MAX_WAITING:
+            if self._counts[awaited, user] >= limit:
                 raise TooManyRequests(
-                    f"too many requests of {user} wait for a grant: expected at most {MAX_WAITING}; "
-                    "try again in some seconds, or check the grant: virtcloud access list"
+                    f"too many requests of {user} wait for {awaited}: expected at most {limit}; "
+                    "try again in some seconds, or check grants and guests: virtcloud access list, virtcloud guest list"
                 )
-            self._waiting[user] += 1
+            self._counts[awaited, user] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._waiting -= Counter({user: 1})
+                self._counts -= Counter({(awaited, user): 1})
 
     def _connect_guest(self, proven: ProvenUser, guest: str) -> tuple[SshTarget, socket.socket]:
         target = find_target(proven, guest, self._grants.segments or (), self._grants.clock())

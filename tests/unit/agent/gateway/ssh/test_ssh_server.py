@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -50,6 +50,30 @@ def test_waiting_requests_of_one_user_are_limited(world: SshWorld, monkeypatch: 
         world.grant(make_segment("alice", "bob"))
     assert "too many requests of bob wait for a grant: expected at most 1;" in refused[2]
     assert sorted(run.result()[1] for run in runs) == ["", "c1 10.0.0.1/24 22\n"]
+
+
+def test_silent_guests_of_one_user_do_not_lock_others_out(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alice has one silent guest. Her second request is refused, and bob reaches his guest."""
+    is_asked, answers = threading.Event(), threading.Event()
+    monkeypatch.setattr(ssh_requests, "MAX_OF_USER", 1)
+    assert world.gateway._requests is not None
+    connect = world.gateway._requests._connect
+
+    def connect_slowly(network: str, addresses: Sequence[str], port: int) -> socket.socket:
+        if not is_asked.is_set():
+            is_asked.set()
+            answers.wait(60)
+        return connect(network, addresses, port)
+
+    monkeypatch.setattr(world.gateway._requests, "_connect", connect_slowly)
+    world.grant(make_segment("alice", "bob"))
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(StockSsh(world).run)
+        is_asked.wait(60)
+        assert "too many requests of alice wait for a guest: expected at most 1;" in StockSsh(world).run()[2]
+        assert StockSsh(world, "bob").run()[1] == "c1 10.0.0.1/24 22\n"
+        answers.set()
+    assert first.result()[1] == "c1 10.0.0.1/24 22\n"
 
 
 def make_session(pid: int, started: int, left_s: float = 3600) -> SshSession:
