@@ -8,6 +8,7 @@ On hosts with systemd-machined, libvirt itself creates the container's group in 
 of processors and memory on the scope. There, the agent sets only the limit of processes, after the container's start.
 """
 
+import re
 import subprocess
 import time
 from dataclasses import dataclass
@@ -102,8 +103,7 @@ class ControlGroups:
             return
         try:
             leader = (LIBVIRT_LXC / f"{domain}.pid").read_text().strip()
-            parts = Path(f"/proc/{leader}/cgroup").read_text().strip().split("/")
-            (scope,) = [part for part in parts if part.endswith(".scope")]
+            scope = find_scope(Path(f"/proc/{leader}/cgroup").read_text())
             argv = ["systemctl", "set-property", "--runtime", "--", scope, f"TasksMax={pids}"]
             subprocess.run(argv, check=True, capture_output=True, timeout=COMMAND_TIMEOUT_S)  # noqa: S603 - no shell
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -121,6 +121,22 @@ class ControlGroups:
             inner = sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True)
             for path in (*inner, group):
                 path.rmdir()
+
+
+def find_scope(text: str) -> str:
+    """Return the scope of systemd in the content of a file ``/proc/PID/cgroup``. Pure.
+
+    With control groups of version 1, the file has one line for each controller. Raise ValueError if the lines do not
+    have exactly one scope.
+    """
+    scopes = sorted(set(re.findall(r"/([^/\n]+\.scope)", text)))
+    if len(scopes) != 1:
+        raise ValueError(
+            f"expected the container in one scope of systemd, found {', '.join(scopes) or 'no scope'}; check that "
+            "systemd-machined runs (systemctl status systemd-machined), or boot with control groups of version 2: "
+            "systemd.unified_cgroup_hierarchy=1"
+        )
+    return scopes[0]
 
 
 def _path(domain: str) -> Path:

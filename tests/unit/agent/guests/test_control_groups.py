@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from virtcloud.agent.guests import control_groups
-from virtcloud.agent.guests.control_groups import ContainerLimits, ControlGroups
+from virtcloud.agent.guests.control_groups import ContainerLimits, ControlGroups, find_scope
 
 LIMITS = ContainerLimits(cpus=2, memory_mb=64, pids=100)
 
@@ -59,3 +59,20 @@ def test_a_removed_group_takes_its_inner_groups_along(groups: Path) -> None:
     ControlGroups().ensure_none("vc-a-g1")
     ControlGroups().ensure_none("vc-a-g1")
     assert not group.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0::/machine.slice/machine-lxc\\x2d1.scope/libvirt\n",
+        "5:pids:/machine.slice/machine-lxc\\x2d1.scope\n1:name=systemd:/machine.slice/machine-lxc\\x2d1.scope/libvirt\n",
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_the_scope_of_a_container_is_found(text: str) -> None:
+    assert find_scope(text) == "machine-lxc\\x2d1.scope"
+
+
+def test_a_container_without_a_scope_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(ValueError, match=r"found no scope; .* systemd\.unified_cgroup_hierarchy=1"):
+        find_scope("5:pids:/user.slice\n0::/user.slice\n")
