@@ -129,7 +129,7 @@ def find_scope(text: str) -> str:
     With control groups of version 1, the file has one line for each controller. Raise ValueError if the lines do not
     have exactly one scope.
     """
-    scopes = sorted(set(re.findall(r"/([^/\n]+\.scope)", text)))
+    scopes: list[str] = sorted(set(re.findall(r"/([^/\n]+\.scope)", text)))
     if len(scopes) != 1:
         raise ValueError(
             f"expected the container in one scope of systemd, found {', '.join(scopes) or 'no scope'}; check that "
