@@ -15,6 +15,7 @@ from virtcloud.model.gateway_access import (
     GatewayRouter,
     OutsideLink,
 )
+from virtcloud.model.nfs import NFS
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import HostWanted, Segment
@@ -22,10 +23,18 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class GatewayRole:
-    """A task of gateways. Messages use ``description``: "expected a gateway with an OpenVPN server"."""
+    """A task of gateways. Messages use ``description``: "expected a gateway with an OpenVPN server".
+
+    ``remedy`` is the advice to a user whose cluster's sites have no such gateway. It may contain ``{site}``, the site
+    of another gateway with this role.
+    """
 
     description: str
     fits: Callable[[Gateway], bool]
+    remedy: str = (
+        "Create the cluster with a host at the site of a gateway, or ask an administrator to set up a gateway "
+        "(docs/how-to/set-up-a-gateway.md)"
+    )
 
     def has(self, topology: Topology, gateway: Name) -> bool:
         """Return whether the topology contains this gateway and the gateway has this role."""
@@ -36,6 +45,11 @@ class GatewayRole:
 VPN_SERVER: Final = GatewayRole("an OpenVPN server", lambda gateway: gateway.vpn is not None)
 SSH_SERVER: Final = GatewayRole("an sshd for users", lambda gateway: gateway.ssh is not None)
 OUTSIDE_LINK: Final = GatewayRole("a link to the outside", lambda gateway: gateway.outside is not None)
+FILE_SERVER: Final = GatewayRole(
+    f"the service {NFS}",
+    lambda gateway: gateway.nfs is not None,
+    "Extend the cluster to such a site, with --reach {site}",
+)
 
 
 def list_roles(spec: ClusterSpec) -> tuple[GatewayRole, ...]:

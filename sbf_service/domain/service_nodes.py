@@ -1,10 +1,11 @@
 """Service nodes: the gateways that offer services in networks, and the services in wanted documents. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports
-from virtcloud.model.errors import Conflict, NoGateway
+from sbf_service.domain.gateway_access import FILE_SERVER
+from sbf_service.domain.gateway_choice import list_reachable_gateways, make_no_gateway_error
+from sbf_service.domain.paths import LiveCluster
 from virtcloud.model.nfs import NFS, NfsServer, make_nfs_server
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Address, Name, UserName
@@ -22,7 +23,7 @@ class ServedNetwork:
 
 def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | None:
     """Return the gateway that serves a network: the first file server among ``gateways``, or None."""
-    return next((name for name in gateways if _has_nfs(topology, name)), None)
+    return next((name for name in gateways if FILE_SERVER.has(topology, name)), None)
 
 
 def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> Name:
@@ -33,10 +34,9 @@ def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collect
     """
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:
         return chosen
-    for name in _list_candidates(topology, cluster):
-        if name in alive and _is_linked(topology, cluster, name):
-            return name
-    raise NoGateway(_describe_missing(topology, cluster))
+    if (chosen := next(list_reachable_gateways(topology, cluster, alive, FILE_SERVER), None)) is not None:
+        return chosen
+    raise make_no_gateway_error(topology, cluster, FILE_SERVER)
 
 
 def add_services(
@@ -65,34 +65,3 @@ def _add_to_segment(segment: Segment, network: ServedNetwork | None, server: Nfs
     if server is not None and addresses:
         added |= {"nfs": server, "requires": (*segment.requires, NFS)}
     return segment.model_copy(update=added)
-
-
-def _has_nfs(topology: Topology, name: Name) -> bool:
-    gateway = topology.gateways.get(name)
-    return gateway is not None and gateway.nfs is not None
-
-
-def _list_candidates(topology: Topology, cluster: LiveCluster) -> list[Name]:
-    names = [name for name in topology.gateways if _has_nfs(topology, name)]
-    return [name for name in names if topology.site_of[name].name in cluster.vlans]
-
-
-def _is_linked(topology: Topology, cluster: LiveCluster, gateway: Name) -> bool:
-    """Return whether switches connect a gateway to the cluster's hosts."""
-    try:
-        find_cluster_ports(topology, replace(cluster, gateways=(gateway,)))
-    except Conflict:
-        return False
-    return True
-
-
-def _describe_missing(topology: Topology, cluster: LiveCluster) -> str:
-    sites = ", ".join(site.name for site in topology.sites if site.name in cluster.vlans)
-    wanted = f"cluster {cluster.key}: expected a gateway with the service {NFS} at {sites}"
-    here = ", ".join(_list_candidates(topology, cluster))
-    if here:
-        return f"{wanted}; {here} does not answer, or no switch links it to the cluster: ask its administrator"
-    known = [name for name in topology.gateways if _has_nfs(topology, name)]
-    others = ", ".join(f"{name} at {topology.site_of[name].name}" for name in known) or "none"
-    site = topology.site_of[known[0]].name if known else "SITE"
-    return f"{wanted}, got none; gateways with {NFS}: {others}. Extend the cluster to such a site, with --reach {site}"

@@ -1,26 +1,19 @@
-"""VPN access: the gateways of clusters, and the grants in the wanted documents of gateways. Pure.
+"""VPN access: the grants in the wanted documents of gateways. Pure.
 
 A grant determines which network a device joins, and until when. A grant exists while the profile is valid and elements
 must carry the profile's cluster.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from sbf_service.domain.gateway_access import VPN_SERVER, GatewayRole
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from virtcloud.model.element import Gateway
-from virtcloud.model.errors import Conflict, NoGateway
-from virtcloud.model.topology import Topology
 from virtcloud.model.values import Address, Mac, Name, UserName
 from virtcloud.model.vpn import VPN, Fingerprint, VpnGrant, VpnRemote, VpnServer
 from virtcloud.model.wanted import HostWanted, Segment
-
-MAX_GATEWAYS: Final = 2
-"""The number of gateways that SBF chooses for a cluster. If one gateway fails, devices connect to the other gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,55 +56,6 @@ def is_replaced(connection: ReportedConnection, other: ReportedConnection) -> bo
     """
     is_reported_earlier = other.first_reported_at < connection.first_reported_at - REPORT_DELAY
     return other.connected_at > connection.connected_at and not is_reported_earlier
-
-
-def choose_gateways(
-    topology: Topology, cluster: LiveCluster, alive: Collection[Name], role: GatewayRole = VPN_SERVER
-) -> tuple[Name, ...]:
-    """Return the gateways that a cluster should have in a role: its gateways, and further gateways at its sites.
-
-    SBF adds further gateways in the topology's order until :data:`MAX_GATEWAYS` of the chosen gateways are in
-    ``alive``. SBF adds only gateways in ``alive`` that switches connect to the cluster's hosts. Raise NoGateway if no
-    gateway was chosen.
-    """
-    kept = tuple(name for name in cluster.gateways if role.has(topology, name))
-    free = MAX_GATEWAYS - len(set(kept) & set(alive))
-    candidates = [name for name in _list_candidates(topology, cluster, role) if name not in kept and name in alive]
-    reachable = [name for name in candidates if _is_linked(topology, cluster, name)]
-    chosen = (*kept, *reachable[: max(0, free)])
-    if not chosen:
-        raise NoGateway(_describe_missing(topology, cluster, role))
-    return chosen
-
-
-def _list_candidates(topology: Topology, cluster: LiveCluster, role: GatewayRole) -> Iterator[Name]:
-    """Yield the gateways with a role at the sites of a cluster, in the topology's order."""
-    for name in topology.gateways:
-        if role.has(topology, name) and topology.site_of[name].name in cluster.vlans:
-            yield name
-
-
-def _is_linked(topology: Topology, cluster: LiveCluster, gateway: Name) -> bool:
-    """Return whether switches connect a gateway to the cluster's hosts."""
-    try:
-        find_cluster_ports(topology, replace(cluster, gateways=(gateway,)))
-    except Conflict:
-        return False
-    return True
-
-
-def _describe_missing(topology: Topology, cluster: LiveCluster, role: GatewayRole) -> str:
-    sites = ", ".join(site.name for site in topology.sites if site.name in cluster.vlans)
-    wanted = f"cluster {cluster.key}: expected a gateway with {role.description} at {sites}"
-    here = ", ".join(_list_candidates(topology, cluster, role))
-    if here:
-        return f"{wanted}; {here} does not answer, or no switch links it to the cluster: ask its administrator"
-    known = [name for name in topology.gateways if role.has(topology, name)]
-    others = ", ".join(f"{name} at {topology.site_of[name].name}" for name in known) or "none"
-    return (
-        f"{wanted}, got none; known gateways: {others}. Create the cluster with a host at the site of a gateway, or "
-        "ask an administrator to set up a gateway (docs/how-to/set-up-a-gateway.md)"
-    )
 
 
 def add_grants(

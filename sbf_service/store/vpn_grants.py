@@ -12,9 +12,10 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.gateway_access import VPN_SERVER, GatewayRole
+from sbf_service.domain.gateway_choice import choose_gateways
 from sbf_service.domain.network_conflicts import check_ports_exclusive
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
-from sbf_service.domain.vpn_access import GrantedProfile, add_grants, choose_gateways
+from sbf_service.domain.vpn_access import GrantedProfile, add_grants
 from sbf_service.domain.vpn_authority import make_vpn_server
 from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways, insert_gateways

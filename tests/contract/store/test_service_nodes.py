@@ -90,7 +90,7 @@ def test_a_cluster_without_a_service_has_no_file_server(world: World) -> None:
 
 
 def test_a_site_without_file_servers_is_refused_with_the_remedy(world: World) -> None:
-    with pytest.raises(NoGateway, match=r"at praha, got none; gateways with nfs: brno-files at brno.*--reach brno"):
+    with pytest.raises(NoGateway, match=r"at praha, got none; known gateways: brno-files at brno.*--reach brno"):
         put(world, "demo", "praha-h1")
 
 
