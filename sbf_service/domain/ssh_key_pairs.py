@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from pydantic import SecretBytes, SecretStr
 
+from sbf_service.domain.key_derivation import derive_bytes
 from virtcloud.model.guest_seed import PublicKey
 
 KEY_TYPE: Final = b"ssh-ed25519"
@@ -55,9 +54,8 @@ def derive_authority_key(secret: SecretBytes) -> SshKeyPair:
 
 @lru_cache(maxsize=MAX_CACHED)
 def _derive(secret: SecretBytes, *purpose: str) -> SshKeyPair:
-    """Return the key pair for ``purpose``. The parts contain no NUL, so different purposes yield different keys."""
-    info = "\0".join(("virtcloud 1", *purpose)).encode()
-    seed = HKDF(SHA256(), SEED_BYTES + CHECK_BYTES, salt=None, info=info).derive(secret.get_secret_value())
+    """Return the key pair for ``purpose``."""
+    seed = derive_bytes(secret, SEED_BYTES + CHECK_BYTES, *purpose)
     private, check = seed[:SEED_BYTES], seed[SEED_BYTES:]
     public = Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
     data = _string(KEY_TYPE) + _string(public)

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from pydantic import SecretBytes, SecretStr
+
+from sbf_service.domain.key_derivation import derive_bytes
 
 SERVER_KEY_BYTES: Final = 128
 """Two keys of 64 bytes. The first 32 bytes of each key are used: for AES-256, and for HMAC-SHA-256."""
@@ -34,7 +35,7 @@ def make_server_key(secret: SecretBytes, gateway: str) -> SecretStr:
 def make_client_key(secret: SecretBytes, gateway: str, profile: str) -> str:
     """Return the client key of a profile for one gateway, as a file in PEM form. ``profile`` is the profile's ID."""
     server = _derive_server_key(secret, gateway)
-    key = _derive(secret, CLIENT_KEY_BYTES, "tls-crypt-v2 client", gateway, profile)
+    key = derive_bytes(secret, CLIENT_KEY_BYTES, "tls-crypt-v2 client", gateway, profile)
     return _format_pem("client", key + wrap_client_key(server, key, USER_METADATA + profile.encode()))
 
 
@@ -51,16 +52,7 @@ def wrap_client_key(server_key: bytes, client_key: bytes, metadata: bytes) -> by
 
 
 def _derive_server_key(secret: SecretBytes, gateway: str) -> bytes:
-    return _derive(secret, SERVER_KEY_BYTES, "tls-crypt-v2 server", gateway)
-
-
-def _derive(secret: SecretBytes, length: int, *purpose: str) -> bytes:
-    """Return the key for ``purpose``.
-
-    Different purposes have different keys, because NUL separates the parts of a purpose, and no part contains NUL.
-    """
-    info = "\0".join(("virtcloud 1", *purpose)).encode()
-    return HKDF(SHA256(), length, salt=None, info=info).derive(secret.get_secret_value())
+    return derive_bytes(secret, SERVER_KEY_BYTES, "tls-crypt-v2 server", gateway)
 
 
 def _format_pem(side: str, data: bytes) -> str:

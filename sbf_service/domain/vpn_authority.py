@@ -15,11 +15,11 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from pydantic import SecretBytes, SecretStr
 
+from sbf_service.domain.key_derivation import derive_bytes
 from sbf_service.domain.tls_crypt_keys import make_server_key
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name
@@ -164,16 +164,10 @@ def _derive_authority_key(secret: SecretBytes) -> ec.EllipticCurvePrivateKey:
 
 def _derive_key(secret: SecretBytes, *purpose: str) -> ec.EllipticCurvePrivateKey:
     """Return the P-256 key for ``purpose``."""
-    number = int.from_bytes(_derive(secret, SEED_BYTES, "VPN key", *purpose))
+    number = int.from_bytes(derive_bytes(secret, SEED_BYTES, "VPN key", *purpose))
     return ec.derive_private_key(number % (P256_ORDER - 1) + 1, ec.SECP256R1())
 
 
 def _derive_serial(secret: SecretBytes, *purpose: str) -> int:
     """Return a positive serial number (RFC 5280, 4.1.2.2)."""
-    return int.from_bytes(_derive(secret, SERIAL_BYTES, "VPN serial number", *purpose)) >> 1 | 1
-
-
-def _derive(secret: SecretBytes, length: int, *purpose: str) -> bytes:
-    """Return the bytes for ``purpose``. No part of a purpose contains NUL, so two purposes never yield equal bytes."""
-    info = "\0".join(("virtcloud 1", *purpose)).encode()
-    return HKDF(SHA256(), length, salt=None, info=info).derive(secret.get_secret_value())
+    return int.from_bytes(derive_bytes(secret, SERIAL_BYTES, "VPN serial number", *purpose)) >> 1 | 1
