@@ -20,6 +20,7 @@ from typing import BinaryIO, Final
 from sqlalchemy import make_url
 
 from sbf_service.domain.image_rules import ImageLimits, check_size
+from sbf_service.local_files import synchronize_folder
 from virtcloud.model.errors import BadInput, NotFound, StorageFull
 from virtcloud.model.image import HEAD_BYTES, ImageFormat, Sha256, check_head, recognize_format
 
@@ -88,7 +89,7 @@ class Upload:
         """Rename the file to its SHA-256. If a file of this name exists, it has the same content."""
         with _translate_full_disk(self._path.parent):
             self._path.rename(self._path.parent / sha256)
-            _sync_folder(self._path.parent)
+            synchronize_folder(self._path.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +177,3 @@ def _translate_full_disk(folder: Path) -> Iterator[None]:
             f"SBF cannot write to its folder of images {folder}: {error.strerror}; set 'images.folder' in the settings "
             "of this SBF to a folder that SBF's user may write"
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -76,6 +76,15 @@ def remove_new_database_file(database: str) -> Iterator[None]:
         raise
 
 
+def synchronize_folder(folder: Path) -> None:
+    """Write a folder's entries to the disk, so that a new file survives a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")
 
 

@@ -9,6 +9,7 @@ from virtcloud.model.access import Role
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, BeyondLimit, NotAdmitted, QuotaExceeded
 from virtcloud.model.image import Architecture, CatalogueImage
+from virtcloud.model.message_text import to_mib
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
@@ -117,8 +118,3 @@ def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None) -
             f"{to_mib(used + added)} MiB (limit {limit_mb}): remove an image (virtcloud image remove), or add "
             "the image with a URL"
         )
-
-
-def to_mib(size: int) -> int:
-    """Return a size in MiB, rounded up."""
-    return -(-size // MIB)

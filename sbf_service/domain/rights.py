@@ -6,11 +6,12 @@ A job starter also needs a confirmation by the batch server for each job (decisi
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, unique
+from typing import Self
 
 from sbf_service.domain.authentication import Principal
 from virtcloud.model.access import Role
 from virtcloud.model.errors import Forbidden
-from virtcloud.model.values import Name
+from virtcloud.model.values import Name, UserName
 from virtcloud.model.views import JobStatement
 
 
@@ -79,6 +80,11 @@ class ProtectedResource:
     elements: frozenset[Name] = field(default_factory=frozenset)
     hosts: frozenset[Name] = field(default_factory=frozenset)
     """The elements that are hosts."""
+
+    @classmethod
+    def of_user(cls, user: UserName) -> Self:
+        """Return the resource that a user owns: the user's quota, or the user's public keys."""
+        return cls(user, owner=user)
 
 
 WHOLE_SERVICE = ProtectedResource()

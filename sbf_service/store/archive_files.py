@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from sbf_service.local_files import synchronize_folder
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import format_utc
 
@@ -41,15 +42,6 @@ def write_archive(folder: Path, name: str, rows: Iterable[Mapping[str, object]])
             "free space, or set another folder that SBF's user can write"
         ) from error
     return path
-
-
-def synchronize_folder(folder: Path) -> None:
-    """Write a folder's entries to the disk, so that a new file survives a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _format_value(value: object) -> str:

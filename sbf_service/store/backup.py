@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, select, text
 
+from sbf_service.local_files import synchronize_folder
 from sbf_service.store import (  # noqa: F401 - their tables join the metadata of Base
     cluster_tables,
     gateway_tables,
@@ -24,7 +25,6 @@ from sbf_service.store import (  # noqa: F401 - their tables join the metadata o
     vlan_tables,
     vpn_tables,
 )
-from sbf_service.store.archive_files import synchronize_folder
 from sbf_service.store.backup_format import BackupHeader, BackupWriter, ColumnKind, find_column_kind, make_table
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import database_now

@@ -13,7 +13,6 @@ from sbf_service.domain.admission import (
     merge_limits,
     sum_usage,
 )
-from sbf_service.domain.image_rules import to_mib
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.domain.paths import find_sites
 from sbf_service.store.cluster_documents import parse_spec
@@ -26,6 +25,7 @@ from sbf_service.store.user_tables import ImageRow, QuotaRow
 from virtcloud.model.access import QuotaLimits, QuotaView
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import QuotaExceeded
+from virtcloud.model.message_text import to_mib
 from virtcloud.model.values import UserName
 
 NO_LIMITS: Final = QuotaLimits()

@@ -1,15 +1,13 @@
 """``virtcloud access ssh``: the files with which plain ssh reaches the guests of a cluster through a gateway."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.options import open_client
-from virtcloud.cli.progress import ProgressLines
+from virtcloud.cli.progress import ProgressLines, describe_pending
 from virtcloud.client.gateway_logins import CONFIG, check_login_folder, request_login_files
-from virtcloud.model.ssh_access import SshAccessView
 from virtcloud.model.values import format_utc
 
 
@@ -35,7 +33,7 @@ def ssh(context: click.Context, /, key: str, *, output: Path, as_json: bool) -> 
     Example: virtcloud access ssh demo --output demo-ssh && ssh -F demo-ssh/config g1
     """
     check_login_folder(output)
-    progress = ProgressLines(_describe_pending)
+    progress = ProgressLines(describe_pending)
     certificate = request_login_files(open_client(context).sbf, key, output, show=progress)
     if as_json:
         printing.print_json(certificate)
@@ -47,9 +45,3 @@ def ssh(context: click.Context, /, key: str, *, output: Path, as_json: bool) -> 
         f"{certificate.user} may connect to cluster {key} through {gateways} until {ends}: "
         f"ssh -F {output / CONFIG} {guests[0] if guests else 'GUEST'}"
     )
-
-
-def _describe_pending(view: SshAccessView) -> Iterator[tuple[str, str]]:
-    for element in view.pending:
-        reason = element.trouble or ("" if element.reachable else "its agent does not answer")
-        yield element.element, f"waiting for its confirmation{f'; {reason}' if reason else ''}"

@@ -20,7 +20,9 @@ from virtcloud.model.cluster import ClusterState
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import ServiceUnreachable, TimedOut
 from virtcloud.model.image import FETCHING, UNPACKING
+from virtcloud.model.ssh_access import SshAccessView
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
+from virtcloud.model.vpn import VpnProfileView
 
 V = TypeVar("V")
 MARKS = {
@@ -177,3 +179,10 @@ def wait_with_progress(
     except KeyboardInterrupt:
         delete = f"; delete it: virtcloud cluster delete {key}" if goal == ClusterState.ACTIVE else ""
         groups.exit_interrupted(context, f"cluster {key} {continues}; show it: virtcloud cluster show {key}{delete}")
+
+
+def describe_pending(view: SshAccessView | VpnProfileView) -> Iterator[tuple[str, str]]:
+    """Yield each element that has not confirmed SSH or VPN access yet, with the reason, for :class:`ProgressLines`."""
+    for element in view.pending:
+        reason = element.trouble or ("" if element.reachable else "its agent does not answer")
+        yield element.element, f"waiting for its confirmation{f'; {reason}' if reason else ''}"

@@ -3,13 +3,12 @@
 import re
 import socket
 import time
-from collections.abc import Iterator
 from typing import Final
 
 import click
 
 from virtcloud.cli import printing
-from virtcloud.cli.progress import ProgressLines
+from virtcloud.cli.progress import ProgressLines, describe_pending
 from virtcloud.client.api import Client
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name, format_utc
@@ -63,7 +62,7 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
     Then print ``next_step``, which the user can take now, or the elements that have not confirmed the profile. If the
     profile was revoked during the wait, print the time of the revocation instead.
     """
-    progress, view, deadline = ProgressLines(_describe_pending), created, time.monotonic() + WAIT_S
+    progress, view, deadline = ProgressLines(describe_pending), created, time.monotonic() + WAIT_S
     while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:
         progress(view)
         asked = time.monotonic()
@@ -90,9 +89,3 @@ def find_ready_gateways(view: VpnProfileView) -> list[Name]:
     """
     pending = {element.element for element in view.pending}
     return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]
-
-
-def _describe_pending(view: VpnProfileView) -> Iterator[tuple[str, str]]:
-    for element in view.pending:
-        reason = element.trouble or ("" if element.reachable else "its agent does not answer")
-        yield element.element, f"waiting for its confirmation{f'; {reason}' if reason else ''}"

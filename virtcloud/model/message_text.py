@@ -51,6 +51,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
+def to_mib(size: int) -> int:
+    """Return a size in MiB, rounded up. ``size`` is in bytes."""
+    return -(-size // (1 << 20))
+
+
 def count_of(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun for a message: ``1 VLAN ID``, ``2 VLAN IDs``, ``2 addresses``."""
     regular = f"{noun}es" if noun.endswith("s") else f"{noun}s"

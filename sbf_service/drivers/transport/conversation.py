@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from sbf_service.drivers.device_errors import build_save_error, describe_refusal, quote_start
-from sbf_service.drivers.transport.device_session import CommandLine, DetectsSessionLoss, close_lost_session
+from sbf_service.drivers.transport.device_session import CommandLine, close_lost_session, is_session_lost
 from virtcloud.model.errors import Refused
 
 SAVING_PATIENCE = 3
@@ -66,11 +66,8 @@ class DeviceConversation:
         self._answered: dict[Sequence[str], str] = {}
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session.
-
-        Return False if the command line cannot detect the end of the session.
-        """
-        return isinstance(self._line, DetectsSessionLoss) and self._line.is_lost()
+        """Return whether the device ended the session. Return False if the session cannot detect its end."""
+        return is_session_lost(self._line)
 
     def close_if_lost(self) -> None:
         """Close a session that the device ended. Called at the start of a reading."""

@@ -124,5 +124,10 @@ def close_lost_session(session: Closable) -> None:
 
     Call this function only when no change depends on an earlier reading (see :class:`CommandLine`).
     """
-    if isinstance(session, DetectsSessionLoss) and session.is_lost():
+    if is_session_lost(session):
         session.close()
+
+
+def is_session_lost(session: Closable) -> bool:
+    """Return whether the device ended a session. Return False if the session cannot detect its end."""
+    return isinstance(session, DetectsSessionLoss) and session.is_lost()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from sbf_service.drivers.device_errors import quote_end
-from sbf_service.drivers.transport.device_session import CommandLine, DetectsSessionLoss, close_lost_session
+from sbf_service.drivers.transport.device_session import CommandLine, close_lost_session, is_session_lost
 from virtcloud.model.errors import Unsafe
 
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
@@ -44,11 +44,8 @@ class Shell:
         return int(found[2]), found[1].strip()
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session.
-
-        Return False if the command line cannot detect the end of the session.
-        """
-        return isinstance(self._line, DetectsSessionLoss) and self._line.is_lost()
+        """Return whether the device ended the session. Return False if the session cannot detect its end."""
+        return is_session_lost(self._line)
 
     def close(self) -> None:
         """End the session. Idempotent."""

@@ -83,7 +83,7 @@ def list_quotas(caller: CurrentCaller, service: CurrentService, page: CurrentPag
 @router.get("/quotas/{user}", tags=["access"], responses=problem_responses(422))
 def get_quota(user: UserName, caller: CurrentCaller, service: CurrentService) -> QuotaView:
     """Return a user's quota and usage."""
-    caller.require(Action.READ_QUOTA, _describe_user(user))
+    caller.require(Action.READ_QUOTA, ProtectedResource.of_user(user))
     with service.store.read() as unit:
         return quotas.make_quota_view(unit, user, service.settings.quota)
 
@@ -91,13 +91,9 @@ def get_quota(user: UserName, caller: CurrentCaller, service: CurrentService) ->
 @router.put("/quotas/{user}", tags=["access"], responses=problem_responses(422))
 def put_quota(user: UserName, limits: QuotaLimits, caller: CurrentCaller, service: CurrentService) -> QuotaView:
     """Set a user's quota. For a limit that the body omits, the limit in the service's settings applies."""
-    caller.require(Action.SET_QUOTA, _describe_user(user))
+    caller.require(Action.SET_QUOTA, ProtectedResource.of_user(user))
     with service.store.change(who=caller.who) as unit:
         quotas.put_quota(unit, user, limits)
         view = quotas.make_quota_view(unit, user, service.settings.quota)
     log.info("quota_put", user=user, by=caller.who)
     return view
-
-
-def _describe_user(user: UserName) -> ProtectedResource:
-    return ProtectedResource(user, owner=user)

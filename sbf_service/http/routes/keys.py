@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/users/{user}/keys", tags=["access"], route_class=
 @router.get("", responses=problem_responses(422))
 def list_keys(user: UserName, caller: CurrentCaller, service: CurrentService) -> list[UserKeyView]:
     """List a user's public SSH keys, oldest first."""
-    caller.require(Action.READ_KEYS, _describe_user(user))
+    caller.require(Action.READ_KEYS, ProtectedResource.of_user(user))
     with service.store.read() as unit:
         return user_keys.list_user_keys(unit, user)
 
@@ -34,7 +34,7 @@ def add_key(
     user: UserName, new: NewUserKey, response: Response, caller: CurrentCaller, service: CurrentService
 ) -> UserKeyView:
     """Add a public SSH key to a user's keys; idempotent. Clusters that exist already do not get the key."""
-    caller.require(Action.CHANGE_KEYS, _describe_user(user))
+    caller.require(Action.CHANGE_KEYS, ProtectedResource.of_user(user))
     with service.store.change(who=caller.who) as unit:
         view, created = user_keys.add_user_key(unit, user, new.key, service.settings.limits)
     if created:
@@ -49,12 +49,8 @@ def remove_key(
     user: UserName, fingerprint: KeyFingerprint, caller: CurrentCaller, service: CurrentService
 ) -> UserKeyView:
     """Remove a public SSH key from a user's keys. Guests that were created with the key continue to accept the key."""
-    caller.require(Action.CHANGE_KEYS, _describe_user(user))
+    caller.require(Action.CHANGE_KEYS, ProtectedResource.of_user(user))
     with service.store.change(who=caller.who) as unit:
         view = user_keys.remove_user_key(unit, user, fingerprint)
     log.info("key_removed", user=user, fingerprint=fingerprint, by=caller.who)
     return view
-
-
-def _describe_user(user: UserName) -> ProtectedResource:
-    return ProtectedResource(user, owner=user)

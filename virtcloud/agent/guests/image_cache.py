@@ -26,13 +26,13 @@ from virtcloud.agent.steps import StepPending
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadInput, Refused, Unreachable, VirtcloudError
 from virtcloud.model.image import FETCHING, HEAD_BYTES, UNPACKING, ImageSource, Sha256, check_head
+from virtcloud.model.message_text import to_mib
 from virtcloud.model.values import Name
 
 MAX_FETCHES: Final = 2
 FIRST_PAUSE_S, LONGEST_PAUSE_S, UNWANTED_S = 1.0, 30.0, 120.0
 RESERVE_BYTES: Final = 64 << 20
 """Space in bytes that the cache leaves free on the disk, for other programs."""
-MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +264,9 @@ class ImageCache:
 
     def _describe_full(self, size: int, cached: int, free: int) -> str:
         return (
-            f"the cache {self.settings.folder} has no room for {_mib(size)} MiB: images in use have {_mib(cached)} of "
-            f"{_mib(self.settings.size)} MiB, and the disk has {_mib(max(free, 0))} MiB free; free space, or change "
-            "image_cache.size_mb in the agent's settings"
+            f"the cache {self.settings.folder} has no room for {to_mib(size)} MiB: images in use have "
+            f"{to_mib(cached)} of {to_mib(self.settings.size)} MiB, and the disk has {to_mib(max(free, 0))} MiB free; "
+            "free space, or change image_cache.size_mb in the agent's settings"
         )
 
     def _remove_remains(self) -> None:
@@ -290,7 +290,3 @@ def _set_done(fetch: _Fetch) -> Callable[[int], None]:
         fetch.done = done
 
     return set_done
-
-
-def _mib(size: int) -> int:
-    return -(-size // MIB)
