@@ -32,7 +32,7 @@ def report_bad_input() -> Iterator[None]:
     except DatabaseUnavailable as error:
         from sbf_service.store.database import explain_error  # noqa: PLC0415 - slow to load
 
-        _exit_bad_input(f"the database does not answer: {explain_error(error.__cause__ or error)}")
+        _exit_bad_input(f"the database cannot be used: {explain_error(error.__cause__ or error)}")
     except VirtcloudError as error:
         _exit_bad_input(str(error))
 

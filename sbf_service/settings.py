@@ -255,8 +255,10 @@ def read_settings(path: Path) -> ServiceSettings:
     try:
         return ServiceSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+        raise BadInput(
+            f"{path}: cannot be read: {error.strerror}; name the settings file with --config, or correct its rights"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadDocument(f"{path}: not TOML: {error}") from error
+        raise BadDocument(f"{path}: not TOML: {error}; correct the settings file") from error
     except ValidationError as error:
         raise BadDocument(format_validation_errors(error, f"{path}: ")) from error

@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from sqlalchemy import BigInteger, Boolean, Float, Integer, String, TableClause, Text, column, table
 from sqlalchemy.types import TypeEngine
 
 from sbf_service.store.columns import UtcDateTime, VlanSetText
-from virtcloud.model.document import Document
+from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.errors import BadInput
 
 FORMAT = "virtcloud-backup"
@@ -172,7 +172,9 @@ def open_backup(path: Path) -> BackupFile:
     except (gzip.BadGzipFile, zlib.error, ValueError, LookupError, TypeError) as error:
         raise _make_error(path, f"was edited or damaged ({error})") from error
     except OSError as error:
-        raise BadInput(f"backup {path}: cannot be read: {error.strerror or error}") from error
+        raise BadInput(
+            f"backup {path}: cannot be read: {error.strerror or error}; correct the name, or the rights of the file"
+        ) from error
 
 
 def _make_error(path: Path, fault: str) -> BadInput:
@@ -199,7 +201,10 @@ def _parse_header(path: Path, line: _Line, digest: "hashlib._Hash") -> BackupHea
             f"virtcloud {values['virtcloud']}: restore with that version; the database was left unchanged"
         )
     digest.update(raw)
-    return BackupHeader.model_validate(values)
+    try:
+        return BackupHeader.model_validate(values)
+    except ValidationError as error:
+        raise ValueError(f"first line: {', '.join(format_validation_errors(error).splitlines())}") from error
 
 
 def _check_lines(lines: Iterator[_Line], header: BackupHeader, digest: "hashlib._Hash") -> Mapping[str, int]:

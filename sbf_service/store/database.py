@@ -15,6 +15,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
+from sbf_service.store.database_errors import report_damaged_file
 from sbf_service.store.postgresql_connections import choose_settings
 from sbf_service.store.service_tables import ReplicaRow
 from sbf_service.store.unit_of_work import Store, Unit
@@ -107,6 +108,7 @@ def _make_sqlite(address: URL) -> Engine:
     engine = create_engine(address, connect_args=timeout, hide_parameters=True, pool_size=0)  # 0: no limit
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
+    event.listen(engine, "handle_error", report_damaged_file)
     return engine
 
 
@@ -142,6 +144,10 @@ def _begin_sqlite(connection: Connection) -> None:
 
 REMEDIES = {
     ("is full", "No space left", "could not extend file"): "free space on its disk, and repeat the command",
+    ("disk I/O error",): "free space on its disk, or replace the disk, and repeat the command",
+    ("not a database", "malformed"): (
+        "correct the setting database, or move the damaged file to another folder and restore a backup (sbf restore)"
+    ),
     ("Connection refused", "timeout expired", "Network is unreachable", "No route to host"): (
         "start the database server, or correct the setting database"
     ),

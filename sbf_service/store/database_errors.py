@@ -1,9 +1,10 @@
 """The translation of database errors to errors of the API: a concurrent change, or a database that does not answer."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import exc
+from sqlalchemy import ExceptionContext, exc
 
 from sbf_service.log import get_log
 from virtcloud.model.errors import Conflict, DatabaseUnavailable
@@ -17,6 +18,15 @@ The lock order prevents both errors between transactions of SBF. A transaction o
 """
 UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
 """SQLAlchemy's errors for a database that does not answer. Any other error of SQLAlchemy is a fault in SBF."""
+
+
+def report_damaged_file(context: ExceptionContext) -> None:
+    """Raise OperationalError for a SQLite file that is damaged, or is no database.
+
+    For such a file, sqlite3 raises DatabaseError, which is the base class of the errors of faulty statements.
+    """
+    if type(context.original_exception) is sqlite3.DatabaseError:
+        raise exc.OperationalError(context.statement, None, context.original_exception) from context.original_exception
 
 
 @contextmanager

@@ -182,7 +182,8 @@ def test_missing_settings_exit_with_code_2(tmp_path: Path) -> None:
     ended = start_interpreter("serve", "--config", str(tmp_path / "none.toml"))
     assert (ended.returncode, ended.stderr) == (
         2,
-        f"sbf: {tmp_path}/none.toml: cannot be read: No such file or directory\n",
+        f"sbf: {tmp_path}/none.toml: cannot be read: No such file or directory; "
+        "name the settings file with --config, or correct its rights\n",
     )
 
 

@@ -31,10 +31,22 @@ def test_the_message_of_a_failed_statement_contains_no_values(world: World) -> N
     assert "hunter2" not in str(failed.value)
 
 
-@pytest.mark.parametrize("words", [("backup", "x"), ("prune",), ("upgrade",), ("upgrade", "--check")], ids=" ".join)
+COMMANDS = [("backup", "x"), ("prune",), ("upgrade",), ("upgrade", "--check")]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_commands_name_a_remedy_for_an_unreachable_database(words: tuple[str, ...], tmp_path: Path) -> None:
     (config := tmp_path / "sbf.toml").write_text('database = "postgresql://sbf@127.0.0.1:1/sbf"\n')
     done = CliRunner().invoke(main, [*words, "--config", str(config)])
     assert done.exit_code == 2
     assert "Connection refused" in done.stderr
     assert "; start the database server, or correct the setting database" in done.stderr
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_commands_name_a_remedy_for_a_damaged_sqlite_file(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "sbf.db").write_text("not written by SQLite")
+    (config := tmp_path / "sbf.toml").write_text(f'database = "sqlite:///{tmp_path}/sbf.db"\n')
+    done = CliRunner().invoke(main, [*words, "--config", str(config)])
+    assert done.exit_code == 2
+    assert "; correct the setting database, or move the damaged file to another folder and restore" in done.stderr

@@ -97,6 +97,7 @@ def test_a_restore_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
         ("could not extend file: No space left on device", "free space on its disk, and repeat the command"),
         ("canceling statement due to lock timeout", "wait until the other program that uses the database has ended"),
         ("database is locked", "wait until the other program that uses the database has ended"),
+        ("disk I/O error", "free space on its disk, or replace the disk, and repeat the command"),
         ("password authentication failed", "check its address and rights"),
     ],
 )
