@@ -35,7 +35,6 @@ from sbf_service.store.replica_lock import hold_replica_name, hold_whole_databas
 from sbf_service.store.tokens import create_token
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.access import Role, TokenRequest
-from virtcloud.model.values import Name
 from virtcloud.otlp_tracing import tracing
 
 COLLECTION_THRESHOLDS = (2_000, 10, 50)
@@ -150,7 +149,7 @@ def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, co
     Example: sbf token create eva --role operator --output eva.token
     """
     with report_bad_input():
-        request = TokenRequest(name=Name(name), role=Role(role), sites=tuple(Name(site) for site in sites))
+        request = TokenRequest.model_validate({"name": name, "role": role, "sites": sites})
         settings = load_settings(config)
         if output is None:
             click.echo(_create_token(settings, request))

@@ -30,7 +30,7 @@ def private_file(path: Path) -> Iterator[TextIO]:
             yield file
         new.replace(path)
     except OSError as error:
-        raise BadInput(f"token file {path}: cannot be written: {error.strerror}") from error
+        raise BadInput(f"token file {path}: cannot be written: {error.strerror}; choose another file") from error
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)

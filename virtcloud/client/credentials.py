@@ -84,7 +84,9 @@ def read_token(path: Path) -> SecretStr:
                 )
             return SecretStr(_check_prefix(path, file.read().strip()))
     except OSError as error:
-        raise Unauthenticated(f"token file {path}: cannot be read: {error.strerror}") from error
+        raise Unauthenticated(
+            f"token file {path}: cannot be read: {error.strerror}; correct the name, or the rights of the file"
+        ) from error
     except UnicodeDecodeError as error:
         raise BadInput(f"token file {path}: expected a token such as {PREFIX}…, got something else") from error
 

@@ -70,7 +70,8 @@ def test_an_unwritable_token_file_creates_no_token(folder: Path) -> None:
     (folder / "state").mkdir()
     ended = create(folder / "state/sbf.db", "--output", str(folder / "absent/eva.token"))
     assert ended.returncode == 2
-    assert ended.stderr == f"sbf: token file {folder}/absent/eva.token: cannot be written: No such file or directory\n"
+    fault = "cannot be written: No such file or directory; choose another file"
+    assert ended.stderr == f"sbf: token file {folder}/absent/eva.token: {fault}\n"
     assert list((folder / "state").iterdir()) == []
 
 
@@ -124,3 +125,9 @@ def test_the_next_call_removes_leftovers_of_a_killed_one(folder: Path) -> None:
     (state / ".sbf.db.new").hardlink_to(state / "sbf.db")
     assert create(state / "sbf.db").returncode == 0
     assert [file.name for file in state.iterdir()] == ["sbf.db"]
+
+
+def test_a_site_administrator_without_a_site_is_refused(folder: Path) -> None:
+    ended = create(folder / "state/sbf.db", "--role", "site-administrator")
+    message = "sbf: expected at least one site for the role site-administrator, got none\n"
+    assert (ended.returncode, ended.stderr) == (2, message)

@@ -180,11 +180,9 @@ def test_invalid_settings_exit_with_code_2(tmp_path: Path, changes: dict[str, st
 
 def test_missing_settings_exit_with_code_2(tmp_path: Path) -> None:
     ended = start_interpreter("serve", "--config", str(tmp_path / "none.toml"))
-    assert (ended.returncode, ended.stderr) == (
-        2,
-        f"sbf: {tmp_path}/none.toml: cannot be read: No such file or directory; "
-        "name the settings file with --config, or correct its rights\n",
-    )
+    remedy = "name the settings file with --config, or correct its rights"
+    message = f"sbf: {tmp_path}/none.toml: cannot be read: No such file or directory; {remedy}\n"
+    assert (ended.returncode, ended.stderr) == (2, message)
 
 
 def test_a_port_in_use_exits_with_code_2(tmp_path: Path) -> None:
