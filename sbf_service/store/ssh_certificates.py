@@ -115,8 +115,12 @@ def _make_view(unit: Unit, row: ClusterRow) -> SshAccessView:
 
 
 def _list_gateways(unit: Unit, row: ClusterRow) -> tuple[SshGatewayView, ...]:
-    """Return the cluster's gateways that offer SSH. Gateways whose agents are not stale come first."""
+    """Return the cluster's gateways that offer SSH. Gateways whose agents are not stale come first.
+
+    The cluster may have gateways that the topology no longer contains. Such a gateway is omitted.
+    """
     topology, secret, alive = read_topology(unit), read_vpn_secret(unit), find_alive_gateways(unit)
     names = read_cluster_gateways(unit, [row.id]).get(row.id, ())
-    found = [topology.gateways[name] for name in sorted(names, key=lambda name: name not in alive)]
+    present = (topology.gateways.get(name) for name in sorted(names, key=lambda name: name not in alive))
+    found = [gateway for gateway in present if gateway is not None]
     return tuple(make_gateway_view(secret, gateway.name, gateway.ssh) for gateway in found if gateway.ssh is not None)

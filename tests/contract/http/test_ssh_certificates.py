@@ -183,6 +183,17 @@ def test_a_gateway_with_only_an_sshd_is_enough(world: World, alice: str) -> None
     assert users_of(world) == ["alice"]
 
 
+def test_another_gateway_serves_after_the_removal_of_the_first(world: World, alice: str) -> None:
+    """An administrator first removes the tasks of the gateway, and then the gateway."""
+    put(world)
+    certify(world, alice)
+    for removed in ((gateway("brno-gw", vpn=None),), ()):
+        world.put_topology(topology_with_gateways(brno=(*removed, gateway("brno-gw2", ssh=SSH))))
+        world.settle()
+    answers = ask(world, "GET", "/v1/clusters/demo/ssh", token=alice), certify(world, alice)
+    assert [[found["name"] for found in answer.json()["gateways"]] for answer in answers] == [[], ["brno-gw2"]]
+
+
 def test_a_key_of_a_security_token_is_refused(world: World, alice: str) -> None:
     put(world)
     key = (
