@@ -14,8 +14,8 @@ from sbf_service.store.confirmations import (
     confirmation_topic,
     reset_confirmation,
 )
-from sbf_service.store.network_routers import replace_routers
-from sbf_service.store.publication_moves import move_publications
+from sbf_service.store.network_routers import replace_routers, take_over_routers
+from sbf_service.store.publication_moves import move_publications, take_over_publications
 from sbf_service.store.revisions import require_element
 from sbf_service.store.transitions import ON_ELEMENT, apply_due_transitions, increment_versions
 from sbf_service.store.unit_of_work import Unit, record_audit
@@ -39,24 +39,35 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 
     If ``reachable`` is false, active clusters on the element become degraded, unless the element is a gateway and the
     cluster has another complete gateway. The routers and publications of an unreachable gateway move to other gateways
-    where possible. ``clusters`` maps cluster IDs to errors that each concern a single cluster. If ``with_transitions``
-    is false, the caller applies the transitions of clusters later. Raise NotFound for an unknown element.
+    where possible. They also move to a gateway that becomes reachable. ``clusters`` maps cluster IDs to errors that
+    each concern a single cluster. If ``with_transitions`` is false, the caller applies the transitions of clusters
+    later. Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
+    former = row.reachable
     text, of_clusters = message[:MAX_ERROR_CHARACTERS], format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)
     if (row.trouble, row.troubles, row.reachable) == (text, of_clusters, reachable):
         return False
     row.trouble, row.troubles, row.reachable = text, of_clusters, reachable
     unit.changed.add(confirmation_topic(name))
     unit.session.flush()
-    if not reachable and row.kind == ElementKind.GATEWAY:
-        replace_routers(unit, Name(name))
-        move_publications(unit, Name(name))
+    if row.kind == ElementKind.GATEWAY:
+        _move_from_unreachable(unit, Name(name), reachable=reachable, was_reachable=former)
     record_audit(unit, "element_trouble", element=name, why=text)
     increment_versions(unit, ON_ELEMENT, element=name)
     if with_transitions:
         _try_transitions(unit, name, drain_deadline)
     return True
+
+
+def _move_from_unreachable(unit: Unit, gateway: Name, *, reachable: bool, was_reachable: bool) -> None:
+    """Move routers and publications from an unreachable gateway, or to a gateway that has become reachable."""
+    if not reachable:
+        replace_routers(unit, gateway)
+        move_publications(unit, gateway)
+    elif not was_reachable:
+        take_over_routers(unit, gateway)
+        take_over_publications(unit, gateway)
 
 
 def _try_transitions(unit: Unit, name: str, drain_deadline: timedelta) -> None:

@@ -1,6 +1,7 @@
 """Tests of routers of networks: their addresses, the gateways that are routers, and their destinations."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from pydantic import ValidationError
 from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
+from sbf_service.store.error_reports import record_agent_error
 from virtcloud.model.errors import BadInput, GuestTaken, NoGateway, NotFound
 from virtcloud.model.gateway_access import GATEWAY_FQDNS, GATEWAY_ROUTER
 from virtcloud.model.topology import Topology
@@ -154,6 +156,16 @@ def test_the_first_gateway_that_answers_again_is_the_router(world: World) -> Non
     stop_agents(world, "brno-gw2")
     world.dead_hosts.remove("brno-gw")
     world.confirm("brno-gw", world.element("brno-gw").wanted_revision)
+    assert segment(world).router is not None
+
+
+def test_a_gateway_that_answers_with_an_error_becomes_the_router(world: World) -> None:
+    """At the gateway's later confirmation, SBF already counts the gateway as reachable, and moves nothing."""
+    put(world, outside=["web"])
+    stop_agents(world, "brno-gw")
+    stop_agents(world, "brno-gw2")
+    with world.store.change() as unit:
+        record_agent_error(unit, "brno-gw", "sshd is not installed", {}, timedelta(hours=1))
     assert segment(world).router is not None
 
 
