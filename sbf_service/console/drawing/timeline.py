@@ -21,7 +21,7 @@ PAST: Final = 0.72
 different scale.
 """
 LEAST: Final = 8
-"""The minimum width of a state, so that a short state is visible."""
+"""The minimum width of a state, so that a short state is visible. If a cluster has many states, it is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +52,37 @@ def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetim
     events = tuple(entry for entry in entries if entry.cluster_id == view.id)
     if not events:
         return None
-    changes = [(events[0].at, ClusterState.CONFIGURING)]
-    for entry in events:
-        state = entry.what.removeprefix(PREFIX)
-        if entry.what.startswith(PREFIX) and state in set(ClusterState) and state != changes[-1][1]:
-            changes.append((entry.at, ClusterState(state)))
+    changes = _list_changes(events, view.state)
     start, is_over = changes[0][0], view.state in ENDED_STATES
     present = max(changes[-1][0] if is_over else now, start + timedelta(seconds=1))
     past = float(WIDTH) if is_over else WIDTH * PAST
-    marks = [(0.0, f"requested {format_utc(start)}", "start")]
+    beginning = "requested" if _has_creation(events) else "oldest event shown:"
+    marks = [(0.0, f"{beginning} {format_utc(start)}", "start")]
     if is_over:
         marks.append((past, f"{view.state} {format_utc(present)}", "end"))
     else:
         marks.append((past, "now", "middle"))
         marks.append((float(WIDTH), f"lease ends {format_utc(view.lease_ends)}", "end"))
     return Timeline(WIDTH, BAR + 26, tuple(_make_periods(changes, start, present, past)), tuple(marks), events)
+
+
+def _has_creation(events: Sequence[AuditEntry]) -> bool:
+    """Return whether the events begin with the cluster's creation. Otherwise, older events were not read or pruned."""
+    return any(entry.what == CREATED for entry in events)
+
+
+def _list_changes(events: Sequence[AuditEntry], present: ClusterState) -> list[tuple[datetime, ClusterState]]:
+    """Return the time and the new state of each change of state.
+
+    Without the creation, begin with the first change in ``events``. If there is none, return the ``present`` state.
+    """
+    changes = [(events[0].at, ClusterState.CONFIGURING)] if _has_creation(events) else []
+    for entry in events:
+        state = entry.what.removeprefix(PREFIX)
+        is_change = entry.what.startswith(PREFIX) and state in set(ClusterState)
+        if is_change and not (changes and state == changes[-1][1]):
+            changes.append((entry.at, ClusterState(state)))
+    return changes or [(events[0].at, present)]
 
 
 def _make_periods(
@@ -76,12 +92,13 @@ def _make_periods(
 
     Each period gets the minimum width, and a share of the remaining width in proportion to its duration.
     """
-    scale = (width - LEAST * len(changes)) / (present - start).total_seconds()
+    least = min(LEAST, width / len(changes) / 2)
+    scale = (width - least * len(changes)) / (present - start).total_seconds()
     periods, x = [], 0.0
     ends = [*(at for at, _ in changes[1:]), present]
     for (at, state), until in zip(changes, ends, strict=True):
         seconds = max(0.0, (until - at).total_seconds())
-        size = LEAST + seconds * scale
+        size = least + seconds * scale
         title = f"{state} from {format_utc(at)} for {format_duration(seconds)}"
         periods.append(Period(round(x, 1), round(size, 1), str(state), find_state_level(state), title))
         x += size

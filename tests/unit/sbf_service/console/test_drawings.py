@@ -190,3 +190,19 @@ def test_the_life_of_a_cluster_is_its_states() -> None:
 
 def test_a_cluster_without_events_has_no_timeline() -> None:
     assert draw_timeline(view(ClusterState.ACTIVE), [], START) is None
+
+
+def test_a_cluster_with_many_states_fits_into_the_bar() -> None:
+    states = [entry(2 + n, f"cluster_{('active', 'degraded')[n % 2]}", 1000 + n) for n in range(198)]
+    drawn = draw_timeline(view(ClusterState.RELEASED), [entry(1, "cluster_created", 0), *states], START)
+    assert drawn is not None
+    assert min(period.width for period in drawn.periods) > 0
+    assert drawn.periods[-1].x + drawn.periods[-1].width == pytest.approx(WIDTH, abs=1)
+
+
+def test_a_history_without_its_beginning_shows_no_request() -> None:
+    events = [entry(300, "cluster_degraded", 50), entry(301, "cluster_active", 60)]
+    drawn = draw_timeline(view(ClusterState.ACTIVE), events, START + timedelta(seconds=100))
+    assert drawn is not None
+    assert [period.state for period in drawn.periods] == ["degraded", "active"]
+    assert drawn.marks[0][1] == "oldest event shown: 2026-01-01 00:00:50 UTC"
