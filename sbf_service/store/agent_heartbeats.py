@@ -87,6 +87,14 @@ class AgentHeartbeats:
             raise found
         return found
 
+    def find(self, name: str) -> AgentElement:
+        """Return the element of an agent, without a heartbeat. Raise the errors of :meth:`receive`."""
+        with self.store.read() as unit:
+            row = unit.connection.execute(_READ_AGENT_ELEMENTS, {"names": [name]}).one_or_none()
+            if row is None:
+                raise _explain_missing(unit, name)
+        return AgentElement(row.wanted_revision, row.is_settled)
+
     def receive_many(self, names: Collection[str]) -> dict[str, AgentElement | VirtcloudError]:
         """Receive the heartbeats of at most 500 agents, with one query.
 

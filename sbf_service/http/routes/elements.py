@@ -106,9 +106,10 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
 ) -> Response:
     """Return the wanted state of a host or gateway, or wait for a newer revision of the wanted state.
 
-    The element's agent, and root on SBF's machine, receive the secrets of guests. Other callers receive asterisks.
-    If the agent has confirmed the whole revision, the `ETag` contains the revision and SBF's version. With this `ETag`
-    in `If-None-Match`, the answer is 304 without a body while nothing changes.
+    The element's agent, and root on SBF's machine, receive the secrets of guests. Other callers receive asterisks, and
+    their calls are no heartbeats of the agent. If the agent has confirmed the whole revision, the `ETag` contains the
+    revision and SBF's version. With this `ETag` in `If-None-Match`, the answer is 304 without a body while nothing
+    changes.
     """
     if caller.principal.role is Role.AGENT:
         authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)  # reads no database
@@ -116,18 +117,19 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
     else:
         await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, name)
     element: AgentElement | None = None
+    is_agent = may_read_secrets(caller.principal)
 
     async def read_revision() -> int:
         nonlocal element
-        element = await poll.read_element(name)
+        element = await (poll.read_element(name) if is_agent else poll.read(partial(service.heartbeats.find, name)))
         return element.revision
 
     def read_document() -> Response:
         if element is None:
-            service.heartbeats.receive(name)
+            (service.heartbeats.receive if is_agent else service.heartbeats.find)(name)
         with service.store.read() as unit:
             document = elements.make_wanted_document(unit, name)
-        return _respond(document, may_read_secrets=may_read_secrets(caller.principal))
+        return _respond(document, may_read_secrets=is_agent)
 
     others = (confirmation_topic(name),)
     is_newer = await poll.wait_until_newer(f"element:{name}", read_revision, after, wait, uncompared=others)

@@ -289,6 +289,13 @@ def test_the_heartbeats_of_polls_are_recorded_together(world: World) -> None:
     assert ask(world, "GET", "/v1/elements/brno-h2").json()["last_seen"] == "2026-01-01T00:00:20Z"
 
 
+@pytest.mark.parametrize("query", ["", "?after=0&wait=0", "?after=1&wait=0.1"])
+def test_an_operators_poll_is_no_heartbeat(world: World, query: str) -> None:
+    operator = world.token(Role.OPERATOR, "olga")
+    assert ask(world, "GET", f"/v1/elements/brno-h1/wanted{query}", token=operator).status_code == 200
+    assert ask(world, "GET", "/v1/elements/brno-h1").json()["last_seen"] is None
+
+
 def test_heartbeats_do_not_wait_for_a_locked_element(world: World) -> None:
     """One transaction records several heartbeats. If the transaction waited for locks, it could cause a deadlock."""
     if world.store.engine.dialect.name != "postgresql":
