@@ -59,7 +59,7 @@ class CapacityReporter:
         read: Callable[[], HostCapacity] = read_capacity,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Call ``read`` to read the capacity. ``clock`` returns seconds."""
+        """Create a reporter. ``read`` returns the capacity of this host. ``clock`` returns seconds."""
         self._element = element
         self._sbf = sbf
         self._read = read

@@ -133,7 +133,7 @@ class GuestEnds:
         starts: Mapping[tuple[str, str], StartGuest],
         now: float,
     ) -> Iterator[tuple[tuple[str, str], GuestRuns]]:
-        """Yield the new records of the guests that have ended, by key. Drop records of guests that have recovered."""
+        """Yield the new records of ended guests, by network ID and name. Drop records of guests that have recovered."""
         for key, step in starts.items():
             wanted, runs = digest(step.segment, step.guest), self._ended.get(key)
             if key in former and former[key][0] == wanted and key not in self._running:

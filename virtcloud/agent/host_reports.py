@@ -58,7 +58,7 @@ class HostReports:
     """The reports of one host. A confirmation is only sent if SBF does not have its content yet."""
 
     def __init__(self, element: str, sbf: ElementApi) -> None:
-        """Report about the host ``element`` to ``sbf``."""
+        """Create the reports of the host ``element`` to ``sbf``."""
         self._element = element
         self._sbf = sbf
         self.exceptions: ClusterErrors = {}

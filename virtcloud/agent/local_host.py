@@ -62,7 +62,7 @@ class LocalHost:
         ssh: SshGateway | None = None,
         fqdns: FqdnAddresses | None = None,
     ) -> None:
-        """Reconcile the host by these parts. A part that is None is not available on this host.
+        """Create the host from its parts. A part that is None is not available on this host.
 
         Without ``filters``, guests can send any frame. Without ``servers``, the host offers no DHCP and DNS to guests.
         Without ``vpn``, no device can join a network through this host. Without ``namespaces``, this host has no

@@ -35,7 +35,7 @@ class OpenPoll:
     """The calls of SBF for a reconciler, with at most one open poll. Only the reconciler's thread may use it."""
 
     def __init__(self, sbf: PolledSbf, spawn: Spawn = spawn_thread) -> None:
-        """Send all calls to ``sbf``. ``spawn`` runs a function in a new thread."""
+        """Create an object that sends all calls to ``sbf``. ``spawn`` runs a function in a new thread."""
         self._sbf = sbf
         self._spawn = spawn
         self._open: tuple[int, Future[WantedDocument]] | None = None

@@ -26,7 +26,7 @@ def reduce_memory() -> None:
     Also release pages that only the start needed. Call this function after the imports and before threads are started.
     """
     libc = ctypes.CDLL(None)
-    mallopt = getattr(libc, "mallopt", None)  # a C library other than glibc may lack it
+    mallopt = getattr(libc, "mallopt", None)  # a C library other than glibc may lack mallopt
     if mallopt is not None:
         for parameter, value in MALLOC_PARAMETERS.items():
             mallopt(parameter, value)

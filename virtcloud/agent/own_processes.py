@@ -44,7 +44,7 @@ def list_own_processes() -> set[int]:
 
 
 def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]:
-    """Return the first processes of PID namespaces that run as ``user`` and see ``folder`` at the path ``seen_at``.
+    """Return the IDs of processes of ``user`` that are the first of a PID namespace and see ``folder`` at ``seen_at``.
 
     The paths of other processes are not examined: the file system of a guest can be slow, or deceive.
     """

@@ -98,7 +98,7 @@ class HostReconciler:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Reconcile ``host``. Start at most ``starts_at_once`` guests at the same time.
+        """Create the reconciler of ``host``. It starts at most ``starts_at_once`` guests at the same time.
 
         If another thread sets ``woken``, a pause ends. ``progress`` is called after each step and each call to SBF.
         ``receive`` is called with each wanted state before the host is changed; ``report_capacity`` is called after

@@ -142,7 +142,7 @@ class StepApplication:
         progress: Callable[[], object],
         starts_at_once: int = 1,
     ) -> None:
-        """Start at most ``starts_at_once`` guests at the same time. ``progress`` is called after each step."""
+        """Create an object that starts at most ``starts_at_once`` guests at once. ``progress`` is called after each step."""
         self._element = element
         self._host = host
         self._stop = stop

@@ -155,7 +155,7 @@ class Lab:
         control_client.send_request(self.state, {"do": "power", "node": node, "power": power})
 
     def service(self, node: str, name: str) -> ServiceHandle:
-        """Return the handle of a service, for example ``libvirtd`` of a host, or ``sbf`` of the ``station``."""
+        """Return the handle of a service, for example ``libvirtd`` of a host, or ``sbf`` of the node ``station``."""
         return ServiceHandle(self.state, node, name)
 
     @property

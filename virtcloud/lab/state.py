@@ -43,7 +43,7 @@ class LabState:
 
     @property
     def socket(self) -> Path:
-        """The socket of the station's control server."""
+        """The socket of the control server on the station, the node on which SBF runs."""
         return self.folder / "lab.sock"
 
     @property
@@ -58,7 +58,7 @@ class LabState:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The values that :meth:`write_metadata` has written. Empty before the first call of this method."""
+        """The values that the last call of :meth:`write_metadata` wrote. Empty if there was no such call."""
         return _read(self.folder / "lab.json")
 
     def write_metadata(self, metadata: dict[str, Any]) -> None:

@@ -141,7 +141,7 @@ def _check_owned_by_root(folder: int, name: str) -> None:
 
 
 def _open_image(parent: int, name: str, size_mb: int, owner: tuple[int, int]) -> int:
-    """Open the file with the file system of an export. Return its descriptor.
+    """Open the image file that contains the file system of an export. Return the descriptor of the file.
 
     If the file is missing, create it under a temporary name, and rename it when the file system is complete.
     """
@@ -172,7 +172,7 @@ def run_program(*command: str, fd: int) -> None:
 
 
 def find_mounted_root(descriptor: int) -> tuple[bytes, bytes]:
-    """Return two paths of the mount that contains an open folder: its root within the file system, and its mount point.
+    """Return the root, within its file system, of the mount that contains an open folder, and the mount point.
 
     If the kernel does not list the mount, both are empty. Source: proc(5), /proc/PID/mountinfo.
     """
@@ -235,7 +235,7 @@ def _mount_export(descriptor: int, target: Path, flags: int) -> None:
 def _bind(source: Path, target: Path, flags: int) -> None:
     """Bind-mount ``source`` at ``target``, without the mounts below it.
 
-    The kernel ignores the flags of a bind mount. Therefore a second call sets the flags.
+    The kernel ignores the flags of a bind mount. Therefore a second call of mount(2) sets the flags.
     """
     _mount(source, target, "", MS_BIND)
     _mount("", target, "", MS_REMOUNT | MS_BIND | flags)

@@ -66,7 +66,7 @@ class NfsServers:
     def __init__(
         self, open_namespace: OpenNamespace, folder: Path, boot: str | None = None, probe: NfsProbe | None = None
     ) -> None:
-        """Store the records of servers in ``folder``; `ensure_server` creates it. ``boot`` is the host's boot ID.
+        """Store the records of servers in ``folder``, which `ensure_server` creates. ``boot`` is the host's boot ID.
 
         If ``boot`` is None, the boot ID is read from the kernel.
         """
@@ -180,7 +180,7 @@ class NfsServers:
         return self._open_namespace(segment.id)
 
     def _stop(self, cluster: str) -> None:
-        """Kill the recorded process, and all processes with this server's argument. An absent process is success."""
+        """Kill a server's process, and any other process with the argument `_config_path`. Success if there is none."""
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
         recorded = {record.pid} if record is not None and record.is_running(self._boot) else set()
         kill_processes(_config_path(cluster), recorded | list_own_processes())

@@ -74,7 +74,7 @@ class ClusterNamespaces:
         list_admitted: ListAdmitted = admit_none,
         list_addresses: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """Mount namespaces at files in ``folder``.
+        """Create an object that mounts namespaces at files in ``folder``.
 
         ``list_admitted`` returns the addresses of a destination's FQDNs. ``list_addresses`` returns the gateway's own
         addresses.

@@ -36,7 +36,7 @@ class ConnectionLimits:
     """The packet filter of the gateway's OpenVPN server. All operations are idempotent."""
 
     def __init__(self) -> None:
-        """Access the packet filter of the network namespace in which the calling thread is."""
+        """Create the object. Each method accesses the packet filter in the network namespace of its calling thread."""
         self._tables = KernelTables()
         self._is_supported = True
 

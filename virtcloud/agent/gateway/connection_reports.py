@@ -36,7 +36,7 @@ class ConnectionReport(Generic[C]):
     def __init__(
         self, kind: str, read: Callable[[], tuple[C, ...] | None], send: Callable[[tuple[C, ...]], object]
     ) -> None:
-        """Report connections of the kind ``kind``, which is "vpn" or "ssh" in log events.
+        """Create a reporter of one kind of connections. ``kind``, "vpn" or "ssh", names this kind in log events.
 
         ``read`` returns the open connections, or None on a host without a server. ``send`` sends connections to SBF.
         """
@@ -78,7 +78,7 @@ class ConnectionReporter:
         read_ssh: Callable[[], tuple[SshConnection, ...] | None] = lambda: None,
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """Report the VPN connections that ``read`` returns and the SSH connections that ``read_ssh`` returns.
+        """Create a reporter of VPN connections, read by ``read``, and SSH connections, read by ``read_ssh``.
 
         Each function returns None on a host without such a server.
         """

@@ -70,7 +70,10 @@ class DeviceControl:
         records: SessionRecords,
         changed: Callable[[], object] = lambda: None,
     ) -> None:
-        """Control the server at ``connection``. ``changed`` is called after each change of the admitted connections."""
+        """Create the control of the server at ``connection``.
+
+        ``changed`` is called after each change of the admitted connections.
+        """
         self._protocol = protocol
         self._connection = connection
         self._shared = shared

@@ -40,7 +40,7 @@ class BuildNamespace(SegmentStep):
 
 @dataclass(frozen=True, slots=True)
 class RemoveNamespace:
-    """Remove a gateway's namespace in a network, and its port."""
+    """Remove a gateway's namespace in a network, with the namespace's port and link to the outside."""
 
     cluster: str
 

@@ -58,7 +58,7 @@ class DestinationUseReporter:
         read: Callable[[], tuple[DestinationUse, ...]],
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """Report the use that ``read`` returns. ``interval_s`` is the time in seconds between two comparisons."""
+        """Create a reporter. ``read`` returns the use. ``interval_s`` is the number of seconds between comparisons."""
         self._gateway = gateway
         self._sbf = sbf
         self._read = read

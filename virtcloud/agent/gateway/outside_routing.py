@@ -45,7 +45,7 @@ class OutsideRouting:
     """The packet filter of the links to the outside of all networks. All operations are idempotent."""
 
     def __init__(self, kernel: ForwardingKernel, fqdns: FqdnAddresses | None = None) -> None:
-        """Configure interfaces of ``kernel``. ``fqdns`` has the addresses of FQDNs; None: no FQDN has addresses."""
+        """Create an object for interfaces of ``kernel``. ``fqdns`` has the addresses of FQDNs. None: there are none."""
         self._kernel = kernel
         self._fqdns = fqdns
         self._list_admitted = fqdns.list_admitted if fqdns is not None else admit_none

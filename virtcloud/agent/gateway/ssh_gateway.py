@@ -222,7 +222,7 @@ class SshGateway:
     def _stop_sshd(self) -> None:
         """Kill the sshd, and with it all processes of its PID namespace. Raise Refused if the sshd does not end.
 
-        If the record is missing or unreadable, find the sshd by its view of the folder of requests.
+        If the record is missing or unreadable, find the sshd with `_find_running`.
         """
         record = read_record(self._folder / RECORD, SshdRecord)
         for running in self._find_running() if record is None else [record]:
@@ -236,7 +236,7 @@ class SshGateway:
                     os.close(descriptor)
 
     def _find_running(self) -> list[SshdRecord]:
-        """Return records of the processes that see the folder of requests as an sshd of this gateway."""
+        """Return records of this gateway's sshd processes, which see its folder of requests below `FOLDER`."""
         pids = list[int]()
         with suppress(FileNotFoundError, Refused):  # without the folder or the user, no sshd runs
             pids = list_isolated_processes(find_ssh_user().pw_uid, self._folder / REQUESTS, Path(FOLDER) / REQUESTS)

@@ -117,7 +117,7 @@ def _check_config(argv: list[str]) -> None:
 def _check_port(port: int, *, ipv6: bool) -> None:
     """Raise OSError if another program uses the port. sshd would write this error only to the host's log."""
     with socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as sshd does
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # sshd sets this option too
         try:
             probe.bind(("", port))
             probe.listen()

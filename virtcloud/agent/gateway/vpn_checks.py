@@ -40,7 +40,7 @@ def _check_port(protocol: VpnProtocol, port: int, folder: Path) -> str:
     try:
         with socket.socket(family, SOCKETS[protocol]) as probe:
             if protocol is VpnProtocol.TCP:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as OpenVPN does
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # OpenVPN sets this option too
             probe.bind(("", port))
     except OSError as error:
         raise Refused(

@@ -118,7 +118,7 @@ class LogChannel:
     """The log of a guest's console: the stored files, then new output if the user follows the log."""
 
     def __init__(self, log_file: Path, *, follow: bool) -> None:
-        """Read the current log ``log_file`` and its older files.
+        """Create a channel that reads the current log ``log_file`` and its older files.
 
         If ``follow``, `receive` waits for new output at the end of the log. If not ``follow``, raise Refused if no log
         exists.

@@ -95,7 +95,7 @@ class GuestCloner:
     """Makes images from the roots and disks of this host's stopped guests."""
 
     def __init__(self, element: Name, folder: Path, reserve: ReserveSource, sbf: CloneApi) -> None:
-        """Write archives to the file system of ``folder``. ``element`` is this host."""
+        """Create an object that writes archives to the file system of ``folder``. ``element`` is this host."""
         self._element = element
         self._folder = folder
         self._reserve = reserve

@@ -25,11 +25,11 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 WAIT_S = 30.0
 """Longest time in seconds of one long poll."""
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
-"""First and longest pause in seconds after a failed long poll."""
+"""In seconds: half of the first pause after a failed long poll, and the longest pause. Failures double the pause."""
 MAX_IDLE_S = 300.0
 """Longest time in seconds between two polls. After this time, the agent counts as hanging."""
 END_S = 10.0
-"""After a failed exchange, the agent waits at most this number of seconds for SBF to end the session."""
+"""After a failed exchange of frames, the agent waits at most this number of seconds for SBF to end the session."""
 MAX_SESSIONS = 500
 """Largest number of concurrent sessions on this host."""
 
@@ -59,7 +59,7 @@ class SessionListener:
     """Serves the sessions of this host's guests, and SBF's checks of paths."""
 
     def __init__(self, element: Name, sbf: SessionApi, connect: ConnectGuest, open_bridge: OpenBridge) -> None:
-        """Serve the sessions of the host ``element``."""
+        """Create a listener for the sessions of the host ``element``."""
         self._element = element
         self._sbf = sbf
         self._connect = connect

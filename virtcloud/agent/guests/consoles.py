@@ -105,7 +105,7 @@ class GuestConsoles:
         except OSError as error:
             raise Refused(f"cannot open the guest's console {console.terminal}: {error.strerror}") from error
         with suppress(OSError):
-            tty.setraw(descriptor, termios.TCSANOW)  # the default discards what the guest has already written
+            tty.setraw(descriptor, termios.TCSANOW)  # the default, TCSAFLUSH, discards what the guest has written
         console.descriptor = descriptor
         self._domains[descriptor] = domain
         self._poll.register(descriptor, select.EPOLLIN)

@@ -48,7 +48,7 @@ def check_ids(first_id: int, files: Iterable[Path] = GRANTED_IDS) -> str:
         lines = path.read_text().splitlines() if path.exists() else []
         for owner, first, count in (line.split(":") for line in lines if line.count(":") == 2):  # noqa: PLR2004 - subuid(5)
             if not (first.isdecimal() and count.isdecimal()):
-                continue  # a comment, or a line that the programs of shadow ignore too
+                continue  # a comment, or a line that the programs of the package shadow ignore too
             if int(first) < END and first_id < int(first) + int(count):
                 raise Refused(
                     f"{path} grants {owner} {count} IDs from {first}, which containers use from {first_id} on"

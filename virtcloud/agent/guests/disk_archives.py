@@ -90,7 +90,7 @@ class DiskArchive(GuestArchive):
     image_format = ImageFormat.QCOW2
 
     def __init__(self, copy: IO[bytes], file: IO[bytes]) -> None:
-        """Write the raw copy of the disk to ``copy``, and the compressed image to ``file``."""
+        """Create an archive. `pack` writes a raw copy of the disk to ``copy``, and the compressed image to ``file``."""
         super().__init__(file)
         self._copy = copy
 

@@ -20,7 +20,7 @@ class GuestArchive:
     image_format: ClassVar[ImageFormat]
 
     def __init__(self, file: IO[bytes]) -> None:
-        """Write the archive to ``file``, which is not buffered."""
+        """Create an object for an archive in ``file``, which is empty and not buffered."""
         self._file = file
         self._digest = hashlib.sha256()
 

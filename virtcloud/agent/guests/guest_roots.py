@@ -40,7 +40,7 @@ from virtcloud.agent.guests.shifted_owners import shift_owners
 from virtcloud.model.document import Document
 
 ROOT, LAYERS, IMAGE, LAYERS_FILE, RECORD = "root", "layers", "image", "layers.ext4", "root.json"
-FOLDER_MODE = 0o710  # only the guest's root may enter the folder
+FOLDER_MODE = 0o710  # of the guest's users, only root may enter the folder
 REMOVE_TIMEOUT_S = 600.0
 
 
@@ -81,7 +81,7 @@ class GuestRoots:
     """The roots of all containers of this host, in the guests' folders below ``folder``."""
 
     def __init__(self, folder: Path, first_id: int = FIRST_ID) -> None:
-        """Allocate user IDs from ``first_id`` on."""
+        """Create an object that allocates user IDs from ``first_id`` on."""
         self._folder = folder
         self._ids = IdRanges(folder, first_id)
         self._devices_without_shift: set[int] = set()

@@ -76,7 +76,7 @@ class LocalGuests:
         groups: ContainerGroups | None = None,
         kills: MemoryKills | None = None,
     ) -> None:
-        """Run guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
+        """Create an object that runs guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
         ``roots`` creates the roots of containers. None: a `GuestRoots` in the guests' folders. ``cache`` has the images
         of SBF's catalogue. The consoles of running guests are added to ``consoles``. ``groups`` limits containers.
@@ -269,7 +269,7 @@ class LocalGuests:
             ensure_disks(folder, image, guest)
             shared = image.disk is not None and bool(image.disk.stat().st_mode & stat.S_IROTH)
             return replace(self._domain_environment(image, hypervisor, folder), shared=shared)
-        # First: processes of a former container, which the group still has, must not use the root while it is mounted.
+        # Before the mount, kill the processes of a former container: they must not use the root while it is mounted.
         group = self._groups.ensure(name, limits) if limits else None
         root = self._roots.ensure(name, image.rootfs, guest.limits.disk_mb if guest.limits else None)
         ensure_container_disks(folder, guest, root.id_shift)

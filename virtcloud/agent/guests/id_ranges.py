@@ -24,7 +24,7 @@ class IdRanges:
     """Allocates ranges of IDs to the guests whose folders are in ``folder``."""
 
     def __init__(self, folder: Path, first: int = FIRST_ID) -> None:
-        """Allocate ranges from the ID ``first`` on."""
+        """Create an object that allocates ranges from the ID ``first`` on."""
         self._folder = folder
         self._first = first
         self._lock = threading.Lock()

@@ -55,8 +55,8 @@ def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
     Raise Refused if the image or one of its files is missing, if untrusted users can change the image's description, or
-    if the description is malformed. The agent reports this error of a guest's start to SBF. After several such reports
-    in a row, SBF sets the cluster to failing without waiting for the cluster's deadline.
+    if the description is malformed. The agent reports an error of a guest's start to SBF. If the start fails
+    `MAX_REFUSALS` times in a row, SBF sets the cluster to failing without waiting for the cluster's deadline.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)

@@ -38,7 +38,7 @@ class MemoryKills:
     """The kills since the creation of this object. If the kernel's log cannot be read, no kill is recorded."""
 
     def __init__(self, log: Path = KERNEL_LOG) -> None:
-        """Begin at the end of the log."""
+        """Open the log at its end."""
         self._kills: dict[str, EndCause] = {}
         self._log: int | None = None
         with suppress(OSError):

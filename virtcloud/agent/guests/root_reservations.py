@@ -21,7 +21,7 @@ class RootReservations:
     """The reserved roots and disks of this host, by domain. Thread-safe."""
 
     def __init__(self, roots: ContainerRoots, folder: Path) -> None:
-        """Reserve roots of ``roots``, and disks in the guests' folders below ``folder``."""
+        """Create an object for the roots of ``roots``, and the disks in the guests' folders below ``folder``."""
         self._roots = roots
         self._folder = folder
         self._users = cycle(CLONE_IDS)

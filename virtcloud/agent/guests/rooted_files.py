@@ -38,7 +38,7 @@ class RootedFiles:
     """
 
     def __init__(self, root: GuestRoot) -> None:
-        """Access the files of ``root``."""
+        """Create an object for the files of ``root``."""
         self._root = root
 
     def exists(self, path: str) -> bool:

@@ -4,9 +4,10 @@ The agent runs this file as a program: ``python -I -S unpack_program.py FOLDER C
 the archive on stdin. The file uses only the standard library.
 
 The program calls chroot(2) with the folder before it reads the archive. Therefore no name and no symbolic link in the
-archive leads to another file of the host. The program then drops the capabilities that it does not need, for example
-to leave the folder again. The program creates no devices and no FIFOs. It preserves owners, modes, setuid bits and
-capabilities; only root can enter the folder on the host. The program prints the number of unpacked bytes.
+archive leads to another file of the host. The program then drops the capabilities that it does not need. One of
+them is CAP_SYS_CHROOT, with which it could leave the folder again. The program creates no devices and no FIFOs. It
+preserves owners, modes, setuid bits and capabilities; only root can enter the folder on the host. The program prints
+the number of unpacked bytes.
 """
 
 import ctypes

@@ -84,7 +84,7 @@ class _Watchdog:
         self._replace(None)
 
     def watch(self, opened: socket.socket) -> socket.socket:
-        """Watch a connection instead of the former one. Return the connection."""
+        """Watch the connection ``opened``, which replaces the watched connection. Return ``opened``."""
         self._replace(opened.dup())  # TLS closes the original descriptor
         return opened
 

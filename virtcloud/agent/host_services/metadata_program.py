@@ -87,7 +87,7 @@ class MetadataServer:
     """Answers the requests of guests. A separate thread serves each connection."""
 
     def __init__(self, listener: socket.socket, guests: list[Documents], addresses: Mapping[str, int]) -> None:
-        """Serve the documents ``guests``. ``addresses`` maps a source address to an index in ``guests``."""
+        """Create a server of documents ``guests``. ``addresses`` maps a source address to an index in ``guests``."""
         self._listener = listener
         self._guests = guests
         self._addresses = addresses

@@ -23,7 +23,7 @@ from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.network.names import file_name
 from virtcloud.model.errors import Refused
 
-ROOT_MODE = 0o711  # users can enter the folder, but cannot list other jobs' keys
+ROOT_MODE = 0o711  # users can enter the folder, but cannot list the folders of jobs in it
 FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds host keys to the file known_hosts
 COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no cluster's key begins with a dot
 USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096

@@ -62,7 +62,7 @@ class JobRelays:
     """The relays of all jobs on this host. All methods are idempotent."""
 
     def __init__(self, open_kernel: OpenKernel, root: Path, open_prober: OpenProber) -> None:
-        """Create the relays' sockets in the folder ``root``, whose owner is user ID 0."""
+        """Create an object whose relays have sockets in the folder ``root``, which belongs to user ID 0."""
         self._open_kernel = open_kernel
         self._root = root
         self._open_prober = open_prober
@@ -153,7 +153,7 @@ def find_bridge(
 
 
 def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface) -> dict[str, Any]:
-    """Return the specification of a relay. Its key ``about`` is a digest of the specification and of the bridge."""
+    """Return the specification of a relay. The value of ``about`` is a digest of the other values and of the bridge."""
     spec: dict[str, Any] = {
         "uid": uid,
         "socket": str(path),

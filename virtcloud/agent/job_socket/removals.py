@@ -50,7 +50,7 @@ class JobRemovals:
     """The thread that removes the clusters of finished jobs."""
 
     def __init__(self, element: Name, sbf: JobClusterApi, records: JobRecordStore, script_access: ScriptAccess) -> None:
-        """Remove clusters from the host ``element``. `start` starts the thread."""
+        """Create an object for clusters on the host ``element``. `start` starts the thread."""
         self._element = element
         self._sbf = sbf
         self._records = records
@@ -98,8 +98,8 @@ class JobRemovals:
         """Close the access of each lost run, and delete its record. Return False if a run must be checked again.
 
         Torque counts no attempts, sends no lists of jobs, and reports no end of a job if the host crashed during the
-        job. A run without an attempt number is lost if its cluster was up, or if the run was already cancelled at the
-        former search, and if SBF has removed the cluster from this host.
+        job. A run without an attempt number is lost if SBF has removed the cluster from this host, and either the
+        cluster was up or the run was already cancelled at the previous search.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]

@@ -44,7 +44,7 @@ class BarrierState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BarrierResult:
-    """The state of the barrier.
+    """The state of the barrier, and its reasons.
 
     ``missing`` has a sentence for each element or guest for which the script waits. ``reason`` is the reason why the
     script will not start, or None.
@@ -74,7 +74,7 @@ class StartBarrier:
     def __init__(
         self, element: Name, sbf: JobClusterApi, open_prober: OpenProber, pause: Callable[[float], object]
     ) -> None:
-        """Probe guests from the host ``element``. ``pause`` waits a number of seconds; it is called after errors."""
+        """Create a barrier on the host ``element``. After an error, ``pause`` waits a number of seconds."""
         self._element = element
         self._sbf = sbf
         self._open_prober = open_prober

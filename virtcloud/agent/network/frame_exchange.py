@@ -96,7 +96,7 @@ def _code(exchange: FrameExchange, content: bytes) -> bytes:
 
 
 class FrameCounts:
-    """Counts the frames that arrived at this host. Its own frames have the source MAC address ``mac``. Pure."""
+    """Counts the frames that arrived at this host. The host's own frames have the source MAC address ``mac``. Pure."""
 
     def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
         """Start with all counts at zero."""

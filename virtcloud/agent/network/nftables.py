@@ -15,7 +15,7 @@ REMEDY = "apt-get install libnftables1 (Debian), dnf install nftables (RHEL)"
 _UNREADABLE: dict[str, list[Any]] = {"nftables": []}
 """The listing of a table whose reading the kernel refuses. The listing differs from each wanted table."""
 _NO_FILTER = ("not supported", "Invalid argument")
-"""The ends of the errors of a kernel without nf_tables."""
+"""The ends of the error messages of a kernel without nf_tables."""
 _JSON_OUTPUT = 1 << 4
 """NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
 

@@ -32,7 +32,7 @@ class SegmentInterfaces:
         *,
         accepts_filters: bool = False,
     ) -> None:
-        """Configure the interfaces of ``kernel``. ``uplinks`` records the states of uplinks before changes.
+        """Create an object for the interfaces of ``kernel``. ``uplinks`` records the states of uplinks before changes.
 
         If ``accepts_filters``, create segments even if the host's packet filter receives the frames of all bridges.
         """

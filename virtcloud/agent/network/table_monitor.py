@@ -28,7 +28,7 @@ class TableMonitor:
     """Calls a function after each change of a table in the network namespace of the thread that calls `start`."""
 
     def __init__(self, table: str, restore: Callable[[], object]) -> None:
-        """Call ``restore`` after each change of the table with this name, even if this agent made the change."""
+        """Create a monitor of ``table``. After each change, even by this agent, the monitor calls ``restore``."""
         self._table = table.encode() + b"\0"
         self._restore = restore
         self._stopping = threading.Event()

@@ -70,7 +70,7 @@ class TrafficReporter:
     """Reports the counters of one host after readings, with pauses between reports. Does not repeat failed reports."""
 
     def __init__(self, element: Name, sbf: TrafficApi, clock: Callable[[], float] = time.monotonic) -> None:
-        """Report the counters that `notice` receives. ``clock`` returns seconds."""
+        """Create a reporter of the counters that `notice` receives. ``clock`` returns seconds."""
         self._element = element
         self._sbf = sbf
         self._clock = clock

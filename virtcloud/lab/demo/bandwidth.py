@@ -12,7 +12,7 @@ ROUNDS = 5
 
 
 def exchange(world: MPI.Comm, peer: int, *, first: bool) -> None:
-    """Send the message to a peer and receive it back."""
+    """Send the message to a peer and receive it back. If not ``first``, receive the message and then send it back."""
     if first:
         world.Send(MESSAGE, peer)
         world.Recv(MESSAGE, peer)

@@ -32,7 +32,7 @@ class ControlServer:
         power: Mapping[str, Callable[[str], None]],
         relay: Callable[[], socket.socket] | None = None,
     ) -> None:
-        """Serve ``nodes`` and ``services`` to clients whose requests contain ``token``.
+        """Create a server of ``nodes`` and ``services`` for clients whose requests contain ``token``.
 
         ``power`` contains two functions, under ``"off"`` and ``"on"``, which power a node off and on. ``relay``
         connects to the control server of the other kernel, if there is one.

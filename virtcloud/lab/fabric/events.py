@@ -28,7 +28,7 @@ class EventLog:
     """Writes events to a file. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Append events to the file ``path``."""
+        """Create a log that appends events to the file ``path``."""
         self._path = path
         self._lock = threading.Lock()
 

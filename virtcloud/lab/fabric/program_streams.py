@@ -17,7 +17,7 @@ from virtcloud.lab.fabric.protocol import CHUNK, CLOSE_TIMEOUT_S, read_until_end
 from virtcloud.lab.fabric.service_control import ENVIRONMENT
 
 LATE_S = 1.0
-"""Seconds for which the output of other programs that an ended program started is still sent."""
+"""After the end of a program, the output of programs that it started is still sent for this number of seconds."""
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
@@ -71,8 +71,8 @@ def _copy_streams(
 class ProgramStreams:
     """The file descriptors of a program's standard streams: the program's ends, and this process's ends.
 
-    ``stdin`` differs from the descriptors in ``outputs``, also for a terminal: the thread that writes or reads a
-    descriptor also closes this descriptor.
+    ``stdin`` differs from the descriptors in ``outputs``, even if all refer to one terminal: the thread that writes or
+    reads a descriptor also closes this descriptor.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ def _serve(channel: socket.socket, modules: tuple[str, ...]) -> None:
     os.setsid()
     os.closerange(3, channel.fileno())
     os.closerange(channel.fileno() + 1, 4096)
-    gc.disable()  # collections would take a sixth of the imports' time and free almost no memory
+    gc.disable()  # garbage collections would take a sixth of the imports' time and free almost no memory
     failed = _import(modules)
     gc.freeze()  # a garbage collection in a child would copy the memory of all imported modules
     gc.enable()
@@ -142,7 +142,7 @@ def _start(request: dict[str, Any], failed: dict[str, str], children: dict[int, 
 def _run_in_node(request: dict[str, Any]) -> None:
     """Enter the node's namespaces, and run the module. This process is already in the node's PID namespace.
 
-    The station has no separate namespaces.
+    The station, the node on which SBF runs, has no separate namespaces.
     """
     os.setsid()
     os.closerange(3, 4096)

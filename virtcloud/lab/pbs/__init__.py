@@ -1,4 +1,7 @@
-"""A real OpenPBS in a running lab: a server on the station, a MoM on each host, and users who submit jobs."""
+"""A real OpenPBS in a running lab, for users who submit jobs.
+
+The PBS server runs on the station, the node on which SBF runs. A MoM, PBS's daemon, runs on each host.
+"""
 
 from virtcloud.lab.pbs.openpbs import LabPbs, as_user
 

@@ -1,4 +1,7 @@
-"""Starts OpenPBS in a running lab, installs virtcloud's hooks in OpenPBS, and runs commands as the lab's users."""
+"""Starts OpenPBS in a running lab, installs virtcloud's hooks in OpenPBS, and runs commands as the lab's users.
+
+The PBS server runs on the station, the node on which SBF runs.
+"""
 
 import json
 import shlex

@@ -1,4 +1,7 @@
-"""The files and shell scripts that install an OpenPBS on a lab's nodes. Pure."""
+"""The files and shell scripts that install an OpenPBS on a lab's nodes. Pure.
+
+The PBS server runs on the station, the node on which SBF runs. A MoM, PBS's daemon, runs on each host.
+"""
 
 from collections.abc import Iterable, Mapping
 
