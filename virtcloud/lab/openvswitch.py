@@ -19,7 +19,7 @@ UNUSED_VLAN = 4095
 
 
 def ovs_files(switch: Switch) -> dict[str, str]:
-    """Return one script, by its path as the key. The script creates the bridge if it is missing, and starts ovs-vswitchd."""
+    """Return a mapping of one path to a script. It creates the bridge if it is missing, and starts ovs-vswitchd."""
     ports = " ".join(_port(switch, port) for port in switch.ports)
     create = f"ovs-vsctl --no-wait -- init -- add-br br0 -- set bridge br0 datapath_type=netdev {ports}"
     return {BEGIN: f'set -e\novs-vsctl --no-wait br-exists br0 || {create}\nexec ovs-vswitchd {DATABASE} "$@"\n'}
