@@ -142,7 +142,7 @@ class StepApplication:
         progress: Callable[[], object],
         starts_at_once: int = 1,
     ) -> None:
-        """Create an object. It starts at most ``starts_at_once`` guests at once, and calls ``progress`` after each step."""
+        """Create an object. ``starts_at_once`` limits simultaneous starts. ``progress`` is called after each step."""
         self._element = element
         self._host = host
         self._stop = stop
