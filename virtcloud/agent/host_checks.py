@@ -40,7 +40,7 @@ INSTALL = "pip install 'virtcloud[agent]'"
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """The result of one check. If a ``required`` check fails, the host cannot run any cluster."""
+    """The result of one check. If the check is not ``required``, its failure is only a warning."""
 
     group: str
     name: str
