@@ -52,7 +52,7 @@ class MemoryKills:
             self._log = None
 
     def find_cause(self, domain: str) -> EndCause:
-        """Return the cause of the last recorded kill in a domain, or UNKNOWN. Remove the recorded kills of this domain."""
+        """Return the cause of the last recorded kill in a domain, or UNKNOWN. Remove the domain's recorded kills."""
         self._read()
         is_own = re.compile(rf"(?:^|[/-]){re.escape(domain)}\.").search
         groups = [group for group in self._kills if is_own(group)]
