@@ -98,7 +98,7 @@ def _port_errors(lab: LabFile) -> Iterator[BadInput]:
 
 
 def _core_wire_errors(lab: LabFile) -> Iterator[BadInput]:
-    """Yield errors in the links to the cores: invalid interface names, and edges that cannot be connected to a core."""
+    """Yield errors in the links to the cores, such as invalid interface names and aggregates."""
     used: set[tuple[str, str]] = set()
     paths = [("sites", s, "attachments", a) for s, site in enumerate(lab.sites) for a in range(len(site.attachments))]
     for path, wire in zip(paths, core_wires(lab), strict=True):

@@ -88,8 +88,8 @@ def bridge_lines(ports: tuple[str, ...], protocol: str = "") -> CommandLines:
 def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, CommandLines]:
     """Return two lists of commands for a transport's core: commands of ``ip``, and commands of ``bridge``.
 
-    The core's bridge interface is itself a tagged member of the VLANs. A capture on this interface therefore contains
-    the frames with their tags.
+    The core of an EVPN fabric is a router. Every other core is a bridge, whose own interface is a tagged member of the
+    VLANs. A capture on this interface therefore contains the frames with their tags.
     """
     ends = [wire for wire in core_wires(topology) if wire.transport == transport]
     if is_fabric(transport):
@@ -169,7 +169,7 @@ def node_links(topology: Topology) -> list[NodeLink]:
     """Return all links between nodes: first the topology's links, then the links to the cores of transports.
 
     A link between two aggregates is replaced by a link for each pair of member ports. Each of these links has the
-    latency and bandwidth of the aggregate.
+    latency and bandwidth of the replaced link.
     """
     links = [
         NodeLink(link.a.element, a, link.b.element, b, link.latency_ms, link.bandwidth_mbit)

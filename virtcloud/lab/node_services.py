@@ -187,7 +187,7 @@ def libvirtd_service() -> NodeService:
 
 
 def agent_service() -> NodeService:
-    """Return the service of a host's agent. ``imports`` includes the libraries that its first call to SBF uses."""
+    """Return the service of an agent. ``imports`` includes the libraries that the agent's first call to SBF uses."""
     imports = ("virtcloud.agent.host_bootstrap", "httpcore", "encodings.idna")
     argv = ("virtcloud-agent", "--config", AGENT_FILE)
     return NodeService("agent", argv, module="virtcloud.agent.bootstrap", imports=imports, ready=f"unix:{AGENT_SOCKET}")

@@ -34,7 +34,8 @@ true"""
 class Snapshot:
     """The VLANs of each port of switches and cores, and the interfaces and guests of each host.
 
-    For an edge, the snapshot also contains its BGP routes, and the MAC addresses that its bridge has learnt.
+    The entry of an edge contains its interfaces, its bridge's VLANs, the MAC addresses that the bridge has learnt, and
+    the EVPN routes of its bgpd.
     """
 
     switches: dict[str, dict[str, str]]
@@ -72,7 +73,7 @@ def switch_names(topology: Topology) -> list[Name]:
 
 
 def read_switch_vlans(lab: Lab, node: str) -> dict[str, str]:
-    """Read the VLANs of each port of a switch, as ranges. Ports without VLANs are omitted."""
+    """Read the VLANs of each port of a switch, core or edge, as ranges. Ports without VLANs are omitted."""
     if node in openvswitch.ovs_switch_names(lab.file):
         return _open_vswitch_vlans(lab, node)
     ports = json.loads(run_checked(lab, node, "bridge", "-json", "vlan", "show"))
@@ -109,7 +110,7 @@ def read_interfaces(lab: Lab, host: str) -> tuple[str, ...]:
 
 
 def read_edge(lab: Lab, edge: str) -> tuple[str, ...]:
-    """Read an edge's interfaces, its bridge's VLANs, its learnt addresses, and the routes of its bgpd."""
+    """Read an edge's interfaces, its bridge's VLANs and learnt MAC addresses, and the EVPN routes of its bgpd."""
     vlans = [f"{port}: VLAN {vlan_ids}" for port, vlan_ids in read_switch_vlans(lab, edge).items()]
     learnt = [
         f"{entry['mac']} on {entry['ifname']}"

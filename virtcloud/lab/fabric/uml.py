@@ -30,7 +30,7 @@ exec /bin/busybox unshare -m /bin/busybox sh -c \
 
 
 def mount_file_systems(state: str, modules: str, visible_folders: tuple[str, ...]) -> None:
-    """Mount the file systems that programs need.
+    """Mount the file systems that programs need, load kernel modules, and set the host name.
 
     The folders ``state`` and ``visible_folders`` still show the machine's files afterwards. ``modules`` is the folder
     that contains ``modules/RELEASE`` of this kernel.
