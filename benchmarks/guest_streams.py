@@ -9,7 +9,7 @@ Therefore all cases use the same bridges. The uplink itself is the port of the b
 interface of the uplink for tagged streams. In each round, all cases are measured one after the other in a random order.
 A ratio is the median of the ratios of all rounds and pairs of bridges. The control measures untagged streams with
 filters twice in each round. The ratio of both measurements shows how exact the other ratios of the run are. If the
-control differs from 1 by more than 1 %, the page has no verdicts for this run.
+control differs from 1 by more than 1 %, the ratios of this run have no targets.
 
 Even if the control is exact, the ratios of two runs differ by up to 9 %. Eight runs on 2026-11-24 gave these ratios:
 "tagged compared with untagged, with filters" 0.97 to 1.06 (median 1.00; the table has 1.06), and "filters compared with
@@ -66,7 +66,7 @@ EXACT = 0.01
 
 
 def run() -> Iterator[Measurement]:
-    """Measure in a lab of the default topology that runs neither SBF nor agents."""
+    """Measure in a lab that has the default topology, but runs neither SBF nor agents."""
     yield measure_load()
     with TemporaryDirectory() as folder:
         lab = Lab.up(read_lab_file(), LabOptions(bare=True), state=LabState(Path(folder) / "lab"))

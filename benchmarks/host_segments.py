@@ -51,7 +51,7 @@ FIRST = 200
 
 
 def run() -> Iterator[Measurement]:
-    """Measure in a lab of the default topology that runs neither SBF nor agents."""
+    """Measure in a lab that has the default topology, but runs neither SBF nor agents."""
     with TemporaryDirectory() as folder:
         lab = Lab.up(read_lab_file(), LabOptions(bare=True), state=LabState(Path(folder) / "lab"))
         try:

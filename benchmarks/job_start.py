@@ -1,9 +1,10 @@
 """From ``qsub`` to the first line of a job's script: three hosts at three sites, an LXC guest on each, a real OpenPBS.
 
 The lab, its OpenPBS and virtcloud's hooks run on one computer. Jobs without a cluster and jobs with a cluster
-alternate. The difference of their times is virtcloud's part: the hooks, the network, the guests, and the wait until
-the guests answer. Measured values are medians. The measurement corrects the differences between the hosts' clocks and
-the station's clock. If OpenPBS is not installed (docs/how-to/get-openpbs.md), nothing is measured.
+alternate. The difference of their times is virtcloud's part: the hooks, the network, the guests, and the wait until the
+guests answer. Measured values are medians. Users submit the jobs on the lab's *station*. The measurement corrects the
+differences between the hosts' clocks and the station's clock. If OpenPBS is not installed (docs/how-to/get-openpbs.md),
+nothing is measured.
 """
 
 import tempfile
@@ -35,10 +36,7 @@ The agent writes these files when the job passes the start barrier.
 
 @dataclass(frozen=True)
 class Start:
-    """The times of a job's start, in seconds, measured by the clock of the lab's station.
-
-    The station is the node on which users submit jobs.
-    """
+    """The times of a job's start, in seconds, measured by the clock of the lab's station."""
 
     called: float
     submitted: float

@@ -1,9 +1,9 @@
 """VPN access: throughput compared with a plain OpenVPN, joining and leaving a network, and 200 devices in 50 clusters.
 
-The benchmark runs in a lab, in which one processor runs the guest, the gateway and the laptop. The plain OpenVPN server
-has the same ciphers and options as the agent's server, but neither ``vlan-tagging`` nor the agent's filters. The tap of
-the plain server is a port of the cluster's bridge. A guest sends data over TCP to the laptop, alternately through each
-of the two servers, for the same time. The throughputs are the medians of several rounds.
+The benchmark runs in a lab, in which one processor runs the guest, the gateway and the user's laptop. The plain OpenVPN
+server has the same ciphers and options as the agent's server, but neither ``vlan-tagging`` nor the agent's filters. The
+tap of the plain server is a port of the cluster's bridge. A guest sends data over TCP to the laptop, alternately
+through each of the two servers, for the same time. The throughputs are the medians of several rounds.
 
 The time to join begins when a new cluster is active, and ends with the first answer of a guest. In this time, the owner
 creates a profile, and the owner's client connects. The time to leave begins with the request of a revocation, and ends

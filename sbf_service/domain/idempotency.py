@@ -1,4 +1,4 @@
-"""Idempotency: the effect of a repeated or late call for a key. Pure."""
+"""Idempotency: the effect of a repeated or late call with an idempotency key (``key``). Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 
 @dataclass(frozen=True, slots=True)
 class LatestAttempt:
-    """The latest attempt of a key.
+    """The latest attempt with a key.
 
     ``spec`` is the requested spec. ``shown`` is the spec that clients receive, with the values that SBF chose and with
     later changes.

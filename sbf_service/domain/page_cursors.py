@@ -45,7 +45,7 @@ KEY_OF_NAME: Final = TypeAdapter(tuple[Word])
 
 @dataclass(frozen=True, slots=True)
 class CursorFormat:
-    """The cursors of one order of one list. ``key`` parses the values of the sort key, as ``KEY_OF_NAME`` does."""
+    """The cursors of one order of one list. ``key`` parses the values of the sort key (such as ``KEY_OF_NAME``)."""
 
     order: str
     key: TypeAdapter[Any]

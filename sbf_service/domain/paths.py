@@ -47,11 +47,11 @@ class ClusterNetwork:
 class LiveCluster:
     """A cluster that elements must carry, with its network's VLAN ID at each site.
 
-    ``transport`` connects the sites. ``service`` is the network's service ID on this transport, or None if all networks
-    share one service. ``joined`` is the network that the cluster joined, or None if the cluster is not a member.
-    ``created_by`` is the creator's name in the audit log. ``images`` has the sources of the images that come from the
-    catalogue. ``gateways`` are the gateways that the cluster uses, for example for VPN access or as router, in order of
-    preference.
+    ``transport`` connects the sites. ``service`` is the network's own service ID on this transport; None if the network
+    has no service of its own. ``joined`` is the network that the cluster joined, or None if the cluster is not a
+    member. ``created_by`` is the creator's name in the audit log. ``images`` has the sources of the images that come
+    from the catalogue. ``gateways`` are the gateways that the cluster uses, for example for VPN access or as router, in
+    order of preference.
     """
 
     id: str

@@ -40,5 +40,5 @@ class RetentionLimits(Document):
 
     @property
     def cluster_age(self) -> timedelta:
-        """The time from a cluster's end to the deletion of its rows."""
+        """The time from the beginning of a cluster's removal to the deletion of its rows."""
         return timedelta(days=self.cluster_days)

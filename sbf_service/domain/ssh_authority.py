@@ -37,7 +37,11 @@ SshPublicKey = EllipticCurvePublicKey | RSAPublicKey | Ed25519PublicKey
 
 @dataclass(frozen=True, slots=True)
 class SshCertificate:
-    """The content of a certificate. The cluster's ID is a principal, and the key ID names the user and the serial."""
+    """The content of a certificate.
+
+    The certificate has two SSH principals: :data:`ACCOUNT` and the cluster's ID. The key ID names the user and the
+    serial number.
+    """
 
     cluster: str
     user: UserName
@@ -72,8 +76,8 @@ def parse_certified_key(key: UserKey) -> SshPublicKey:
 def sign_certificate(secret: SecretBytes, key: SshPublicKey, certificate: SshCertificate) -> str:
     """Return a certificate as one line of a file ``*-cert.pub``. The certificate permits neither forwarding nor a PTY.
 
-    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because the clock of a gateway can be slow. A
-    certificate has whole seconds, so the certificate ends less than a second before ``ends``.
+    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because the clock of a gateway can be slow. The
+    times in a certificate are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
     """
     authority = load_ssh_private_key(derive_authority_key(secret).private.get_secret_value().encode(), None)
     if not isinstance(authority, Ed25519PrivateKey):

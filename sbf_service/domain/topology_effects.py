@@ -29,7 +29,7 @@ class ClusterElements:
 
 @dataclass(slots=True)
 class TopologyEffects:
-    """The effects of a change on live clusters. Each call computes only what differs from the former call.
+    """The effects of a topology change on live clusters. :meth:`update` computes only effects that are not stored yet.
 
     Clusters are compared as Python objects: a cluster that has not changed must be the same object in each call.
 

@@ -102,7 +102,7 @@ def make_vpn_server(secret: SecretBytes, gateway: Name, listener: VpnListener) -
 def make_device_certificate(
     secret: SecretBytes, profile: str, key: DeviceKey, now: datetime, ends: datetime
 ) -> DeviceCertificate:
-    """Return the certificate of a device. Its subject is the profile's ID, so each profile has one session at a time.
+    """Return the certificate of a device. Its subject is the profile's ID, so a profile has one connection at a time.
 
     The times in a certificate are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
     """

@@ -187,7 +187,7 @@ class EdgeDriver(Protocol):
         """
 
     def save(self) -> bool:
-        """Copy the running configuration to the startup configuration, as :meth:`SwitchDriver.save` does."""
+        """Copy the running configuration to the startup configuration. Idempotent. See :meth:`SwitchDriver.save`."""
 
     def close(self) -> None:
         """End the session. Idempotent. Never raises."""

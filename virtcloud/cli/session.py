@@ -1,4 +1,4 @@
-"""Sessions of commands with guests: copies between a session, the standard streams and the terminal."""
+"""Sessions with guests on the command line: copies bytes between a session and the standard streams or the terminal."""
 
 import codecs
 import os

@@ -205,7 +205,7 @@ class Cluster(PolledCluster):
         """Extend the lease to at least ``seconds`` from now. The call never shortens the lease.
 
         Raise QuotaExceeded if the owner's quota forbids the longer lease. Raise Conflict if the cluster is ending or
-        has ended. Raise Gone if another cluster has its key.
+        has ended. Raise Gone if another cluster has this cluster's key.
         """
         self.view = self._sbf.extend_lease(self.key, seconds, *self._fence)
         return self

@@ -69,9 +69,9 @@ class GuestTask:
     def run(self, arguments: SshArguments, stdin: int, stdout: int) -> Iterator[subprocess.Popen[bytes]]:
         """Run a program with these standard streams within the block. The program's stderr is a pipe.
 
-        The program runs in its own session, so that Ctrl-C at the terminal does not reach the program. An exception in
-        the block ends the work. If the work has already ended, raise TimedOut. Raise BadInput if the program does not
-        exist, or cannot be started.
+        The program runs in its own process session (setsid(2)), so that Ctrl-C at the terminal does not reach the
+        program. An exception in the block ends the work. If the work has already ended, raise TimedOut. Raise BadInput
+        if the program does not exist, or cannot be started.
         """
         with self._lock:
             if self._ended_at is not None:

@@ -34,7 +34,7 @@ from virtcloud.model.ssh_access import (
 from virtcloud.model.ssh_keys import UserKey
 
 CONNECT_S: Final = 10
-"""Seconds for which ssh waits for the answer of a gateway, before it tries the next gateway."""
+"""Seconds for which ssh waits for the answer of a gateway, before the proxy command tries the next gateway."""
 PROBE_S: Final = 2.0
 """Seconds for which :func:`is_reachable` waits for the connection."""
 BANNER_S: Final = 4.0

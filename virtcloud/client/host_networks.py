@@ -29,7 +29,7 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
 
 REFUSALS = (BadInput, Conflict, Forbidden, Gone, NotFound, TooManyRequests, Unauthenticated)
-"""SBF's answers to a creation after which SBF has created nothing. After other errors, the cluster may exist."""
+"""Errors with which SBF refuses to create a cluster. After other errors, the cluster may exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _is_denied(error: BaseException) -> bool:
 
 
 def error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
-    """Return the exception for an answer with an error status, as `error_of_answer` does.
+    """Return the exception for an answer with an error status; see `error_of_answer`.
 
     If the error is in SBF or in a device, the message contains the request ID, so that an administrator can find the
     log lines.

@@ -10,9 +10,9 @@ class SshCalls(SbfCalls):
     """Calls about SSH access through gateways."""
 
     def ssh_access(self, key: str, cluster_id: str | None = None) -> SshAccessView:
-        """Return the gateways through which the caller reaches a cluster's guests. Raise NotFound for an unknown key.
+        """Return the gateways through which the caller reaches a cluster's guests.
 
-        With an SBF of an earlier version, raise NoSuchCall.
+        Raise NotFound for an unknown cluster. With an SBF of an earlier version, raise NoSuchCall.
         """
         return self._document(SshAccessView, self._connection.send("GET", _path(key), query={"id": cluster_id}))
 

@@ -123,7 +123,7 @@ def find_carried_request(script: str) -> Optional[str]:
 
 
 def _parse_directives(script: str) -> Iterator[str]:
-    """Yield the text after ``#PBS`` of each directive. Stop at the first line that a shell would execute, like qsub."""
+    """Yield the text after ``#PBS`` of each directive. Like qsub, stop at the first line that a shell would execute."""
     lines = iter(script.replace("\r\n", "\n").split("\n"))
     for line in lines:
         text = line.lstrip()

@@ -1,4 +1,4 @@
-"""SSH access to guests through a gateway: sshd of gateways, grants of users, and certificates for one connection.
+"""SSH access to guests through a gateway: sshd of gateways, grants of users, and short-lived certificates.
 
 A gateway runs one sshd for all clusters. Users prove their identity with certificates of SBF's SSH authority. The
 grants in the gateway's wanted document determine which guests a user reaches, and until when. The gateway's sshd starts

@@ -44,7 +44,7 @@ class ReconciliationJournal:
     """Stores the current alerts and the last actions. Logs the start and the end of each alert once."""
 
     def __init__(self, log: Log) -> None:
-        """Start without alerts and actions."""
+        """Create a journal without alerts and actions."""
         self._log = log
         self._alerts: dict[tuple[AlertName, str], AlertView] = {}
         self._actions: deque[ReconciliationAction] = deque(maxlen=MAX_ACTIONS)
@@ -132,7 +132,10 @@ class JobReconciler:
         clocks: Clocks,
         more_alerts: Callable[[], Iterable[Alert]] = tuple,
     ) -> None:
-        """Start without mismatches. ``more_alerts`` returns additional alerts after each complete observation."""
+        """Create a reconciler without mismatches.
+
+        ``more_alerts`` returns additional alerts after each complete observation.
+        """
         self._scheduler = scheduler
         self._clusters = clusters
         self._rules = rules

@@ -170,7 +170,7 @@ def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
 
 
 def start_agents(sbf: SbfClient, agents: SimulatedAgents) -> None:
-    """Start an agent for each host and gateway of the topology that has none, and record the elements. Idempotent."""
+    """Start an agent for each host and gateway without a running agent, and record the elements. Idempotent."""
     views = sbf.elements()
     agents.folder.write_elements({view.name: view.kind for view in views})
     elements = [view for view in views if view.kind in {ElementKind.HOST, ElementKind.GATEWAY}]

@@ -27,7 +27,7 @@ class CommandLineEdge:
     """The driver of one provider edge with a command line."""
 
     def __init__(self, edge: Edge, dialect: EdgeDialect, backbone: Backbone, line: CommandLine) -> None:
-        """Control ``edge`` over ``line``."""
+        """Create a driver of ``edge``. The driver sends all commands over ``line``."""
         self._edge = f"edge {edge.name}"
         self._dialect = dialect
         self._templates = EdgeTemplates(edge, dialect, backbone)

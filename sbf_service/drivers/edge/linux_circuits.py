@@ -1,8 +1,8 @@
-"""The circuits of a Linux edge, derived from its links and their VLANs. Pure.
+"""The circuits of a Linux edge, derived from its interfaces (``ip link``) and their VLANs. Pure.
 
 Each service has a separate network device, which is a port of the edge's bridge. For ``evpn``, the device is a VXLAN
 device with the VNI. For ``qinq``, the device is an 802.1ad VLAN of the edge's core port. The device's name contains the
-service.
+service ID.
 """
 
 from collections import Counter
@@ -95,7 +95,7 @@ class ServiceDevices:
         return link.is_in_use and is_static and expected.items() <= data.items()
 
     def render_creation(self, transport: Transport, service: int) -> tuple[str, ...]:
-        """Return the lines for ``ip`` that create a device and add it to the bridge. The device stays down.
+        """Return the lines for ``ip`` that create a service's device and add it to the bridge. The device stays down.
 
         VXLAN devices do not learn MAC addresses from frames, because the edges of a fabric announce addresses by BGP.
         """
@@ -146,12 +146,12 @@ class ServiceDevice:
 
 
 class LinuxEdgeReading:
-    """The configuration read from an edge: links, and the VLANs of bridge ports."""
+    """The configuration read from an edge: interfaces (``links``), and the VLANs of bridge ports."""
 
     def __init__(
         self, name: Name, devices: ServiceDevices, links: Iterable[LinuxLink], entries: Mapping[str, list[VlanEntry]]
     ) -> None:
-        """Store the links and VLANs of the edge called ``name``."""
+        """Store the interfaces and VLANs of the edge called ``name``."""
         self._name = name
         self._services = devices
         self._links = {link.name: link for link in links if link.name}

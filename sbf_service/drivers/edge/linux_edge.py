@@ -47,7 +47,7 @@ class LinuxEdge:
     """The driver of one Linux edge."""
 
     def __init__(self, edge: Edge, backbone: Backbone, line: CommandLine) -> None:
-        """Control ``edge`` over ``line``."""
+        """Create a driver of ``edge``. The driver sends all commands over ``line``."""
         self._edge = edge
         self._services = ServiceDevices(edge, backbone.transports)
         self._shell = Shell(f"edge {edge.name}", line)

@@ -133,7 +133,7 @@ class CandidateSwitch:
     """The driver of one switch with a candidate configuration."""
 
     def __init__(self, name: Name, dialect: CandidateDialect, session: CandidateSession) -> None:
-        """Control the switch called ``name`` over ``session``."""
+        """Create a driver of the switch ``name``. The driver sends all requests over ``session``."""
         self._name = name
         self._dialect = dialect
         self._session = session

@@ -39,7 +39,7 @@ class CommandLineSwitch:
     """The driver of one switch with a command line."""
 
     def __init__(self, name: Name, dialect: Dialect, line: CommandLine) -> None:
-        """Control the switch called ``name`` over ``line``."""
+        """Create a driver of the switch ``name``. The driver sends all commands over ``line``."""
         self._name = name
         self._dialect = dialect
         self._conversation = DeviceConversation(f"switch {name}", dialect, line)

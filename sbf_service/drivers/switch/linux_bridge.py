@@ -57,7 +57,7 @@ class LinuxBridge:
     """The driver of one Linux switch."""
 
     def __init__(self, name: Name, line: CommandLine) -> None:
-        """Control the switch called ``name`` over ``line``."""
+        """Create a driver of the switch ``name``. The driver sends all commands over ``line``."""
         self._name = name
         self._shell = Shell(f"switch {name}", line)
         self._removable: PortVlans = {}

@@ -41,7 +41,7 @@ class OpenVSwitch:
     """The driver of one switch."""
 
     def __init__(self, name: Name, line: CommandLine) -> None:
-        """Control the switch called ``name`` over ``line``."""
+        """Create a driver of the switch ``name``. The driver sends all commands over ``line``."""
         self._name = name
         self._shell = Shell(f"switch {name}", line)
         self._ports: Mapping[str, OvsPort] = {}

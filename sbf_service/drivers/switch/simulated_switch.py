@@ -3,7 +3,7 @@
 A simulated switch is a file with a running and a startup configuration, ``switches/NAME.json`` in the folder of the
 simulation. Other programs disturb the switch with files in the folder ``events``: while ``NAME.off`` exists, the switch
 does not answer; ``NAME.restart`` and ``NAME.drift`` take effect at the next reading, which deletes the file.
-If no trunk carries VLANs, the reading does not delete ``NAME.drift``.
+If no trunk except ``SPARE_PORT`` carries VLANs, the reading does not delete ``NAME.drift``.
 """
 
 import time
@@ -127,7 +127,7 @@ class SimulatedSwitch:
     """The driver of one simulated switch."""
 
     def __init__(self, folder: SimulationFolder, name: Name, ports: tuple[PortName, ...]) -> None:
-        """Control the switch called ``name``. A switch that has no file yet gets ``ports``, unconfigured."""
+        """Create a driver of the switch ``name``. A switch that has no file yet gets ``ports``, unconfigured."""
         self._folder = folder
         self._name = name
         self._ports = ports

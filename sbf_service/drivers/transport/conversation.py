@@ -59,7 +59,7 @@ class DeviceConversation:
     """A conversation with one device. ``device`` is the kind and name of the device in messages."""
 
     def __init__(self, device: str, patterns: AnswerPatterns, line: CommandLine) -> None:
-        """Use ``line``, which connects on first use."""
+        """Store ``line``, which connects on first use."""
         self._device = device
         self._patterns = patterns
         self._line = line

@@ -2,7 +2,7 @@
 
 NAPALM creates configuration sessions with random names, and treats every configuration session on the switch as a lock
 of another user. EOS keeps an abandoned session for 24 hours. SBF therefore names its sessions with a prefix, and
-deletes sessions with this prefix that a killed service left on the switch. SBF does not treat the sessions of other
+deletes sessions with this prefix that a killed SBF process left on the switch. SBF does not treat the sessions of other
 users as locks, because CloudVision always has an open session.
 """
 
@@ -75,7 +75,7 @@ class EosSession(NapalmSession):
         """When the switch booted, according to the last reading, in seconds of ``time.monotonic``."""
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
-        """Log in, and delete the configuration sessions that an earlier service left on the switch."""
+        """Log in, and delete the configuration sessions that an earlier SBF process left on the switch."""
         from napalm.eos import EOSDriver  # noqa: PLC0415 - slow to load
 
         login = self._login
@@ -101,8 +101,8 @@ class EosSession(NapalmSession):
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
         """Close the connection.
 
-        Reset the session's name first. Otherwise NAPALM's destructor would abort the session, and wait for a switch
-        that does not answer.
+        Reset the name of the configuration session first. Otherwise NAPALM's destructor would abort this session, and
+        wait for a switch that does not answer.
         """
         driver.config_session = None
         driver.device.connection.transport.close()
@@ -127,7 +127,7 @@ class EosSession(NapalmSession):
         return self._run_show(self._show_neighbours)
 
     def load(self, lines: Sequence[str]) -> str:
-        """Create a session, load the lines, and return the comparison.
+        """Create a configuration session, load the lines, and return the comparison.
 
         Raise Unreachable when the switch restarted after the last reading.
         """
@@ -139,7 +139,7 @@ class EosSession(NapalmSession):
         return comparison
 
     def show_candidate(self) -> str:
-        """Return the whole configuration of the session."""
+        """Return the whole configuration that the configuration session contains."""
         return self.call(lambda driver: str(driver.get_config(retrieve="candidate")["candidate"]))
 
     def commit(self) -> None:
@@ -147,7 +147,7 @@ class EosSession(NapalmSession):
         self.call_patiently(lambda driver: driver.commit_config(revert_in=REVERT_AFTER_S))
 
     def confirm(self) -> None:
-        """Commit the session a second time, which confirms the first commit.
+        """Commit the configuration session a second time, which confirms the first commit.
 
         SBF does not use NAPALM's ``confirm_commit``, because this function also writes the startup configuration and
         ignores EOS's output.
@@ -164,7 +164,7 @@ class EosSession(NapalmSession):
             raise build_save_error(f"switch {self._login.device.name}", command, answers[0])
 
     def revert(self) -> None:
-        """Abort the session, whether or not the session was committed.
+        """Abort the configuration session, whether or not it was committed.
 
         NAPALM's rollback is not used, because the rollback can restore the startup configuration.
         """

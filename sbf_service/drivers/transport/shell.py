@@ -21,7 +21,7 @@ class Shell:
     """The shell of one device. ``device`` is the kind and name of the device in messages."""
 
     def __init__(self, device: str, line: CommandLine) -> None:
-        """Use ``line``, which connects on first use."""
+        """Store ``line``, which connects on first use."""
         self.device = device
         self._line = line
 

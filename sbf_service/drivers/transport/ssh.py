@@ -49,8 +49,8 @@ class SshCommandLine:
     def prompt(self) -> str:
         """The pattern of the prompt; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`.
 
-        A prompt contains no space between the host name and its last character, such as ``#``. A configuration line
-        that begins with the host name contains a space there.
+        A prompt contains no space between the host name and the prompt's last character (such as ``#``). A
+        configuration line that begins with the host name contains a space there.
         """
         self._guard(lambda: None)
         return rf"^[<\[]?{re.escape(self._session.base_prompt)}[^\s>#\]$]*[>#\]$] ?"

@@ -36,8 +36,8 @@ class ServerStopped(Exception):
 class Pace:
     """The delays of the batch system in seconds, and the number of failed starts after which a job is held.
 
-    In PBS, the defaults of the three delays are 10, 310 and 600 seconds. The scheduler runs after every event, and at
-    the latest ``cycle`` seconds after its last run.
+    In PBS, the defaults of ``kill_delay``, ``node_fail_requeue`` and ``cycle`` are 10, 310 and 600 seconds. The
+    scheduler runs after every event, and at the latest ``cycle`` seconds after its last run.
     """
 
     kill_delay: float = 1.0

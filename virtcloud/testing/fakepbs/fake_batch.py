@@ -82,7 +82,7 @@ class FakeBatch:
             self._threads.pop().join()
 
     def submit(self, wanted: BatchSubmission) -> str:
-        """Submit a job, as ``qsub`` does. If a hook rejects the job, raise BatchRefused with the hook's message."""
+        """Submit a job (``qsub``). If a hook rejects the job, raise BatchRefused with the hook's message."""
         with self._serve_request():
             identifier = f"{len(self._records)}.{SERVER_NAME}"
             resources = dict(wanted.resources)
@@ -112,7 +112,7 @@ class FakeBatch:
             record.apply_server_hook(outcome)
 
     def delete(self, job: str, *, force: bool = False) -> None:
-        """Delete a job, as ``qdel`` does. No hook is called for a job that does not run."""
+        """Delete a job (``qdel``). No hook is called for a job that does not run."""
         with self._serve_request():
             record, run = self._find_record(job), self._runs.get(job)
             if record.state is BatchJobState.FINISHED:
@@ -129,7 +129,7 @@ class FakeBatch:
                 self._start_thread(run.delete)
 
     def rerun(self, job: str) -> None:
-        """End a running job and queue it again, as ``qrerun`` does."""
+        """End a running job and queue it again (``qrerun``)."""
         with self._serve_request():
             run = self._runs.get(job)
             if self._find_record(job).state is not BatchJobState.RUNNING or run is None:
