@@ -150,10 +150,11 @@ def _resolve_without_attempt(key: str, spec: ClusterSpec, latest: LatestAttempt)
 
 
 def _first_keys(latest: LatestAttempt) -> dict[str, object]:
-    """Return the public keys of an attempt's first request. These keys replace the keys of a repeated request.
+    """Return the public keys of an attempt's first request.
 
-    A batch system reads the keys in the user's home folder again for each request. Without the replacement, a new key
-    in the folder would make the repeated request differ from the first request.
+    These keys replace the keys of a repeated request with the same attempt number. A batch system reads the keys in the
+    user's home folder again for each request. Without the replacement, a new key in the folder would make the repeated
+    request differ from the first request.
     """
     return {"authorized_keys": latest.spec.authorized_keys}
 

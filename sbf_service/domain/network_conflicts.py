@@ -32,7 +32,7 @@ def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -
 
 
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
-    """Raise Conflict when a new topology turns an access port that one of these clusters uses into a trunk.
+    """Raise Conflict when an access port of one of these clusters is no access port in the new ``topology``.
 
     On a trunk, SBF treats an untagged VLAN as other use and would never remove the VLAN.
     """

@@ -45,9 +45,10 @@ def decide_pace(hosts: int, mtu: int) -> CheckPace:
 
 
 def list_hosts(cluster: LiveCluster) -> tuple[Name, ...]:
-    """Return the hosts between which paths are checked. A member also needs paths to the hosts of its network.
+    """Return the hosts between which paths are checked.
 
-    Raise Conflict if there are too many hosts.
+    For a member, these include the hosts of the cluster that created the network. Raise Conflict if there are too many
+    hosts.
     """
     hosts = tuple(dict.fromkeys((*cluster.spec.all_hosts, *cluster.network.spec.all_hosts)))
     if len(hosts) > MAX_HOSTS:

@@ -38,7 +38,7 @@ def publishes(gateway: Gateway) -> bool:
 
 
 def make_publisher(topology: Topology, site: Name | None) -> GatewayRole:
-    """Return the role of the gateways that publish ports of a site. Raise NoGateway if the site has none."""
+    """Return the role of the gateways at ``site`` that publish ports. Raise NoGateway if there are none."""
     sites = list_publishing_sites(topology)
     if site is None or site not in sites:
         raise NoGateway(

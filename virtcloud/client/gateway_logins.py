@@ -189,7 +189,7 @@ def _render_host(names: str, lines: Sequence[str]) -> str:
 
 
 def _alias(gateway: SshGatewayView) -> str:
-    """Return the name of a gateway in the configuration of ssh. It contains a dot, and guests' names contain none."""
+    """Return the name of a gateway in the configuration of ssh. This name contains a dot, and guests' names do not."""
     return f"{gateway.name}.gateway"
 
 

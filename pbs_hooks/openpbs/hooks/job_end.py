@@ -71,7 +71,7 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
 def handle_abort(event: MomEvent) -> None:
     """Remove an attempt that did not start.
 
-    If no host has recorded a reason, the first host records that one of the job's hosts could not start the job.
+    If no host has recorded a reason, the first host records a reason: a host of the job could not start the job.
     """
     _remove(event, ABORT_WAIT_S, retry_until=event.clock())
     run, variables = event.run, event.job.Variable_List

@@ -210,7 +210,7 @@ def _check_existing(name: Name, devices: Sequence[BridgeLink], scope: SwitchScop
 
 
 def _check_filtering(name: Name, devices: Sequence[BridgeLink], scope: SwitchScope) -> None:
-    """Raise Unsafe if the bridge of a managed port ignores VLANs. It would forward the frames of all clusters."""
+    """Raise Unsafe if the bridge of a managed port ignores VLANs and would forward the frames of all clusters."""
     bridges = {device.master for device in devices if device.name in scope.ports}
     for device in devices:
         if device.name in bridges and device.ignores_vlans:
