@@ -75,7 +75,7 @@ def serve(config: Path | None) -> None:
             service.prepare()
             sockets = server.open_sockets(service)
             stack.enter_context(hold_replica_name(service.store.engine, replica_name(settings)))
-            service.prepare()  # waits for a restore that began before this replica had its name
+            service.prepare()  # waits for a restore that began before this replica held its name
         _log_plugins()
         tcp = find_tcp_address(sockets)
         log.info("listening", tcp=tcp, socket=settings.socket or "none", database=describe_database(settings))

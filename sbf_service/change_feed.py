@@ -72,10 +72,9 @@ class ChangeFeed:
     _remote_listeners: list[Listener] = field(default_factory=list)
 
     def add_listener(self, listener: Listener, *, remote: bool = False) -> None:
-        """Call ``listener`` after every change of this replica, in the thread that made the change.
+        """Add a function that :meth:`publish` calls with the topics of each change that this replica makes.
 
-        If ``remote`` is true, also call the listener after changes of other replicas, in the thread of the change
-        reader.
+        If ``remote`` is true, the thread of the change reader also calls ``listener`` for changes by other replicas.
         """
         self._listeners.append(listener)
         if remote:

@@ -105,7 +105,7 @@ class ChangeReader:
         next_poll = self.clock()
         while not self._stopping:
             if self.clock() >= next_poll:
-                if self._poll(listener):  # the poll finds the changes whose notices were lost before
+                if self._poll(listener):  # the poll also finds changes before this connection
                     self.listens = True
                 next_poll = self.clock() + self.interval
             if listener is None:

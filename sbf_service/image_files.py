@@ -53,7 +53,7 @@ class Upload:
     """A file that is being uploaded. The file is hidden until :meth:`place` renames it."""
 
     def __init__(self, file: BinaryIO, path: Path, limits: ImageLimits) -> None:
-        """Write to the open ``file``, which has the hidden ``path``."""
+        """Create an upload to the open ``file``, which has the hidden ``path``."""
         self._file, self._path, self._limits = file, path, limits
         self._digest = hashlib.sha256()
         self.size, self.head = 0, b""

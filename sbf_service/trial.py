@@ -48,7 +48,7 @@ class RecordingLine:
     """A command line that records every command with its answer."""
 
     def __init__(self, line: CommandLine) -> None:
-        """Record the exchanges over ``line``."""
+        """Create a command line that sends its commands over ``line``."""
         self._line = line
         self.exchanges: list[TrialCommand] = []
 
@@ -58,7 +58,7 @@ class RecordingLine:
         return self._line.prompt
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Send a command. Record the answer without the echo and the prompt."""
+        """Send a command, and return the answer. Record the answer without the echo and the prompt."""
         output = self._line.exchange(command, until, times, patience)
         answer = re.split(self._line.prompt, output, flags=re.MULTILINE)[0].partition("\n")[2]
         self.exchanges.append(TrialCommand(command=command, answer=tuple(map(printable, answer.splitlines()))))

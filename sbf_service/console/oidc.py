@@ -55,7 +55,7 @@ class PendingLogin:
 
     @classmethod
     def parse(cls, text: str) -> "PendingLogin":
-        """Parse the text of a cookie. Raise Unauthenticated for any other text."""
+        """Parse the text of a cookie. Raise Unauthenticated for a malformed text."""
         try:
             return _PENDING_LOGIN.validate_json(urlsafe_b64decode(text))
         except ValueError as error:

@@ -4,9 +4,9 @@
    connects to this replica.
 2. When all agents have connected, or the time limit has passed, SBF sends a description of the exchange to the agents
    that have connected.
-3. Each agent reports which frames arrived. Then SBF ends the sessions, and the agents stop.
+3. Each agent reports which frames arrived. Then SBF ends the sessions.
 
-SBF holds the state of a check in memory only. If SBF stops, the sessions end, and the agents stop.
+SBF holds the state of a check in memory only. If SBF stops, the sessions end, and the agents end the exchange.
 """
 
 import asyncio

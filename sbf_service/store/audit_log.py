@@ -118,7 +118,7 @@ def find_settled_id(store: Store, after: int | None = None, pause: Callable[[flo
 
 
 def _find_end_of_run(store: Store, after: int, newest: int) -> int:
-    """Return the last of the consecutive IDs of rows that begin with ``after + 1``, or ``after``."""
+    """Return the last ID before the first gap in the IDs of rows. The search begins after the ID ``after``."""
     rows = select(AuditRow.id).where(AuditRow.id > after, AuditRow.id <= newest).order_by(AuditRow.id).limit(MAX_PAGE)
     with store.read() as unit:
         ids = unit.session.scalars(rows).all()

@@ -186,7 +186,7 @@ def explain_error(error: BaseException) -> str:
 def begin_migration(engine: Engine) -> Iterator[Connection]:
     """Begin a transaction that can change tables. Other replicas that start wait for the end of this transaction.
 
-    On SQLite, raise BadInput instead of the commit if rows refer to missing rows.
+    On SQLite, if rows refer to missing rows at the end, roll the transaction back and raise BadInput.
     """
     with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
         if connection.dialect.name == "postgresql":

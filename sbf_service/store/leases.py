@@ -40,7 +40,7 @@ _RELEASE = _OF_FENCE.values(lease_until=None)
 def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int | None:
     """Acquire an element's lease for ``length``.
 
-    Return the new fencing token, also if ``holder`` already has the lease. Return None while another holder has the
+    Return the new fencing token, even if ``holder`` already has the lease. Return None while another holder has the
     lease, and for an element that SBF does not reconcile (see ``IS_RECONCILED``) or does not know.
 
     The lease begins when the database's clock is read, before the element's row is locked. If the statement then waits

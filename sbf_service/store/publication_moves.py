@@ -70,7 +70,7 @@ def take_over_publications(unit: Unit, gateway: Name) -> None:
 
 
 def _move(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest) -> None:
-    """Move a publication to the first site where this is possible. Log the reason for each site where it is not."""
+    """Move a publication to the first site where this is possible. Log the error of each site that refuses the move."""
     for site in _list_sites(unit, row, publication):
         try:
             with unit.session.begin_nested():

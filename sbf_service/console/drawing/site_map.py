@@ -1,8 +1,9 @@
 """The drawing of sites with their switches, hosts and links. Pure.
 
 Above each row of sites, each transport is a horizontal line. A site is a frame. In the frame, provider edges and
-switches are boxes in one column. Hosts and gateways are at the right of their switch, each at the height of its port,
-so links to hosts never cross. Links between switches, and links to transports, are in lanes at the left of the column.
+switches are boxes in one column. Hosts and gateways are at the right of their switch, each at the height of the
+switch's port, so links to hosts never cross. Links between switches, and links to transports, are in lanes at the left
+of the column.
 """
 
 from collections.abc import Mapping, Sequence
