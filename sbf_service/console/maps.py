@@ -1,4 +1,4 @@
-"""Which drawing a page shows, and with which rights.
+"""Which drawing a page shows to a reader, depending on the reader's rights.
 
 Users who may read the topology see whole sites. Other users see the sites as tiles. On the page of a cluster, other
 users see only the elements and ports of the cluster. The API also shows these elements and ports to the cluster's owner

@@ -2,8 +2,8 @@
 
 The middleware answers such a poll without a query if the caller's token is in the cache and the agent is settled
 (:mod:`sbf_service.store.settled_agents`). This takes about a ninth of the processor time of FastAPI's answer, which
-passes all other middleware and queries the element. The middleware passes all other calls to FastAPI. It also passes a
-poll to FastAPI if the element changes during the poll.
+passes all other middleware and reads the element from the database. The middleware passes all other calls to FastAPI.
+It also passes a poll to FastAPI if the element changes during the poll.
 """
 
 from collections.abc import Mapping

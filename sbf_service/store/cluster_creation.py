@@ -121,8 +121,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 def _needs_everything(put: PutRequest) -> bool:
     """Return whether a creation must lock all sites, because it can change more than the sites of the requested hosts.
 
-    This is true for members, for specs with guests that SBF places, for clusters with gateways, and for requests that
-    a batch server has to confirm.
+    This is true for members, guests that SBF places, clusters with gateways, and jobs that a server has to confirm.
     """
     spec = put.request.spec
     return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
