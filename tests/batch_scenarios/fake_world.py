@@ -182,7 +182,7 @@ class FakeWorld:
         """Cause the fault while the host's hook runs.
 
         For ``MOM_DIES``, kill the MoM after its hook, before the MoM reports the hook's result. For the other faults,
-        stop the agent before the hook.
+        stop the agent before the hook starts.
         """
         if fault is HostFault.MOM_DIES:
             yield

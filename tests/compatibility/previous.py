@@ -40,7 +40,7 @@ class Version:
         return dict(os.environ) if self.site is None else {**os.environ, "PYTHONPATH": str(self.site)}
 
     def run(self, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run the interpreter of this version with these arguments outside the repository. Return the output."""
+        """Run this version's interpreter with these arguments, in the folder ``/``. Return the output."""
         env = {**self.environment, **environment}
         return subprocess.run(  # noqa: S603 - our own program
             [sys.executable, *argv], env=env, cwd="/", capture_output=True, text=True, timeout=60, check=False

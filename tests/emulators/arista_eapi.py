@@ -201,7 +201,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
 
     @accepts("exec", "configure replace <file>")
     def replace_all(self, session: EmulatedSession, file: str) -> None:
-        """Make the startup configuration the running configuration."""
+        """Replace the running configuration by a copy of the startup configuration."""
         self.activate(deepcopy(self.startup))
 
     def refuse_if_commit_pending(self, name: str) -> None:

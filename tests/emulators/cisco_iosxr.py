@@ -193,7 +193,7 @@ def render_data(text: str) -> str:
 
 
 def build_configuration(state: SwitchState) -> XrConfiguration:
-    """Return a state as configuration. An access port in a VLAN of another user becomes a routed subinterface."""
+    """Return the configuration for a state. An access port in a VLAN of another user becomes a routed subinterface."""
     config = XrConfiguration()
     for number, name in state.vlans.items():
         if number > 1:

@@ -3,7 +3,7 @@
 Sources of the output:
 
 - ``copy running-config startup-config`` and its success: the Nexus 9000 configuration guides; for the shorter forms,
-  recorded sessions of Nexus 5000 and 9000. ``100%`` alone has no written source: the author recalled this output of a
+  recorded sessions of Nexus 5000 and 9000. The output of only ``100%`` has no source: it is written from memory of a
   Nexus 5000
 - "Configuration update aborted: …": a TAC engineer's article ("timed out"), pyATS ("system not ready"), a tool for
   NX-API ("another request …"), and Cisco's Terraform provider ("services in transient state")

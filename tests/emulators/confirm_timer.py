@@ -16,7 +16,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         super().__init__(**options)  # type: ignore[arg-type]
         self.history: list[SwitchState] = []
         self.locked_by = ""
-        """The name of another user who holds the lock, set by tests, or "" if nobody holds it."""
+        """The name of another user who holds the lock, set by tests, or "" if no other user holds the lock."""
         self.unconfirmed: SwitchState | None = None
         """The configuration to restore if the commit is not confirmed."""
         self._timer: threading.Timer | None = None
@@ -31,7 +31,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self.untagged_timeline.append(self.untagged())
 
     def activate(self, state: SwitchState, minutes: float | None = None) -> None:
-        """Make a configuration the running configuration, permanently or until the confirm timer expires."""
+        """Replace the running configuration by ``state``, permanently or until the confirm timer expires."""
         with self.lock:
             self._stop_timer()
             if minutes is None:

@@ -98,7 +98,7 @@ class CandidateEdge(EmulatedEdge):
             del session.candidate
 
     def activate(self, session: EmulatedSession) -> None:
-        """Make the candidate the running and the startup configuration.
+        """Replace both the running and the startup configuration by the candidate.
 
         Raise CommandRejected for an invalid candidate.
         """

@@ -20,7 +20,7 @@ BANNER = (
 
 
 class HpProcurve(IosLikeSwitch):
-    """A 2920 switch. It accepts at most ``max_vlans`` VLANs. Real switches change this limit at a reboot."""
+    """A 2920 switch. It accepts at most ``max_vlans`` VLANs. On real switches, a new limit takes effect at a reboot."""
 
     platform = "hp_procurve"
     port_names = (*(str(n) for n in range(1, 9)), "Trk1")

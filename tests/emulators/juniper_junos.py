@@ -197,7 +197,7 @@ def members_of(member: str, port: str, config: JunosConfiguration) -> set[int]:
 
 
 def build_configuration(state: SwitchState) -> JunosConfiguration:
-    """Return a state as configuration. A VLAN without a name is referred to by its VLAN ID."""
+    """Return the configuration for a state. A VLAN without a name is referred to by its VLAN ID."""
     vlans = {name: number for number, name in state.vlans.items() if number > 1}
     interfaces = {}
     for name, port in state.ports.items():

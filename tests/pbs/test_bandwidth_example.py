@@ -28,7 +28,7 @@ def patient(stage: ScenarioStage, world: RealWorld) -> ScenarioStage:
 
 @pytest.fixture
 def example(batch: LabPbs) -> str:
-    """Write the example's files to alice's home on the station, and offer the image. Return the script's name."""
+    """Write the example's files to alice's home on the server's host, and offer the image. Return the script's name."""
     for name in ("bandwidth.pbs", "bandwidth.py"):
         write = ["su", "alice", "-c", f"cat > {HOME}/{name}"]
         batch.lab.run(addressing.STATION, write, stdin=(EXAMPLES / name).read_text(), check=True)
@@ -38,7 +38,7 @@ def example(batch: LabPbs) -> str:
 
 
 def qsub(stage: ScenarioStage, batch: LabPbs, *words: str) -> str:
-    """Submit a job as alice, in her home on the station."""
+    """Submit a job as alice, in her home on the server's host."""
     submitted = batch.user("alice", ["qsub", *words])
     assert submitted.returncode == 0, submitted.stderr
     stage.jobs.append(submitted.stdout.strip())

@@ -43,7 +43,7 @@ def site_hook(batch: LabPbs) -> Iterator[LabPbs]:
 
 
 def shell(batch: LabPbs, script: str) -> str:
-    """Run a shell script on the station."""
+    """Run a shell script on the server's host."""
     return batch.lab.run(addressing.STATION, ["sh", "-c", script], check=True).stdout
 
 

@@ -1,4 +1,7 @@
-"""Tests of the playbooks' messages about wrong inventories and machines. They need no machine and change nothing."""
+"""Tests of the playbooks' messages about wrong inventories and machines.
+
+The tests need no machine and change nothing.
+"""
 
 import os
 import subprocess

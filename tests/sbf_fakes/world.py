@@ -48,7 +48,7 @@ COMPILED: dict[str, Engine] = {}
 
 
 def share_compiled(engine: Engine) -> None:
-    """To save time, let ``engine`` use the compiled statements of the first engine of this process."""
+    """Make ``engine`` use the compiled statements of the first engine of this process, to save time."""
     first = COMPILED.get(engine.dialect.name)
     if first is not None:
         engine.dialect = engine.pool._dialect = first.dialect

@@ -1,4 +1,4 @@
-"""Tests of a profile that is used at two gateways. SBF then lets the older connection end."""
+"""Tests of a profile that is used at two gateways. SBF then requests that a gateway ends the older connection."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of refused commands: the error names the VLANs that the command concerns, and quotes the switch."""
+"""Tests of refused commands: the error names the VLANs that the command concerns, and quotes the switch's message."""
 
 import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED

@@ -17,7 +17,10 @@ Ends = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    """The fabric's end and the node's end of a channel. The test stands for the node's first process."""
+    """The two ends of a node's channel: of the lab's main process (the fabric), and of the node's first process.
+
+    The test stands for the node's first process.
+    """
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with fabric_end, node_end:
         yield fabric_end, node_end

@@ -1,4 +1,4 @@
-"""Tests of services on nodes after the end of the zygote."""
+"""Tests of the start of services after the end of the zygote, the process whose forks are the services on nodes."""
 
 import os
 import socket

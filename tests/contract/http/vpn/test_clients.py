@@ -102,7 +102,7 @@ def test_a_call_waits_until_elements_confirm_a_profile(served: Served) -> None:
         while True:
             before, begin = client.profile("demo", created.id), time.monotonic()
             after = client.profile("demo", created.id, wait=0.5)
-            if after == before:  # a different profile: a late confirmation has ended the call early
+            if after == before:  # otherwise, a late confirmation has ended the call early, so the loop repeats the call
                 break
         assert after.pending
         assert time.monotonic() - begin >= 0.5

@@ -285,7 +285,7 @@ def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
 
 
 def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise, guests of this network could reach a new address of the gateway until the next change."""
+    """Otherwise, the network's guests could reach a new address of the gateway until the addresses change again."""
     answers: list[dict[str, Any]] = [{"error": "busy"}, {}, {}]
     written = []
 
@@ -305,7 +305,7 @@ def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monk
 def test_names_are_written_with_the_present_addresses_of_the_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One namespace refuses the gateway's addresses. The other namespaces must still drop packets to them."""
+    """The namespace refuses the gateway's addresses. The next write, for a destination's name, contains them again."""
     written: list[Any] = []
 
     def refuse(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

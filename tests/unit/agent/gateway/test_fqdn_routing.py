@@ -220,7 +220,7 @@ def test_the_addresses_of_sbf_are_not_admitted(gateway: Named, monkeypatch: pyte
 
 
 def test_without_addresses_of_sbf_no_new_address_is_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A restarted agent does not resolve SBF's name, so each new address might be an address of SBF."""
+    """A restarted agent cannot resolve SBF's name, so each new address might be an address of SBF."""
 
     def work(world: NamedWorld) -> object:
         monkeypatch.setattr(world.world.fqdns, "_sbf_host", "sbf.example.org")

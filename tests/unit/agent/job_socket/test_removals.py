@@ -84,7 +84,7 @@ def test_a_run_that_no_hook_ended_is_forgotten(
 
 
 def test_a_cancelled_run_that_was_never_up_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second search forgets the run. Before the first search, the run may have been cancelled just now."""
+    """The first search only remembers the run, which may have been cancelled immediately before this search."""
     sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
     records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=0, phase=RecordPhase.CANCELLED))
     monkeypatch.setattr(sbf, "cluster", lambda _: _view(ClusterState.RELEASED, "removed"))
