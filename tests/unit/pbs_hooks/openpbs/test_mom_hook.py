@@ -83,7 +83,7 @@ def test_begin_rejects_without_an_agent(tmp_path: Path) -> None:
 
 
 def test_begin_withdraws_after_a_refusal(tmp_path: Path, agent: FakeAgent) -> None:
-    """After a rejection in begin, PBS runs the hook at neither abort nor end. So the begin hook withdraws its request."""
+    """After a rejection in begin, PBS runs the hook at neither abort nor end. So begin itself withdraws the request."""
     agent.refuses["up"] = "gone"
     outcome = hook("execjob_begin", tmp_path)
     assert outcome.message == "vcluster: host n1: cluster 12.pbssrv: gone" + AGAIN
