@@ -39,7 +39,7 @@ class FileServer:
     url: str = ""
     stalls: bool = False
     drips: bool = False
-    """The next answer arrives byte by byte."""
+    """Whether the next answer arrives byte by byte."""
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         """Answer one request."""

@@ -54,7 +54,7 @@ class NfsClient(AbstractContextManager["NfsClient"]):
         return self
 
     def call(self, *operations: bytes, minor: int = 2) -> Answer:
-        """Send a request outside a session. Return the status, and the results of all operations."""
+        """Send a request with exactly these operations. Return the status, and the results of all operations."""
         self._xid += 1
         header = struct.pack(">6I", self._xid, 0, 2, PROGRAM, VERSION, COMPOUND)
         credentials = struct.pack(">I", 0) + opaque(b"test") + struct.pack(">3I", self._uid, self._uid, 0)

@@ -25,7 +25,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class CiscoIos(TrunkLists):
-    """A Catalyst. VLANs are created when the session leaves their mode. Routed ports use VLAN IDs from 1006."""
+    """A Catalyst. A VLAN is created when it gets a name or its mode is left. Routed ports use VLAN IDs from 1006."""
 
     platform = "cisco_ios"
     port_names = (*(f"GigabitEthernet1/0/{n}" for n in range(1, 9)), "Port-channel1")
@@ -87,7 +87,7 @@ class CiscoIos(TrunkLists):
 
     @accepts("config", "vlan <list>")
     def vlan(self, session: EmulatedSession, text: str) -> None:
-        """Store the VLANs, which are created when the session leaves their mode."""
+        """Store the VLANs, which are created by the line ``name`` or when the session leaves their mode."""
         numbers = self.numbers(text)
         if numbers & set(range(1002, 1006)):
             raise CommandRejected(

@@ -210,7 +210,7 @@ class Saving:
         return self.startup != self.running
 
     def store(self, session: "EmulatedSession") -> None:
-        """Save as soon as the present command has released the lock of the switch, or cause a planned fault."""
+        """Save, or cause a planned fault, after the present command has released the lock of the switch."""
         session.later(lambda: self._store(session))
 
     def _store(self, session: "EmulatedSession") -> None:

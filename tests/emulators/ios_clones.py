@@ -19,7 +19,7 @@ from emulators.switch_device import CommandRejected, EmulatedSession
 
 
 class PlainErrors(CiscoIos):
-    """Refuses commands with an error message that the dialect of IOS does not recognize."""
+    """Refuses wrong lines and empty VLAN lists, with an error message that the dialect of IOS does not recognize."""
 
     def invalid(self, session: EmulatedSession, line: str) -> str:
         return "An invalid interface has been used for this function."

@@ -135,7 +135,7 @@ class FakeHypervisor:
     """Domains in memory.
 
     Domains in ``stubborn`` ignore requests to shut down. Domains in ``with_systemd`` obey requests to systemd only.
-    Domains in ``immortal`` cannot be destroyed. If ``error`` is set, every call raises this error.
+    Domains in ``immortal`` cannot be destroyed. If ``error`` is set, every call except `is_xen` raises it.
     """
 
     def __init__(self) -> None:

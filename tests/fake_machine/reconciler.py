@@ -80,7 +80,7 @@ class FakeElementApi:
         self.refused.append(dict(refused or {}))
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Record the report, and reset the confirmed revision."""
+        """Record the report, and set the confirmed revision to the revision before ``revision``."""
         self._record_report("drifted", element, revision)
         self.document = self.document.model_copy(update={"confirmed_revision": revision - 1})
 

@@ -155,7 +155,8 @@ def _restart(device: Switch | Edge) -> None:
 class Session:
     """A session of one replica with a device.
 
-    A reading connects if necessary. A command fails if the session has ended.
+    A reading opens a session, and so does a command while no session is open. A command fails if the device has
+    restarted since the session was opened.
     """
 
     device: Device
