@@ -141,7 +141,7 @@ def paths(shared_lab: SharedLab) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def prepared(shared_lab: SharedLab) -> Iterator[Lab]:
-    """Yield a lab without SBF: two switches behind a Linux bridge and an Open vSwitch, and three edges of a fabric."""
+    """Yield a lab without SBF. A Linux bridge and an Open vSwitch connect two switches. Three edges form a fabric."""
     with shared_lab.use("prepared", LabOptions(bare=True), "prepared") as running:
         yield running
 

@@ -102,7 +102,7 @@ class FakeBridge:
 
 @dataclass
 class Served:
-    """A world whose SBF serves HTTP on the loopback interface, and agents."""
+    """A world with agents. Its SBF serves HTTP on the loopback interface."""
 
     world: World
     url: str
@@ -119,7 +119,7 @@ class Served:
         return self.client().get(key).verify()
 
     def start_agent(self, host: str, number: int, mtu: int = 1500, *, earlier: bool = False) -> None:
-        """Start the agent's listener, which polls for checks. An ``earlier`` agent does not know this kind of check."""
+        """Start the agent's listener, which polls for checks. An ``earlier`` version does not know such checks."""
         sbf: SbfClient = self.client(Role.AGENT, host).sbf
         if earlier:
             sbf.waiting_sessions = _drop_kinds(sbf)  # type: ignore[method-assign]

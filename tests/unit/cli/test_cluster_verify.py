@@ -24,7 +24,7 @@ def verify(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> "VerifyDemo":
 
 
 class VerifyDemo:
-    """Runs ``cluster verify`` with the given keys in SBF's answer. In the default answer, all paths pass."""
+    """Runs ``cluster verify``. SBF answers with `PASSED`, in which the call's keyword arguments replace values."""
 
     def __init__(self, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
         self._run, self._monkeypatch = run, monkeypatch

@@ -8,7 +8,7 @@ from virtcloud.lab.pbs import LabPbs, openpbs
 
 @pytest.fixture
 def pbs(monkeypatch: pytest.MonkeyPatch) -> LabPbs:
-    """An OpenPBS whose time limit ends before the first query: the machine is loaded."""
+    """An OpenPBS on a slow machine: the time limit ends before the first query of the hosts' states."""
     monkeypatch.setattr(openpbs, "START_S", -1.0)
     return LabPbs(None, None)  # type: ignore[arg-type]
 

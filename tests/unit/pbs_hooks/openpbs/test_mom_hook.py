@@ -49,7 +49,7 @@ def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **m
 
 
 def reason(outcome: HookOutcome) -> str | None:
-    """Return the value of the job variable in which the hook passes its reason to the server hook."""
+    """Return the value of the job variable in which the hook passes the reason of a failed run to the server hook."""
     return outcome.changed.get("Variable_List.VCLUSTER_LAST")
 
 
