@@ -1,5 +1,6 @@
 """Lists of clusters: filters, pages in the order of creation, and the newest clusters."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,7 @@ from sbf_service.store.cluster_keys import find_running_cluster
 from sbf_service.store.cluster_queries import has_placement_at, has_placement_on, is_unsettled_at, is_unsettled_on
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import make_cluster_views
+from sbf_service.store.networks import read_other_addresses
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
@@ -85,7 +87,16 @@ def read_cluster_page(
 ) -> Page[ClusterView]:
     """Return a page of the selected clusters, ordered by creation. Raise BadInput for an invalid cursor."""
     order = NEWEST_FIRST if newest_first else OLDEST_FIRST
-    return read_page(unit, selected.select(unit), order, part).convert(lambda rows: make_cluster_views(unit, rows))
+    make_views = make_cluster_views if selected.network is None else _make_network_views
+    return read_page(unit, selected.select(unit), order, part).convert(lambda rows: make_views(unit, rows))
+
+
+def _make_network_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:
+    """Return the views of clusters of one network. The view of the network's own cluster has ``other_addresses``."""
+    return [
+        view if row.network else view.model_copy(update={"other_addresses": read_other_addresses(unit, row)})
+        for row, view in zip(rows, make_cluster_views(unit, rows), strict=True)
+    ]
 
 
 def list_newest(unit: Unit, selected: ClusterFilter, limit: int, before: str | None = None) -> list[ClusterView]:

@@ -122,6 +122,12 @@ def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
     )
 
 
+def read_other_addresses(unit: Unit, network: ClusterRow) -> tuple[str, ...]:
+    """Return the addresses of a network's gateways, users' devices and router, without prefix length."""
+    gateways, devices = _read_gateway_addresses(unit, network), _read_device_addresses(unit, network)
+    return (*gateways, *devices, *list_router(parse_current_spec(network)))
+
+
 def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
     """Return a dict that maps each address of a network's gateways to the gateway's name."""
     rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})

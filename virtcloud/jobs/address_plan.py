@@ -6,12 +6,13 @@ the request contains                   the guests get
 a network (``10.0.0.0/24``)            addresses of this network, beginning with the lowest
 an address (``10.0.0.50/24``)          addresses of its network, beginning with this address
 no subnet, for a new network           addresses of ``10.0.0.0/24``; the subnet is widened until all guests fit
-no subnet, for a running network       addresses of its subnets above the highest address in use; when these
+no subnet, for a running network       addresses of its subnets above the highest guest's address; when these
                                        addresses are used up, the lowest free addresses of the subnets. In a network
                                        that was created with an empty list of subnets, guests get no addresses
 =====================================  ========================================================================
 
-Addresses that are in use, or that the request assigns to a guest, are skipped.
+Addresses that a guest, a gateway, a user's device or the router of the network has, or that the request assigns to a
+guest, are skipped.
 """
 
 import ipaddress
@@ -45,11 +46,14 @@ class Subnet:
         """Yield the addresses that are not in ``used``, with prefix length, from the integer address ``start`` on."""
         return self._format_free(range(start, self.highest + 1), used)
 
-    def after(self, used: Collection[str]) -> Iterator[str]:
-        """Yield the free addresses above the highest address in use, and then the lower free addresses."""
+    def after(self, used: Collection[str], skipped: Collection[str]) -> Iterator[str]:
+        """Yield the addresses above the highest address in ``used``, and then the lower addresses.
+
+        Omit the addresses in ``skipped``.
+        """
         inside = [int(address) for address in map(ipaddress.ip_address, used) if address in self.network]
         top = max(inside, default=self.lowest - 1)
-        return self._format_free(chain(range(top + 1, self.highest + 1), range(self.lowest, top + 1)), used)
+        return self._format_free(chain(range(top + 1, self.highest + 1), range(self.lowest, top + 1)), skipped)
 
     def _format_free(self, integers: Iterable[int], used: Collection[str]) -> Iterator[str]:
         address_type = type(self.network.network_address)
@@ -58,32 +62,35 @@ class Subnet:
                 yield "%s/%d" % (address, self.network.prefixlen)
 
 
-def plan_addresses(
+def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a request and of a network
     count: int,
     subnets: Sequence[str],
     used: Collection[str],
     own: Optional[Sequence[str]] = None,
     default: Optional[str] = None,
+    others: Collection[str] = (),
 ) -> List[Tuple[str, ...]]:
     """Return the addresses of ``count`` guests, in order.
 
-    ``subnets``: the subnets of the request. ``used``: the addresses in use, without prefix length. ``own``: the subnets
-    of the running network that the job joins, or None for another network. If ``own`` is empty, guests without a subnet
-    get no addresses. ``default``: the subnet of a new network, if the request has no subnet.
-    Raises RequestError if a subnet has too few free addresses.
+    ``subnets``: the subnets of the request. ``used``: the addresses of guests, without prefix length. ``own``: the
+    subnets of the running network that the job joins, or None for another network. If ``own`` is empty, guests without
+    a subnet get no addresses. ``default``: the subnet of a new network, if the request has no subnet. ``others``: the
+    addresses of gateways, users' devices and the router, without prefix length. Raises RequestError if a subnet has too
+    few free addresses.
     """
     if count == 0:
         return []
     used = frozenset(used)
+    skipped = used.union(others)
     if subnets:
-        rows = [_take(Subnet(subnet).free(Subnet(subnet).start, used), count, subnet) for subnet in subnets]
+        rows = [_take(Subnet(subnet).free(Subnet(subnet).start, skipped), count, subnet) for subnet in subnets]
     elif own is not None:
         if not own:
             return [()] * count
-        rows = [_take(Subnet(subnet).after(used), count, subnet) for subnet in own]
+        rows = [_take(Subnet(subnet).after(used, skipped), count, subnet) for subnet in own]
     else:
         widened = _widen(default or DEFAULT_SUBNET, count + len(used) + RESERVED_ADDRESSES)
-        rows = [_take(widened.free(widened.start, used), count, widened.text)]
+        rows = [_take(widened.free(widened.start, skipped), count, widened.text)]
     return list(zip(*rows))
 
 

@@ -27,17 +27,19 @@ class JobRun(NamedTuple):
 
 
 class JobNetwork(NamedTuple):
-    """A running network that a job joins. ``used``: the addresses in use, without prefix length.
+    """A running network that a job joins. ``used``: the addresses of guests, without prefix length.
 
     ``subnets``: None if neither the network's spec nor its guests name a subnet. Guests get no addresses in a network
     with an empty list of subnets. ``former``: the addresses that this job's guests already have, by guest name. The
-    guests retain these addresses.
+    guests retain these addresses. ``others``: the addresses of gateways, users' devices and the router, without prefix
+    length.
     """
 
     key: str
     subnets: Optional[Tuple[str, ...]] = None
     used: Tuple[str, ...] = ()
     former: Mapping[str, Tuple[str, ...]] = {}
+    others: Tuple[str, ...] = ()
 
 
 def build_cluster_spec(
@@ -76,13 +78,14 @@ def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[J
     if not clusters:
         return None
     guests = [(cluster["key"], guest) for cluster in clusters for guest in cluster["spec"].get("guests", ())]
-    others = [address for owner, guest in guests if owner != key for address in guest.get("addresses", ())]
+    given = [address for owner, guest in guests if owner != key for address in guest.get("addresses", ())]
     former = {guest["name"]: tuple(guest.get("addresses", ())) for owner, guest in guests if owner == key}
     spec = clusters[0]["spec"]
-    router = spec.get("router_addresses") or ()
-    used = tuple(address.partition("/")[0] for address in (*others, *router))
-    subnets = find_subnets(others) or None if spec.get("subnets") is None else tuple(spec["subnets"])
-    return JobNetwork(clusters[0]["key"], subnets, used, former)
+    used = tuple(address.partition("/")[0] for address in given)
+    subnets = find_subnets(given) or None if spec.get("subnets") is None else tuple(spec["subnets"])
+    router = [address.partition("/")[0] for address in spec.get("router_addresses") or ()]
+    others = (*clusters[0].get("other_addresses", ()), *router)  # an old SBF sends no other_addresses
+    return JobNetwork(clusters[0]["key"], subnets, used, former, others)
 
 
 def parse_job_number(key: str) -> str:
@@ -107,7 +110,8 @@ def _assign_addresses(
     names = [name for name in names if name not in assigned]
     listed = [address.partition("/")[0] for addresses in assigned.values() for address in addresses]
     used = (*network.used, *listed)
-    assigned.update(zip(names, plan_addresses(len(names), request.subnet, used, network.subnets, default)))
+    found = plan_addresses(len(names), request.subnet, used, network.subnets, default, network.others)
+    assigned.update(zip(names, found))
     return assigned
 
 

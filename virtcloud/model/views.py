@@ -115,6 +115,10 @@ class ClusterView(Document):
     """The folders that guests can mount, if the cluster asked for the service `nfs`. Only the answer to `get_cluster`
     contains the folders.
     """
+    other_addresses: Annotated[tuple[str, ...], OMIT_EMPTY] = ()
+    """The addresses of gateways, of users' devices and of the router in the network that this cluster created, without
+    prefix length. Only the answer to `list_clusters` with `network` contains the addresses.
+    """
 
 
 MAX_HOST_IMAGES: Final = 1000

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sbf_fakes.http_calls import ask
 from sbf_fakes.vpn_world import furnish, grants_of, make_profile
 from sbf_fakes.world import World, make_world, spec
 
@@ -103,3 +104,14 @@ def test_an_ended_network_frees_its_gateways_addresses(world: World) -> None:
     put(world)
     assert segment(world).gateway_addresses == ()
     assert address(world)[0] == first[0]
+
+
+def test_the_clusters_of_a_network_are_listed_with_other_addresses(world: World) -> None:
+    put(world, subnets=["10.0.0.0/24"])
+    gateway = address(world)[0].partition("/")[0]
+    make_profile(world, world.token(Role.USER, "alice"))
+    (grant,) = grants_of(world, "brno-gw")
+    world.put("more", spec(hosts=["brno-h2"], joins="demo"))
+    root, member = ask(world, "GET", "/v1/clusters?network=demo").json()
+    assert root["other_addresses"] == [gateway, grant.addresses[0].partition("/")[0]]
+    assert "other_addresses" not in member

@@ -116,6 +116,13 @@ def test_a_joining_job_reuses_lower_addresses_at_the_end() -> None:
     assert addresses("image=a:net=mine", network=network) == [["10.0.0.2/29"], ["10.0.0.3/29"]]
 
 
+def test_a_joining_job_skips_addresses_of_gateways() -> None:
+    """Guests continue after the highest address of a guest, not after a gateway at the end of the subnet."""
+    root = {"key": "7.pbssrv", "spec": {"guests": [{"name": "g1", "addresses": ["10.0.0.4/29"]}]}}
+    network = parse_network([{**root, "other_addresses": ["10.0.0.5"]}], "12.pbssrv")
+    assert addresses("image=a:net=mine", network=network) == [["10.0.0.6/29"], ["10.0.0.1/29"]]
+
+
 def test_a_joining_job_skips_addresses_in_use() -> None:
     assigned = addresses("image=a:net=mine:subnet=10.0.0.39/24", network=parse_network([ROOT, MEMBER], "12.pbssrv"))
     assert assigned == [["10.0.0.39/24"], ["10.0.0.41/24"]]
