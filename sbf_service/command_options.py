@@ -23,22 +23,25 @@ CONFIG = click.option(
 
 
 @contextmanager
-def report_bad_input() -> Iterator[None]:
-    """If the context raises VirtcloudError or ValidationError, print the error and exit with code 2."""
+def report_bad_input(program: str = "sbf") -> Iterator[None]:
+    """If the context raises VirtcloudError or ValidationError, print the error and exit with code 2.
+
+    ``program`` is the name of the command that the user called. The name begins each line of the error.
+    """
     try:
         yield
     except ValidationError as error:
-        _exit_bad_input("\n".join(explain_validation_error(fault) for fault in error.errors()))
+        _exit_bad_input(program, "\n".join(explain_validation_error(fault) for fault in error.errors()))
     except DatabaseUnavailable as error:
         from sbf_service.store.database import explain_error  # noqa: PLC0415 - slow to load
 
-        _exit_bad_input(f"the database cannot be used: {explain_error(error.__cause__ or error)}")
+        _exit_bad_input(program, f"the database cannot be used: {explain_error(error.__cause__ or error)}")
     except VirtcloudError as error:
-        _exit_bad_input(str(error))
+        _exit_bad_input(program, str(error))
 
 
-def _exit_bad_input(message: str) -> NoReturn:
-    click.echo(f"sbf: {message}", err=True)
+def _exit_bad_input(program: str, message: str) -> NoReturn:
+    click.echo("\n".join(f"{program}: {line}" for line in message.splitlines()), err=True)
     sys.exit(EXIT_BAD_INPUT)
 
 

@@ -191,7 +191,7 @@ def _read_neighbours(driver: SwitchDriver, entry: SwitchToSurvey, survey: Switch
 def main() -> None:
     """Read a request from standard input and print the survey."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with report_bad_input():
+    with report_bad_input("virtcloud"):
         survey = survey_site(SurveyRequest.model_validate_json(sys.stdin.read()))
     sys.stdout.write(survey.model_dump_json())
 

@@ -6,7 +6,7 @@ file starts with the file's name and line.
 
 import ast
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -90,6 +90,8 @@ def find_unknown_keys(value: object, path: str = "") -> Iterator[str]:
 
 
 D = TypeVar("D", bound=Document)
+_DATA_KINDS: Mapping[type, str] = {type(None): "an empty document", list: "a list", str: "a text"}
+"""Kinds of YAML documents that are not mappings, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,8 @@ class YamlText:
     def read(self, kind: type[D]) -> D:
         """Return the document. If the data are invalid, raise BadDocument that lists every error."""
         if not isinstance(self.data, dict):
-            raise BadDocument(
-                f"{self.source}:1: expected a mapping with the keys {_list_keys(kind)}, got {type(self.data).__name__}"
-            )
+            got = _DATA_KINDS.get(type(self.data), "another value")
+            raise BadDocument(f"{self.source}:1: expected a mapping with the keys {_list_keys(kind)}, got {got}")
         try:
             return kind.model_validate(self.data)
         except ValidationError as error:

@@ -54,7 +54,7 @@ def show_clusters(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by 
     cursor: PositionQuery = None,
 ) -> Response:
     """Show a page of the list of clusters."""
-    shown = {"owner": owner.strip(), "site": site.strip(), "ended": ended}
+    shown = {"owner": owner.strip(), "site": site.strip(), "ended": ended, "cursor": cursor}
     selected = ClusterFilter(
         UserName(owner.strip()) if owner.strip() else None, ended, site=Name(site.strip()) if site.strip() else None
     )

@@ -226,3 +226,10 @@ def test_an_existing_draft_is_not_overwritten(site_import: Callable[..., Complet
     ended = site_import("site: ostrava", "--write", tmp_path / "draft.yaml")
     assert ended.returncode == 2
     assert "the file exists; name another file, or remove it" in ended.stderr
+
+
+def test_each_error_of_a_file_begins_with_the_command(site_import: Callable[..., Completed], tmp_path: Path) -> None:
+    ended = site_import("x: 1")
+    assert ended.returncode == 2
+    assert [line.partition(" ")[0] for line in ended.stderr.splitlines()] == ["virtcloud:"] * 3
+    assert site_import("").stderr.endswith(", got an empty document\n")

@@ -34,6 +34,19 @@ def test_a_user_sees_own_clusters_only(installed: World) -> None:
     assert ("clusters/hers" in page, "clusters/his" in page) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("", "No cluster that you may see is running."),
+        ("?ended=true", "No cluster meets these conditions."),
+        ("?site=praha", "No cluster meets these conditions."),
+    ],
+)
+def test_a_list_without_clusters_is_a_page(installed: World, query: str, sentence: str) -> None:
+    answer = visit(installed, Role.USER, "carol").get(f"/console/clusters{query}")
+    assert (answer.status_code, sentence in text_of(answer)) == (200, True)
+
+
 def test_a_site_administrator_sees_clusters_of_the_site(installed: World) -> None:
     page = visit(installed, Role.SITE_ADMINISTRATOR, "ivo", "brno").get("/console/clusters").text
     assert ("clusters/hers" in page, "clusters/his" in page) == (True, False)
