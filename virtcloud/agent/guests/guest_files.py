@@ -62,12 +62,16 @@ class GuestFiles:
     def limit_started(self, domain: str) -> None:
         """Limit the processes of a running container, unless the limit was set since the start. Idempotent.
 
-        A killed agent, or a start that succeeded after its time limit, leaves a container without this limit.
+        A killed agent, or a start that succeeded after its time limit, leaves a container without this limit. A failure
+        is logged, and the next call tries again: the rest of the host must be read nevertheless.
         """
         path = self._folder / domain / PENDING_LIMIT
-        if path.exists():
-            self._groups.limit_started(domain, int(path.read_text()))
-            path.unlink()
+        try:
+            if path.exists():
+                self._groups.limit_started(domain, int(path.read_text()))
+                path.unlink()
+        except (OSError, ValueError) as error:
+            log.warning("limit_not_set", domain=domain, limit="pids", error=error)
 
     def ensure_none(self, domain: str) -> None:
         """Remove a guest's files, root, logs and control group. Absent files raise no error.

@@ -12,6 +12,7 @@ from seed_documents import seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import compute_difference, digest
 from virtcloud.agent.guests.domains import DomainOwnership, GuestDomain
+from virtcloud.agent.guests.guest_files import PENDING_LIMIT
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
@@ -203,6 +204,15 @@ def test_a_container_that_started_too_late_is_limited_at_the_next_reading(
     for _ in range(2):
         guests.read()
     assert limited == ["vc-a-g1 100"]
+
+
+def test_a_damaged_file_of_a_limit_does_not_hide_the_host(
+    guests: LocalGuests, images: Path, make_segment: Make
+) -> None:
+    segment = make_segment("a", 100, ("g1",))
+    guests.ensure_guest(segment, segment.guests[0])
+    (images / "logs/vc-a-g1" / PENDING_LIMIT).touch()
+    assert [guest.guest for guest in guests.read()[0]] == ["g1"]
 
 
 def test_former_processes_end_before_the_root_is_mounted(
