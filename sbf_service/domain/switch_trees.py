@@ -74,14 +74,17 @@ def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport
 
     If the network has a transport, return the tree that contains the site's attachment. Otherwise, return the first
     tree that reaches all hosts of the network at this site, or the tree of the first host if no tree reaches all of
-    them. Raise Conflict if the site is not attached to the transport. Also raise Conflict if the site has several
-    trees, and neither a transport nor a host determines the tree. Raise HostNotLinked if a host has no uplink.
+    them. Raise Conflict if the site is not attached to the transport. Also raise Conflict if the site has no switch, or
+    has several trees and neither a transport nor a host determines the tree. Raise HostNotLinked if a host has no
+    uplink.
     """
     trees = _find_trees(topology, site)
     if transport is not None:
         inner = find_switch_port(topology, find_attachment_port(site, transport)).element
         return next(tree for tree in trees if inner in tree)
     hosts = [[peer.element for _, peer in find_uplinks(topology, host)] for host in site.hosts if host.name in base]
+    if not trees:
+        raise Conflict(f"site {site.name} has no switch to carry a network: add a switch, or name another site")
     if not hosts and len(trees) > 1:
         raise Conflict(f"site {site.name} has groups of switches without a link between them: name a host of one group")
     with_all = (tree for tree in trees if all(any(switch in tree for switch in ups) for ups in hosts))

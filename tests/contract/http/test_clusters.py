@@ -6,7 +6,9 @@ import time
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, body, problem, run_with_client
-from sbf_fakes.world import World, spec
+from sbf_fakes.world import World, spec, three_sites
+
+from virtcloud.model.topology import Topology
 
 
 def test_a_cluster_is_created_once(world: World) -> None:
@@ -39,6 +41,17 @@ def test_no_free_vlan_is_a_special_conflict(world: World) -> None:
             "no VLAN is free at brno, praha: brno has 40 VLAN IDs, 0 in use; praha has no VLAN IDs; "
             "add VLAN IDs to the pool of praha"
         ),
+    )
+
+
+def test_a_network_at_a_site_without_switches_is_a_conflict(world: World) -> None:
+    document = three_sites().model_dump(mode="json")
+    world.put_topology(Topology.model_validate(document | {"sites": [*document["sites"], {"name": "wien"}]}))
+    world.put_pool("wien", "100")
+    assert problem(ask(world, "PUT", "/v1/clusters/demo", {"spec": {"owner": "alice", "sites": ["wien"]}})) == (
+        409,
+        "conflict",
+        "site wien has no switch to carry a network: add a switch, or name another site",
     )
 
 

@@ -164,3 +164,16 @@ def test_a_change_that_breaks_paths_names_every_cluster(world: World) -> None:
             for key in "ab"
         ],
     )
+
+
+def test_a_networks_site_must_keep_a_switch(world: World) -> None:
+    document = three_sites().model_dump(mode="json")
+    wien = {"name": "wien", "switches": [{"name": "wien-sw1", "platform": "fake", "ports": ["p1"]}]}
+    world.put_topology(Topology.model_validate(document | {"sites": [*document["sites"], wien]}))
+    world.put_pool("wien", "100")
+    world.put("demo", spec(sites=["wien"]))
+    emptied = document | {"sites": [*document["sites"], {"name": "wien"}]}
+    status, _, detail = problem(ask(world, "POST", TOPOLOGY, emptied))
+    reason = "site wien has no switch to carry a network: add a switch, or name another site"
+    assert status == 409
+    assert detail == f"the path of cluster demo would break: {reason}; or end the cluster first"

@@ -94,6 +94,12 @@ def test_a_site_with_unconnected_switches_needs_a_host() -> None:
         ports(apart, sites=("brno",))
 
 
+def test_a_site_without_switches_carries_no_network() -> None:
+    empty = Topology.model_validate({"name": "empty", "sites": [{"name": "wien"}]})
+    with pytest.raises(Conflict, match="site wien has no switch to carry a network: add a switch, or name another"):
+        ports(empty, sites=("wien",))
+
+
 def test_the_error_names_an_unknown_site() -> None:
     with pytest.raises(NotFound, match="site wien is not known"):
         ports(three_sites(), sites=("wien",))
