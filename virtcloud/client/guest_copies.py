@@ -36,7 +36,7 @@ else into=$(dirname -- "$d"); name=$(basename -- "$d"); fi
 cd -- "$into" || exit 1
 h=$(uname -n)
 for o in "./.virtcloud-$h"-*; do
-  p=${{o#"./.virtcloud-$h-"}}; p=${{p%%-*}}
+  p=${{o#"./.virtcloud-$h-"}}; p=${{p%-*}}
   case $p in ""|*[!0-9]*) continue;; esac
   [ ! -d /proc/self ] || [ -d "/proc/$p" ] || rm -rf "$o" 2>/dev/null
 done
