@@ -140,10 +140,10 @@ def _connect(
 
     deadline = time.monotonic() + timeout
     connection = _connect_socket(server.scheme, server.hostname, server.port, server.path, timeout)
-    authority = "sbf" if server.scheme == "unix" else server.netloc
+    base = "sbf" if server.scheme == "unix" else server.netloc + server.path.rstrip("/")
     try:
         return connect(
-            f"{'ws' if tls is None else 'wss'}://{authority}{target}",
+            f"{'ws' if tls is None else 'wss'}://{base}{target}",
             sock=connection,
             compression=None,
             proxy=None,

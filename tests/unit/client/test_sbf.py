@@ -30,7 +30,7 @@ from virtcloud.model.errors import (
     Unsafe,
     VirtcloudError,
 )
-from virtcloud.model.guest_sessions import GuestSession
+from virtcloud.model.guest_sessions import GuestSession, SessionKind, SessionRequest
 from virtcloud.model.image import ImageContent
 from virtcloud.model.views import ClusterView
 
@@ -39,6 +39,19 @@ SITE = '{"name": "brno", "pool": "1", "claimed": "", "quarantined": "", "free": 
 TOPOLOGY = """{"name": "small", "sites": [{"name": "brno",
     "switches": [{"name": "s", "ports": ["p"], "platform": "x", %s}]}]}"""
 WANTED = '{"element": "h1", "revision": 3, "confirmed_revision": 2, "wanted": {"segments": []}}'
+
+
+def test_calls_and_sessions_keep_the_path_of_the_url(script: Script) -> None:
+    """The session fails, because the scripted server uses HTTP/1.0."""
+    for _ in range(2):
+        script.problem(403, "forbidden", "not here")
+    with SbfClient(f"{script.url}/sbf/") as client:
+        wanted = SessionRequest(kind=SessionKind.CONSOLE)
+        for call in (client.whoami, lambda: client.open_session("demo", "g1", wanted)):
+            with pytest.raises((Forbidden, ServiceUnreachable)):
+                call()
+    paths = [path.partition("?")[0] for _, path, _ in script.asked]
+    assert paths == ["/sbf/v1/whoami", "/sbf/v1/clusters/demo/guests/g1/session"]
 
 
 def test_https_to_a_plain_port_suggests_http() -> None:
