@@ -96,7 +96,11 @@ class ScopedReading:
         found = find_port(self.conventions, self.reading, port)
         if found is None:
             ports = quote_start(", ".join(self.reading.ports) or "none")
-            raise Unsafe(f"switch {self.name}: expected a port {port}, found {ports}: correct the topology")
+            remedy = "correct the topology"
+            if port in self.scope.returned:  # the configuration of a removed module can return with the module
+                release = f"virtcloud element release {self.name} {port} --forget"
+                remedy = f"SBF must restore the port's former use; if the port was removed for ever: {release}"
+            raise Unsafe(f"switch {self.name}: expected a port {port}, found {ports}: {remedy}")
         return found
 
     def derive_use(self, port: PortName) -> PortUse:

@@ -12,6 +12,7 @@ from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
@@ -309,3 +310,10 @@ def test_a_missing_port_is_unsafe(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     with pytest.raises(Unsafe, match="expected a port Ethernet9/9"):
         bench.driver.read(SwitchScope((PortName("Ethernet9/9"),), POOL))
+
+
+def test_a_missing_released_port_can_be_forgotten(make_bench: MakeBench) -> None:
+    """A module of the switch can return with its configuration, so the driver does not skip the port."""
+    scope = SwitchScope((), POOL, returned={PortName("Ethernet9/9"): PortUse()})
+    with pytest.raises(Unsafe, match=r"expected a port Ethernet9/9.*virtcloud element release .* Ethernet9/9 --forget"):
+        make_bench("cisco_ios").driver.read(scope)
