@@ -307,8 +307,10 @@ def test_a_queued_job_keeps_its_own_name(server_hook: ServerHook, sbf: ScriptedS
     assert server_hook.alter("image=a:name=mine", walltime="0:30:00").accepted
 
 
-def test_users_cannot_set_vcluster_spec(server_hook: ServerHook) -> None:
-    found = server_hook.alter("image=a", vcluster_spec="{}")
+@pytest.mark.parametrize("content", ["{}", ""])
+def test_users_cannot_set_or_remove_vcluster_spec(server_hook: ServerHook, content: str) -> None:
+    kept = '{"hosts":[{"guests":[{"image":"a"}]}]}'
+    found = server_hook.alter("spec=/x", former={"vcluster_spec": kept}, vcluster_spec=content)
     assert (
         found.message
         == "vcluster: the resource vcluster_spec is reserved for the server; name the request file with spec="
