@@ -41,6 +41,8 @@ def print_log(pieces: Iterator[bytes]) -> None:
     is_terminal = sys.stdout.isatty()
     for piece in pieces:
         _write(printable(decoder.decode(piece).replace("\r", "")).encode() if is_terminal else piece)
+    if is_terminal:
+        _write(decoder.decode(b"", final=True).encode())  # an incomplete last character becomes U+FFFD
 
 
 def _copy_input(stream: SessionStream, escape: bytes | None) -> None:

@@ -54,9 +54,12 @@ class SchedulerServer:
 def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
     """Return the key of a job's cluster: the job's id in lower case.
 
-    Raises BadInput if this is no valid key, for example because it is too long.
+    Raises SchedulerUnavailable if this is no valid key, because the number comes from the batch system.
     """
-    return ClusterKey(f"{number}.{server.name}".lower())
+    try:
+        return ClusterKey(f"{number}.{server.name}".lower())
+    except BadInput as error:
+        raise SchedulerUnavailable(f"job of server {server.name}: {error}; inspect the output of qstat") from error
 
 
 def parse_job_number(key: str, server: SchedulerServer) -> str | None:
@@ -75,7 +78,7 @@ def parse_seconds_or_zero(text: object) -> int:
 
 def check_server_name(name: str) -> str:
     """Return a server's name. Raises BadInput if the name is empty, or if cluster keys cannot end with this name."""
-    job_cluster_key("9999999", SchedulerServer(name, empty=False))
+    ClusterKey(f"9999999.{name}".lower())
     if not name:
         raise BadInput("expected the name of the scheduler's server, got nothing")
     return name

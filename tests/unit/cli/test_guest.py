@@ -1,7 +1,10 @@
+import sys
+
 import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, FakeSbf
 
+from virtcloud.cli.session import print_log
 from virtcloud.client.guests import CloneObserver, ClusterGuest
 from virtcloud.model.errors import ServiceUnreachable
 from virtcloud.model.guest_sessions import CloneProgress
@@ -102,3 +105,11 @@ def test_a_clone_of_a_disk_warns_of_what_it_contains(
     assert (
         "your public keys and the machine ID: before you share it" in run("guest", "clone", "demo", "g1", "mine").stderr
     )
+
+
+def test_a_terminal_shows_the_start_of_an_incomplete_character(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_log(iter(["Plzeň".encode()[:-1]]))
+    assert capsysbinary.readouterr().out.decode() == "Plze\ufffd"

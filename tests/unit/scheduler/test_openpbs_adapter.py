@@ -101,6 +101,12 @@ def test_any_other_message_invalidates_the_answer(code: int, err: str) -> None:
         read_jobs(RUNNING, err, code)
 
 
+@pytest.mark.parametrize("job", ["7[].pbssrv", ".pbssrv"])
+def test_an_invalid_job_id_invalidates_the_answer(job: str) -> None:
+    with pytest.raises(SchedulerUnavailable, match="job of server pbssrv: expected a cluster key: "):
+        read_jobs(json.dumps({"Jobs": {job: {"job_state": "R"}}}))
+
+
 def test_one_invalid_job_does_not_hide_the_others() -> None:
     broken = RUNNING.replace("7.pbssrv", "8.pbssrv").replace('"BAR":	7', '"BAR":	007')
     both = {"qstat -f -F json 7 8": (0, broken, ""), "qstat -f -F json 8": (0, broken, "")}
