@@ -43,16 +43,20 @@ def two_clusters(client: SbfClient, *keys: str, **changes: object) -> Iterator[d
     addresses = (f"{GUEST}/24", f"{GUEST6}/64")
     guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64, mac=GUEST_MAC, addresses=addresses)
     spec = ClusterSpec.model_validate({"owner": "alice", "guests": (guest,), "vpn": True, **changes})
-    yield {key: create(client, key, spec) for key in keys}
-    remove(client, *keys)
+    try:
+        yield {key: create(client, key, spec) for key in keys}
+    finally:
+        remove(client, *keys)
 
 
 @contextmanager
 def connected(lab: Lab, key: str, name: str, *options: str) -> Iterator[LaptopVpn]:
     """Connect a device to a cluster during the context. Each device has a separate network namespace on the laptop."""
     device = LaptopVpn(lab, name, namespace=True)
-    device.connect(make_profile(lab, key, name), *options)
-    assert device.logs(CONNECTED), device.log
-    device.move_interface(*find_addresses(lab, key, name))
-    yield device
-    device.disconnect()
+    try:
+        device.connect(make_profile(lab, key, name), *options)
+        assert device.logs(CONNECTED), device.log
+        device.move_interface(*find_addresses(lab, key, name))
+        yield device
+    finally:
+        device.disconnect()

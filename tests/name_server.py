@@ -45,8 +45,10 @@ class NameServer:
     def hanging(self) -> Iterator[None]:
         """Answer no query within the block."""
         self.process.send_signal(signal.SIGSTOP)
-        yield
-        self.process.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         self.process.kill()

@@ -174,9 +174,11 @@ def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
         daemon=True,
     )
     answers.start()
-    yield batch_hosts
-    stop.set()
-    batch_hosts.threads.shutdown()
+    try:
+        yield batch_hosts
+    finally:
+        stop.set()
+        batch_hosts.threads.shutdown()
 
 
 def await_that(reached: Callable[[], bool], what: str, pause: Callable[[], object]) -> None:

@@ -63,8 +63,10 @@ def listen_silently(path: Path) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
-        yield
-    path.unlink()
+        try:
+            yield
+        finally:
+            path.unlink()
 
 
 @dataclass

@@ -47,8 +47,10 @@ def mtu(lab: Lab, node: str, port: str, octets: int) -> Iterator[None]:
     """Set the MTU of a port while the context lasts."""
     former = lab.run(node, ["cat", f"/sys/class/net/{port}/mtu"], check=True).stdout.strip()
     lab.run(node, ["ip", "link", "set", port, "mtu", str(octets)], check=True)
-    yield
-    lab.run(node, ["ip", "link", "set", port, "mtu", former], check=True)
+    try:
+        yield
+    finally:
+        lab.run(node, ["ip", "link", "set", port, "mtu", former], check=True)
 
 
 def test_full_packets_pass_between_all_hosts(client: SbfClient, cluster: ClusterView) -> None:

@@ -107,16 +107,20 @@ def topology_without(lab: Lab, client: SbfClient, *without: str) -> Iterator[Non
     document = lab.topology.model_dump(mode="json")
     kept = [one for one in document["links"] if not {one["a"], one["b"]} & set(without)]
     client.put_topology(Topology.model_validate(document | {"links": kept}), ANY_VERSION)
-    yield
-    client.put_topology(lab.topology, ANY_VERSION)
+    try:
+        yield
+    finally:
+        client.put_topology(lab.topology, ANY_VERSION)
 
 
 @contextmanager
 def disconnected(lab: Lab, node: str, port: str) -> Iterator[None]:
     """Disconnect a cable while the context lasts."""
     lab.run(node, ["ip", "link", "set", port, "down"], check=True)
-    yield
-    lab.run(node, ["ip", "link", "set", port, "up"], check=True)
+    try:
+        yield
+    finally:
+        lab.run(node, ["ip", "link", "set", port, "up"], check=True)
 
 
 def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:

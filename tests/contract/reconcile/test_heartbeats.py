@@ -223,9 +223,11 @@ def run_dripping_device(banner: bytes) -> Iterator[str]:
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         Thread(target=listen, args=(server,), daemon=True).start()
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-        ended.set()
-        server.shutdown(socket.SHUT_RDWR)
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            ended.set()
+            server.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_login_that_never_ends_is_cancelled() -> None:
@@ -278,10 +280,12 @@ def run_pair(folder: Path, **timing: float) -> Iterator[ReplicaPair]:
         with first.store.change() as unit:
             put_topology(unit, site_of(device))
             put_pool(unit, "brno", Pool(vlans=VlanSet.parse("100-139")), first.reserved)
-        yield ReplicaPair(device, (first, second))
-        for service in (first, second):
-            service.scheduler.worker.sessions.end(SW1)
-            service.store.close()
+        try:
+            yield ReplicaPair(device, (first, second))
+        finally:
+            for service in (first, second):
+                service.scheduler.worker.sessions.end(SW1)
+                service.store.close()
 
 
 def site_of(device: EmulatedSwitch) -> Topology:
