@@ -157,6 +157,16 @@ def test_former_attempts_are_refused_for_a_week(world: World, archive: Path) -> 
         world.put("job", spec("brno-h1"), attempt=1)
 
 
+def test_clusters_beyond_their_largest_number_stay_a_week(world: World, archive: Path) -> None:
+    for key in "abc":
+        end_cluster(world, key)
+    one = LIMITS.model_copy(update={"clusters": 1})  # without the check of the smallest number
+    world.clock.advance(6 * 86400)
+    assert run(world, archive, one) == PruneReport(0, 0)
+    world.clock.advance(2 * 86400)
+    assert run(world, archive, one) == PruneReport(0, 2)
+
+
 @pytest.mark.parametrize("kind", ["audit", "clusters"])
 def test_a_run_killed_before_the_deletion_archives_rows_once(
     world: World, archive: Path, monkeypatch: pytest.MonkeyPatch, kind: str
