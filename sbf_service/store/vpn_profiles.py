@@ -6,6 +6,7 @@ One transaction changes the profiles and the grants in the wanted documents of g
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 
 from sqlalchemy import delete, func, select
 
@@ -18,6 +19,7 @@ from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
+from sbf_service.store.columns import split_ids
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.live_clusters import read_networks
 from sbf_service.store.networks import read_network_addresses
@@ -89,7 +91,7 @@ def create_profile(
     certificate = make_device_certificate(secret, device.profile, device.key, unit.now, ends)
     created = _make_row(unit, row, network.id, device, certificate.fingerprint, ends)
     _insert(unit, created, gateways, addresses)
-    _record_revisions(unit, created, *([former] if former else []))
+    _record_revisions(unit, [created, *([former] if former else [])])
     replaced = "" if former is None else f", replaces profile {former.id}"
     record_audit(unit, "vpn_profile_created", why=f"{_describe(created)}{replaced}", cluster_id=row.id)
     return _show_new(unit, row, created, gateways, certificate.text)
@@ -143,7 +145,7 @@ def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRo
         _revoke(unit, profile)
         record_audit(unit, "vpn_profile_revoked", why=_describe(profile), cluster_id=row.id)
     if valid:
-        _record_revisions(unit, *valid)
+        _record_revisions(unit, valid)
 
 
 def renew_authority(unit: Unit, new_secret: bytes) -> int:
@@ -158,7 +160,7 @@ def renew_authority(unit: Unit, new_secret: bytes) -> int:
         _revoke(unit, row)
     revoke_all_certificates(unit)
     record_audit(unit, "vpn_authority_renewed", why=f"{count_of(len(rows), 'profile')} revoked")
-    increment_revisions(unit, read_topology(unit).gateways)
+    _record_revisions(unit, rows, read_topology(unit).gateways)
     return len(rows)
 
 
@@ -206,14 +208,19 @@ def _insert(unit: Unit, created: VpnProfileRow, gateways: Sequence[Name], addres
     unit.session.flush()
 
 
-def _record_revisions(unit: Unit, *profiles: VpnProfileRow) -> None:
+def _record_revisions(unit: Unit, profiles: Iterable[VpnProfileRow], others: Iterable[Name] = ()) -> None:
     """Increment the wanted revisions of the profiles' gateways, and record the new revisions with the profiles.
 
-    A gateway that confirms its recorded revision has applied the profile's latest change.
+    A gateway that confirms its recorded revision has applied the profile's latest change. Also increment the wanted
+    revisions of the gateways in ``others``.
     """
-    ids = [profile.id for profile in profiles]
-    rows = unit.session.scalars(select(VpnProfileGatewayRow).where(VpnProfileGatewayRow.profile_id.in_(ids))).all()
-    revisions = increment_revisions(unit, [row.gateway for row in rows])
+    of_profile = VpnProfileGatewayRow.profile_id
+    found = [
+        unit.session.scalars(select(VpnProfileGatewayRow).where(of_profile.in_(group)))
+        for group in split_ids(profile.id for profile in profiles)
+    ]
+    rows = list(chain(*found))
+    revisions = increment_revisions(unit, {*others, *(row.gateway for row in rows)})
     for row in rows:
         row.revision = revisions[row.gateway].revision
     unit.session.flush()

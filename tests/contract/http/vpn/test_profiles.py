@@ -280,6 +280,20 @@ def test_a_renewed_authority_revokes_all_profiles(world: World, alice: str) -> N
     assert [row.who for row in world.audit("vpn_authority_renewed")] == ["root"]
 
 
+def test_a_former_authoritys_profile_is_pending_until_gateways_confirm(world: World, alice: str) -> None:
+    put(world)
+    made = make_profile(world, alice).json()
+    world.settle()
+    ask(world, "POST", "/v1/vpn/authority/renew")
+    assert pending_of(world, alice, made["id"]) == ["brno-gw", "brno-gw2"]
+    world.settle()
+    assert pending_of(world, alice, made["id"]) == []
+
+
+def pending_of(world: World, token: str, profile: str) -> list[str]:
+    return [element["element"] for element in ask(world, "GET", f"{PROFILES}/{profile}", token=token).json()["pending"]]
+
+
 def test_a_profile_request_is_limited_by_rate(world: World, alice: str) -> None:
     put(world)
     limit_rate(world)
