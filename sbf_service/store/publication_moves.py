@@ -73,9 +73,10 @@ def _move(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest
     """Move a publication to the first site where this is possible. Log the error of each site that refuses the move."""
     for site in _list_sites(unit, row, publication):
         try:
-            with unit.session.begin_nested():
+            with unit.session.begin_nested() as savepoint:
                 if _move_to_site(unit, row, publication, guest, site):
                     return
+                savepoint.rollback()  # otherwise, the cluster would stay connected to gateways that it does not use
         except VirtcloudError as error:
             log.warning("publication_not_moved", cluster=row.id, gateway=publication.gateway, site=site, why=str(error))
 

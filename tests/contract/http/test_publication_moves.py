@@ -177,6 +177,16 @@ def test_a_site_that_did_not_certify_the_images_publishes_nothing(world: World) 
     assert ports_of(world, "praha-gw") == []
 
 
+def test_a_cluster_gets_no_gateways_without_free_ports(world: World) -> None:
+    certify(world, "praha")
+    put(world, "other")
+    for port in (1, 2, 3):
+        publish(world, "other", guest="g2", port=port, site="praha")
+    publish(world, site="brno")
+    stop_agents(world, "brno-gw", "brno-gw2")
+    assert [segment.key for segment in world.wanted_of_host("praha-gw").segments] == ["other"]
+
+
 def test_without_another_gateway_a_publication_waits(world: World) -> None:
     publish(world)
     stop_agents(world, "brno-gw", "brno-gw2")
