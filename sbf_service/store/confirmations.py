@@ -116,7 +116,8 @@ def _apply_confirmation(
     unit.changed.add(confirmation_topic(name))
     former = _record_confirmation(row, revision, errors)
     marked = _mark_blocked(unit, name, errors or ElementClusterErrors(""))
-    is_unchanged = not marked and former.reachable and former.trouble == row.trouble
+    has_same_errors = (former.trouble, former.troubles) == (row.trouble, row.troubles)
+    is_unchanged = not marked and former.reachable and has_same_errors
     if not is_unchanged or errors is not None:
         unit.require_everything()  # the confirmation can change all clusters of the element, also at other sites
     if former.confirmed == revision and is_unchanged:
@@ -146,12 +147,15 @@ class _FormerConfirmation:
     confirmed: int
     highest: int
     trouble: str | None
+    troubles: str | None
     reachable: bool
 
 
 def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterErrors | None) -> _FormerConfirmation:
     """Record a confirmed revision and its errors in an element's row. Return the previous values."""
-    former = _FormerConfirmation(row.confirmed_revision, row.highest_confirmed, row.trouble, row.reachable)
+    former = _FormerConfirmation(
+        row.confirmed_revision, row.highest_confirmed, row.trouble, row.troubles, row.reachable
+    )
     row.confirmed_revision, row.highest_confirmed = revision, max(former.highest, revision)
     row.trouble = errors.message if errors else None
     row.troubles = format_cluster_errors(errors.clusters, MAX_ERROR_CHARACTERS) if errors else None
