@@ -211,7 +211,8 @@ class TokenCache:
         """
         known, checked_at, stale = self._cached, self.clock(), list[str]()
         found, self._found = self._found, set()
-        used = [known[digest] for digest in found if digest in known]
+        # Meanwhile, calls possibly add digests to ``found``, and remove tokens from the cache.
+        used = [cached for digest in tuple(found) if (cached := known.get(digest)) is not None]
         aging = [cached for cached in used if checked_at - cached.checked_at >= CACHE_WITH_NOTICES_S / 2]
         with self.store.read() as unit:
             for ids in split_ids(str(cached.principal.token) for cached in aging):

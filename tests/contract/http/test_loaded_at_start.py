@@ -1,5 +1,7 @@
 """Tests of what SBF reads before its first call, and again before it expires: tokens of agents, and the topology."""
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 from sbf_fakes.http_calls import ask
@@ -49,6 +51,24 @@ def test_used_tokens_are_checked_together_before_their_cache_entries_expire(
             view.id: view.last_used_at and view.last_used_at.hour for view in read_token_page(unit, PagePart()).rows
         }
     assert [hours[used.id], hours[unused.id]] == [1, 0]
+
+
+def test_a_call_during_the_renewal_of_tokens_does_not_disturb(world: World) -> None:
+    """The call has read the set of found tokens before the renewal replaces the set."""
+    token = parse_token(agent(world))
+    cache = world.service.token_cache
+    cache.authenticate(token)
+    cache.find(token)
+    late = cache._found
+
+    class CachedTokens(dict[str, Any]):
+        def get(self, digest: str, default: Any = None) -> Any:
+            late.add("found by the call")
+            return super().get(digest, default)
+
+    cache._cached = CachedTokens(cache._cached)
+    cache.renew()
+    assert cache.find(token) is not None
 
 
 def test_a_start_with_revoked_tokens_loads_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
