@@ -21,15 +21,13 @@ from sbf_service.store.console_sessions import CONSOLE_SESSIONS_TOPIC
 from sbf_service.store.tokens import TOKENS_TOPIC
 from virtcloud.model.errors import ServiceUnreachable, TooManyRequests, VirtcloudError
 
-INTERVAL_S: Final = 15.0
-"""The maximum time between two checks of the session. The stream also checks the session after each notice of the
-change feed.
-"""
 PAUSE_S: Final = 0.5
 """The minimum time between two events, so that many changes cause few requests."""
 SIGN_OF_LIFE_S: Final = 15.0
-"""The time without an event after which the stream sends the event ``alive``. Without this event, proxies would close
-an idle stream, and a page could not detect a broken stream.
+"""The time without an event after which the stream checks the session and sends the event ``alive``.
+
+Without this event, proxies would close an idle stream, and a page could not detect a broken stream. The stream also
+checks the session after each notice of the change feed.
 """
 MAX_STREAMS: Final = 20
 """The maximum number of streams of one user at this replica. The console closes the stream of a hidden page."""
@@ -83,7 +81,7 @@ async def _follow(
         version = await run_in_threadpool(read_version)
         yield "retry: 3000\nevent: ready\ndata:\n\n"
         while not feed.closed:
-            await waiter.wait(INTERVAL_S)
+            await waiter.wait(max(0.0, sent_at + SIGN_OF_LIFE_S - time.monotonic()))
             try:
                 await run_in_threadpool(partial(read_session, service, browser.secret))
                 newest = await run_in_threadpool(read_version)

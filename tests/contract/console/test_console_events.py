@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 
 import pytest
 from sbf_fakes.console_browser import logged_in
 from sbf_fakes.world import World, spec
 
+from sbf_service.change_feed import Waiter
 from sbf_service.console import events
 from sbf_service.console.events import MAX_STREAMS, StreamCounts, stream_events
 from sbf_service.console.sessions import Browser, find_secret, make_caller, read_session
@@ -71,8 +73,29 @@ def test_a_change_of_the_cluster_is_an_event(world: World) -> None:
 
 
 def test_the_stream_ends_with_the_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "INTERVAL_S", 0.1)
+    monkeypatch.setattr(events, "SIGN_OF_LIFE_S", 0.1)
     assert first_events(world, lambda: world.clock.advance(28801)) == ["ready", "end"]
+
+
+def test_a_sign_of_life_follows_the_last_event_after_15_seconds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 10 seconds, the feed announces a change that does not concern the page."""
+    world.put("hers", spec("brno-h1", owner="alice"))
+    browser, now = open_browser(world), [0.0]
+
+    async def wait(_waiter: Waiter, seconds: float) -> bool:
+        now[0] += min(seconds, 10)
+        return True
+
+    async def run() -> str:
+        stream = follow(world, browser, StreamCounts())
+        await next_event(stream)
+        found = await next_event(stream)
+        await stream.aclose()
+        return found
+
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(Waiter, "wait", wait)
+    assert (asyncio.run(run()), now) == ("alive", [15])
 
 
 def test_a_silent_database_ends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
