@@ -1,8 +1,11 @@
 """The sockets on which the server listens: TCP, and an AF_UNIX socket if configured."""
 
 import errno
+import fcntl
+import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -76,14 +79,26 @@ def _listen_unix(path: Path) -> socket.socket:
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale(path)
-        opened.bind(str(path))
-        path.chmod(SOCKET_MODE)
-        opened.listen(BACKLOG)
+        with _lock_folder(path.parent):
+            _remove_stale(path)
+            opened.bind(str(path))
+            path.chmod(SOCKET_MODE)
+            opened.listen(BACKLOG)
     except OSError as error:
         opened.close()
         raise BadInput(f"socket = '{path}': {_describe_socket_error(error)}") from error
     return opened
+
+
+@contextmanager
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder (flock(2)). To another service that starts, a socket that does not listen yet would look stale."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _remove_stale(path: Path) -> None:

@@ -243,6 +243,31 @@ def open_when_free(file: Path) -> socket.socket:
             time.sleep(0.001)
 
 
+def test_a_socket_file_survives_a_second_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second start begins after the first start has bound its socket, and before this socket listens."""
+    file, chmod = tmp_path / "sbf.sock", Path.chmod
+    refused: list[BadInput] = []
+
+    def start() -> None:
+        try:
+            _listen_unix(file).close()
+        except BadInput as error:
+            refused.append(error)
+
+    second = threading.Thread(target=start)
+
+    def change_mode(path: Path, mode: int) -> None:
+        monkeypatch.setattr(Path, "chmod", chmod)
+        second.start()
+        second.join(0.2)
+        path.chmod(mode)
+
+    monkeypatch.setattr(Path, "chmod", change_mode)
+    with _listen_unix(file):
+        second.join(30)
+        assert len(refused) == 1
+
+
 def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that waits until the TCP port is open may then use the AF_UNIX socket."""
     settings = ServiceSettings.model_validate({"database": "sqlite://", "socket": str(tmp_path / "sbf.sock")})
