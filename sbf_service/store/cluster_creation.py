@@ -25,12 +25,7 @@ from sbf_service.store.certified_networks import suspend_uncertified
 from sbf_service.store.claims import claim_vlans
 from sbf_service.store.cluster_documents import format_cluster, format_image_sources, make_joined_view
 from sbf_service.store.cluster_gateways import insert_gateways
-from sbf_service.store.cluster_keys import (
-    find_highest_attempt,
-    find_newest_cluster,
-    make_latest_attempt,
-    next_turn,
-)
+from sbf_service.store.cluster_keys import find_highest_attempt, find_newest_cluster, make_latest_attempt, next_turn
 from sbf_service.store.cluster_planning import NewCluster, PlannedCluster, plan_cluster
 from sbf_service.store.cluster_statuses import read_cluster_statuses
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow

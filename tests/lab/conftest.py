@@ -3,6 +3,7 @@
 A shared lab starts once and serves successive test files.
 """
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,6 +110,14 @@ def client(lab: Lab) -> Iterator[SbfClient]:
     """Yield a client of the default lab's SBF."""
     with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a new private SSH key. The public key is in the file with the suffix ``.pub``."""
+    path = tmp_path_factory.mktemp("keys") / "id"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)  # noqa: S603, S607
+    return path
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,6 @@ from virtcloud.model.image import ImageContent
 pytestmark = pytest.mark.lab
 
 
-@pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=30) as client:
-        yield client
-
-
 @pytest.fixture
 def image(lab: Lab, client: SbfClient) -> Iterator[str]:
     """Yield the name of an image of the catalogue: an archive of the lab's busybox. All users may use the image."""

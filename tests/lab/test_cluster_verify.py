@@ -19,12 +19,6 @@ HOSTS = ("brno-h1", "brno-h2", "praha-h1")
 
 
 @pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=30) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def cluster(client: SbfClient) -> Iterator[ClusterView]:
     """A cluster of three hosts without guests."""
     spec = ClusterSpec.model_validate({"owner": "alice", "hosts": HOSTS, "deadline_s": 60})

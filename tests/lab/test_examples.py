@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,13 +32,6 @@ while read -r address slots; do
   ssh -n "$address" "for _ in $(seq -s ' ' "${slots#slots=}"); do $*; done"
 done < "$file"
 """
-
-
-@pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    """A client of the lab's SBF."""
-    with SbfClient(f"unix://{lab.sbf_socket}") as opened:
-        yield opened
 
 
 def start_job(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:

@@ -3,10 +3,11 @@
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from lab_clusters import active, ended, remove, until
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
@@ -55,24 +56,6 @@ def guests() -> tuple[Guest, ...]:
     )
 
 
-def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -> ClusterView:
-    deadline = time.monotonic() + LIMIT_S
-    view = client.cluster(key)
-    while not reached(view):
-        assert time.monotonic() < deadline, f"{key} is still {view.state}: {view.reason}; {view.placements}"
-        view = client.cluster(key, after=view.version, wait=5)
-    return view
-
-
-def ended(view: ClusterView) -> bool:
-    return view.state in ENDED_STATES and not view.quarantined
-
-
-def remove(client: SbfClient, key: str) -> None:
-    client.delete_cluster(key)
-    until(client, key, ended)
-
-
 def changed_switches(seen: Snapshot, former: Snapshot) -> dict[str, dict[str, str]]:
     """Return the VLANs by port of each switch whose VLANs differ from ``former``, by the switch's name."""
     return {name: ports for name, ports in seen.switches.items() if ports != former.switches[name]}
@@ -107,7 +90,7 @@ def test_sbf_killed_at_random_moments_recovers_after_each_restart(
         sbf.start()
         if creating:
             assert client.put_cluster(key, request).attempt == (round_number - first) // 2
-            view = until(client, key, lambda seen: seen.state is ClusterState.ACTIVE)
+            view = until(client, key, active)
             assert changed_switches(take_snapshot(lab, topology), before) == expected(view, topology), (
                 f"round {round_number}, lost {lost}"
             )
@@ -139,7 +122,7 @@ def test_with_forty_vlan_ids_forty_of_fifty_creates_succeed(
         assert len(refusals) == 10
         assert all(refusal.startswith("no VLAN is free at brno, praha, plzen: ") for refusal in refusals)
         accepted = [key for key, answer in zip(keys, answers, strict=True) if not answer]
-        views = [until(client, key, lambda seen: seen.state is ClusterState.ACTIVE) for key in accepted]
+        views = [until(client, key, active) for key in accepted]
         assert sorted(view.vlans["brno"] for view in views) == list(range(120, 160))
         assert all(len(set(view.vlans.values())) == 1 for view in views)
         for name, ports in changed_switches(take_snapshot(lab, topology), before).items():
@@ -161,7 +144,7 @@ def test_an_agent_killed_during_creation_continues_after_its_restart(
     view = client.put_cluster("a", ClusterRequest(spec=spec(guests=guests())))
     agent.kill()
     agent.start()
-    view = until(client, "a", lambda seen: seen.state is ClusterState.ACTIVE)
+    view = until(client, "a", active)
     assert len(take_snapshot(lab, topology).guests["praha-h1"]) == 1
     remove(client, view.key)
     assert take_snapshot(lab, topology) == before
@@ -169,7 +152,7 @@ def test_an_agent_killed_during_creation_continues_after_its_restart(
 
 def test_a_dead_guest_is_restarted(lab: Lab, client: SbfClient, topology: Topology, before: Snapshot) -> None:
     client.put_cluster("g", ClusterRequest(spec=spec(guests=guests())))
-    until(client, "g", lambda seen: seen.state is ClusterState.ACTIVE)
+    until(client, "g", active)
     running = take_snapshot(lab, topology)
     domain = running.guests["brno-h1"][0]
     agent = lab.service("brno-h1", "agent")
@@ -180,7 +163,7 @@ def test_a_dead_guest_is_restarted(lab: Lab, client: SbfClient, topology: Topolo
     while take_snapshot(lab, topology).guests != running.guests:
         assert time.monotonic() < deadline, "the guest was not started again"
         time.sleep(0.5)  # more snapshots would delay the agent: each takes a second of processor time
-    until(client, "g", lambda seen: seen.state is ClusterState.ACTIVE)
+    until(client, "g", active)
     remove(client, "g")
     assert take_snapshot(lab, topology) == before
 
@@ -189,7 +172,7 @@ def test_an_unreachable_switch_quarantines_the_vlan_id_until_it_confirms(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     view = client.put_cluster("q", ClusterRequest(spec=spec()))
-    view = until(client, "q", lambda seen: seen.state is ClusterState.ACTIVE)
+    view = until(client, "q", active)
     vlan = view.vlans["brno"]
     lab.run("praha-sw1", ["ip", "link", "set", "mgmt0", "down"], check=True)
     try:
@@ -207,7 +190,7 @@ def test_a_failed_removal_at_a_host_delays_no_new_cluster(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     old = client.put_cluster("old", ClusterRequest(spec=spec()))
-    old = until(client, "old", lambda seen: seen.state is ClusterState.ACTIVE)
+    old = until(client, "old", active)
     bridge = f"br{old.vlans['brno']}"
     lab.run("brno-h1", ["ip", "link", "add", "foreign0", "master", bridge, "type", "dummy"], check=True)
     try:
@@ -227,7 +210,7 @@ def test_a_failed_removal_at_a_host_delays_no_new_cluster(
 
 def test_a_repeated_call_is_idempotent_and_another_spec_conflicts(client: SbfClient, before: Snapshot) -> None:
     first = client.put_cluster("same", ClusterRequest(spec=spec()))
-    until(client, "same", lambda seen: seen.state is ClusterState.ACTIVE)
+    until(client, "same", active)
     again = client.put_cluster("same", ClusterRequest(spec=spec()))
     assert (again.id, again.attempt, again.vlans) == (first.id, first.attempt, first.vlans)
     with pytest.raises(Conflict, match="lease_s"):

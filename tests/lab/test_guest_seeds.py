@@ -1,6 +1,5 @@
 """Tests of guests with seeds in the lab: logins without prompts, logins between guests, and later members."""
 
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,13 +22,6 @@ ENTER_NETWORK = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 
 LOGIN_S = 30.0
 FOLDER = "/run/seed-test"
 """A folder of the node `HOST`, with the user's private key and known hosts."""
-
-
-@pytest.fixture(scope="module")
-def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "id"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)  # noqa: S603, S607
-    return path
 
 
 @pytest.fixture(scope="module")

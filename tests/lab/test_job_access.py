@@ -28,13 +28,6 @@ SPEC = ClusterSpec.model_validate({"owner": "alice", "guests": GUESTS})
 
 
 @pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    """A client of the lab's SBF."""
-    with SbfClient(f"unix://{lab.sbf_socket}") as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def jobs(lab: Lab, client: SbfClient) -> Iterator[Jobs]:
     """Two identical jobs of alice on the same hosts at the same time."""
     create_user(lab, HEAD, "alice")

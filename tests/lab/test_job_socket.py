@@ -33,12 +33,6 @@ SPEC = ClusterSpec.model_validate(
 )
 
 
-@pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}") as client:
-        yield client
-
-
 @dataclass(frozen=True, slots=True)
 class Hook:
     """The requests that a hook on the head host makes for one job."""

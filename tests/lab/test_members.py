@@ -17,12 +17,6 @@ pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=30) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def before(lab: Lab, client: SbfClient) -> Snapshot:
     assert not client.clusters()
     return take_snapshot(lab, lab.topology)

@@ -2,11 +2,12 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
 from lab_capture import capturing
+from lab_clusters import until
 from lab_pings import pinging
 
 from virtcloud.client.calls import ANY_VERSION
@@ -67,15 +68,6 @@ def create(client: SbfClient, key: str, *hosts: str) -> ClusterView:
 def remove(client: SbfClient, key: str) -> None:
     client.delete_cluster(key)
     until(client, key, lambda view: view.state in ENDED_STATES)
-
-
-def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -> ClusterView:
-    deadline = time.monotonic() + LIMIT_S
-    view = client.cluster(key)
-    while not reached(view):
-        assert time.monotonic() < deadline, f"{key} is still {view.state}: {view.reason}; {view.placements}"
-        view = client.cluster(key, after=view.version, wait=2)
-    return view
 
 
 def read_vlans(lab: Lab) -> dict[str, dict[str, str]]:

@@ -84,13 +84,6 @@ class BootedMachine:
 
 
 @pytest.fixture(scope="module")
-def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "id"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)  # noqa: S603, S607
-    return path
-
-
-@pytest.fixture(scope="module")
 def client(mixed: Lab) -> Iterator[SbfClient]:
     with SbfClient(f"unix://{mixed.sbf_socket}", timeout=60) as client:
         yield client

@@ -105,8 +105,13 @@ class Installation:
 
     @property
     def rows(self) -> int:
-        with self.world.store.read() as unit:
-            return unit.session.scalar(select(func.count()).select_from(GuestSessionRow)) or 0
+        return count_session_rows(self.world)
+
+
+def count_session_rows(world: World) -> int:
+    """Return the number of sessions in the database."""
+    with world.store.read() as unit:
+        return unit.session.scalar(select(func.count()).select_from(GuestSessionRow)) or 0
 
 
 def await_true(reached: Callable[[], object]) -> None:
@@ -121,6 +126,22 @@ Start = Callable[..., Installation]
 
 def no_bridge(_segment: Segment) -> BridgeSocket:
     raise Refused("this host has no bridge")
+
+
+def serve_world(world: World, stack: ExitStack) -> tuple[str, uvicorn.Server]:
+    """Serve a world's SBF on the loopback until ``stack`` is closed. Return the address and the server."""
+    listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    server = uvicorn.Server(make_server_config(world.service, None))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+
+    def stop() -> None:
+        world.service.change_feed.close()
+        server.should_exit = True
+        thread.join()
+
+    stack.callback(stop)
+    return f"http://127.0.0.1:{listening.getsockname()[1]}", server
 
 
 @contextmanager
@@ -139,18 +160,7 @@ def serve_worlds(folder: Path) -> Iterator[Start]:
             world.put("demo", spec("brno-h1"))
             world.settle()
             world.service.settings.__dict__["relay"] = world.service.settings.relay.model_copy(update=relay)
-            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            server = uvicorn.Server(make_server_config(world.service, None))
-            thread = threading.Thread(target=server.run, args=([listening],))
-            thread.start()
-
-            def stop() -> None:
-                world.service.change_feed.close()
-                server.should_exit = True
-                thread.join()
-
-            stack.callback(stop)
-            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            url, server = serve_world(world, stack)
             made = Installation(world, url, server, FakeGuests(), stack)
             stack.callback(lambda: [end.close() for end, _ in made.guests.served])
             await_true(lambda: server.started)

@@ -86,3 +86,12 @@ def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None
     """Create a cluster on ``hosts`` (default: brno-h1), and wait until it is settled."""
     world.put(key, spec(*(hosts or ("brno-h1",)), **changes))
     world.settle()
+
+
+def stop_agents(world: World, *gateways: str) -> None:
+    """Stop the agents of gateways. Advance the clock until SBF considers the agents stale."""
+    world.dead_hosts.update(gateways)
+    world.service.scheduler.sweep.clock = lambda: 1e12
+    world.service.scheduler.sweep._started = 0
+    world.clock.advance(world.service.settings.timing.agent_silence + 1)
+    world.settle()

@@ -4,14 +4,12 @@ An access port carries at most one VLAN, untagged. While the port moves from one
 third VLAN.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED
 from emulators import OPEN_BY_LIST
-from emulators.switch_bench import POOL, MakeBench, SwitchBench, make_bench_in
+from emulators.switch_bench import POOL, MakeBench, SwitchBench
 from emulators.switch_device import EmulatedPort
 
 from sbf_service.drivers.contract import SwitchScope
@@ -33,12 +31,6 @@ JOIN = {
     "hp_procurve": "untagged",
 }
 """For each platform that shuts vacated ports down: the pattern of the command that puts a port into VLAN 112."""
-
-
-@pytest.fixture
-def make_bench() -> Iterator[MakeBench]:
-    with ExitStack() as stack:
-        yield make_bench_in(stack)
 
 
 @pytest.fixture

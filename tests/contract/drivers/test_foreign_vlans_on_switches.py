@@ -1,14 +1,12 @@
 """Tests of foreign VLANs on every kind of switch: drivers find them by VLAN name or port, and leave them unchanged."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED
 from emulators import OPEN_BY_LIST as LISTS
 from emulators.foreign_use import occupy
-from emulators.switch_bench import MakeBench, SwitchBench, make_bench_in
+from emulators.switch_bench import MakeBench, SwitchBench
 
 from sbf_service.domain.ownership import mark_foreign_vlans
 from virtcloud.model.vlans import VlanSet
@@ -18,12 +16,6 @@ SHOW_NO_NAMES = frozenset({"hp_comware", "sonic"})
 """Platforms on which SBF cannot read the names of VLANs. Only SBF's record shows which VLANs SBF created."""
 SWITCHES = [name for name in EMULATED if name != "cisco_iosxr"]
 """All platforms except the router. On the router, the same VLAN ID on two ports means two different VLANs."""
-
-
-@pytest.fixture
-def make_bench() -> Iterator[MakeBench]:
-    with ExitStack() as stack:
-        yield make_bench_in(stack)
 
 
 @pytest.fixture(params=SWITCHES)

@@ -1,7 +1,6 @@
 """Tests of the check of paths: a real SBF on the loopback, agents' listeners, and a network that loses frames."""
 
 import queue
-import socket
 import threading
 import time
 from collections import Counter
@@ -14,13 +13,10 @@ from typing import cast
 from unittest.mock import patch
 
 import pytest
-import uvicorn
+from sbf_fakes.session_world import count_session_rows, serve_world
 from sbf_fakes.world import World, make_world, spec, three_sites
-from sqlalchemy import func, select
 
 from sbf_service.http.session_relay import SessionRelay
-from sbf_service.server import make_server_config
-from sbf_service.store.guest_tables import GuestSessionRow
 from sbf_service.store.revisions import require_element
 from virtcloud.agent.guest_access.guest_channels import GuestChannel
 from virtcloud.agent.guest_access.session_listener import SessionListener
@@ -141,8 +137,7 @@ class Served:
 
     @property
     def rows(self) -> int:
-        with self.world.store.read() as unit:
-            return unit.session.scalar(select(func.count()).select_from(GuestSessionRow)) or 0
+        return count_session_rows(self.world)
 
 
 def _drop_kinds(sbf: SbfClient) -> Callable[..., list[GuestSession]]:
@@ -166,24 +161,8 @@ def serving(folder: Path, *agents: str, mtu: int | None = None) -> Iterator[Serv
         world.put("demo", spec(*HOSTS))
         world.put("solo", spec("brno-h1"))
         world.settle()
-        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        server = uvicorn.Server(make_server_config(world.service, None))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-
-        def stop() -> None:
-            world.service.change_feed.close()
-            server.should_exit = True
-            thread.join()
-
-        stack.callback(stop)
-        made = Served(
-            world,
-            f"http://127.0.0.1:{listening.getsockname()[1]}",
-            FakeNetwork(),
-            server.config.app.app.state.sessions,
-            stack,
-        )
+        url, server = serve_world(world, stack)
+        made = Served(world, url, FakeNetwork(), server.config.app.app.state.sessions, stack)
         for number, host in enumerate(agents, start=1):
             made.start_agent(host, number)
         await_polls(made, *agents)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sbf_fakes.crash import Crash, crash_at
 from sbf_fakes.http_calls import ask
-from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from sbf_fakes.vpn_world import furnish, gateway, stop_agents, topology_with_gateways
 from sbf_fakes.world import World, make_world
 from sqlalchemy import select
 
@@ -67,15 +67,6 @@ def publish(world: World, key: str = "demo", **changes: object) -> dict[str, Any
     assert answer.status_code == 201, answer.text
     world.settle()
     return dict(answer.json())
-
-
-def stop_agents(world: World, *gateways: str) -> None:
-    """Stop the agents of gateways. Advance the clock until SBF considers the agents stale."""
-    world.dead_hosts.update(gateways)
-    world.service.scheduler.sweep.clock = lambda: 1e12
-    world.service.scheduler.sweep._started = 0
-    world.clock.advance(world.service.settings.timing.agent_silence + 1)
-    world.settle()
 
 
 def start_agents(world: World, *gateways: str) -> None:

@@ -35,11 +35,8 @@ _END_WRITERS = text(
 
 
 @pytest.fixture
-def world(postgresql: str) -> Iterator[World]:
-    made = World(postgresql)
-    made.furnish()
-    yield made
-    made.close()
+def database(postgresql: str) -> str:
+    return postgresql
 
 
 def put(world: World, store: Store, key: str, wanted: ClusterSpec) -> PutResult:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from sbf_fakes.vpn_world import furnish, gateway, stop_agents, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store.error_reports import record_agent_error
@@ -44,15 +44,6 @@ def put(world: World, key: str = "demo", host: str = "brno-h1", **changes: objec
 
 def segment(world: World, element: str = "brno-gw") -> Segment:
     return next(one for one in world.wanted_of_host(element).segments if one.key == "demo")
-
-
-def stop_agents(world: World, *gateways: str) -> None:
-    """Stop the agents of gateways. Advance the clock until SBF considers the agents stale."""
-    world.dead_hosts.update(gateways)
-    world.service.scheduler.sweep.clock = lambda: 1e12
-    world.service.scheduler.sweep._started = 0
-    world.clock.advance(world.service.settings.timing.agent_silence + 1)
-    world.settle()
 
 
 def test_a_router_has_the_last_free_address_of_each_subnet(world: World) -> None:

@@ -2,7 +2,6 @@
 
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -27,11 +26,8 @@ pytestmark = pytest.mark.postgresql
 
 
 @pytest.fixture
-def world(postgresql: str) -> Iterator[World]:
-    made = World(postgresql)
-    made.furnish()
-    yield made
-    made.close()
+def database(postgresql: str) -> str:
+    return postgresql
 
 
 def test_simultaneously_started_replicas_migrate_one_after_another(empty_postgresql: str) -> None:
