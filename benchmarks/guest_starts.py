@@ -39,7 +39,8 @@ from typing import Any
 from benchmarks.container_host import NoContainerHost, libvirt_of_containers, read_processor_s, run_in_namespaces
 from benchmarks.measurement import TIMES, Measurement, measure_load
 from virtcloud.agent.guests import guests as guests_module
-from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
+from virtcloud.agent.guests.domain_preparation import GuestSettings
+from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names

@@ -29,7 +29,8 @@ from typing import Any
 from pyroute2 import IPRoute
 
 from benchmarks.measurement import TIMES, Measurement
-from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
+from virtcloud.agent.guests.domain_preparation import GuestSettings
+from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import UplinkRecordFiles

@@ -22,8 +22,9 @@ from virtcloud.agent.guest_access.guest_ports import PREFIX, GuestPorts
 from virtcloud.agent.guest_access.session_listener import ConnectGuest
 from virtcloud.agent.guests.admission_rules import AdmissionRules
 from virtcloud.agent.guests.consoles import GuestConsoles
+from virtcloud.agent.guests.domain_preparation import GuestSettings
 from virtcloud.agent.guests.guest_files import CONSOLE
-from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
+from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
 from virtcloud.agent.guests.image_cache import CacheSettings, ImageCache
 from virtcloud.agent.guests.image_fetch import DownloadFromSbf, ImageSources

@@ -3,63 +3,31 @@
 Several threads can start different guests at the same time.
 """
 
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
 
 from virtcloud.agent.difference import digest
 from virtcloud.agent.guest_ends import EndCause
-from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
 from virtcloud.agent.guests.consoles import GuestConsoles
-from virtcloud.agent.guests.container_disks import ensure_container_disks
-from virtcloud.agent.guests.container_seeds import write_container_seed
-from virtcloud.agent.guests.control_groups import ContainerGroups, ContainerLimits, ControlGroups, choose_limits
+from virtcloud.agent.guests.control_groups import ContainerGroups, ControlGroups, choose_limits
+from virtcloud.agent.guests.domain_preparation import DomainPreparation, GuestSettings
 from virtcloud.agent.guests.domain_xml import render_domain
-from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, HypervisorApi
-from virtcloud.agent.guests.guest_disks import ensure_disks
+from virtcloud.agent.guests.domains import GuestDomain, HypervisorApi
 from virtcloud.agent.guests.guest_files import GuestFiles
-from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot, GuestRoots
+from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoots
 from virtcloud.agent.guests.host_hypervisors import HostHypervisors, set_mtu
-from virtcloud.agent.guests.id_ranges import FIRST_ID
 from virtcloud.agent.guests.image_cache import ImageCache
-from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage, read_image
+from virtcloud.agent.guests.images import LxcImage
 from virtcloud.agent.guests.memory_kills import MemoryKills
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
 from virtcloud.agent.guests.peer_folders import read_peer_files, write_peer_files
 from virtcloud.agent.guests.root_reservations import RootReservations
 from virtcloud.agent.guests.rooted_files import RootedFiles
-from virtcloud.agent.guests.seed_images import write_seed_image
-from virtcloud.agent.guests.seeds import render_nocloud
 from virtcloud.agent.network import names
 from virtcloud.agent.observed_host import ObservedGuest
 from virtcloud.model.element import Hypervisor as Kind
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
-
-MAX_PIDS = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class GuestSettings:
-    """Settings of guests on this host.
-
-    ``images`` is the folder of images. ``folders`` is the parent folder of the guests' folders. A guest that has not
-    shut down after ``stop_grace_s`` seconds is destroyed. Containers have the host's user IDs from ``first_id`` on, and
-    at most ``pids`` processes.
-    """
-
-    images: Path
-    folders: Path
-    architecture: str
-    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
-    confined: bool = True
-    stop_grace_s: float = 5.0
-    admission: AdmissionRules = NO_RULES
-    first_id: int = FIRST_ID
-    pids: int = MAX_PIDS
 
 
 class LocalGuests:
@@ -83,14 +51,14 @@ class LocalGuests:
         None: a `ControlGroups`. ``kills`` has the guests whose processes the kernel killed for lack of memory.
         """
         self._kills = kills
-        self._cache = cache
         self._consoles = consoles
         self._hypervisors = HostHypervisors(hypervisors, pause)
         self._settings = settings
         self._roots = roots or GuestRoots(settings.folders, settings.first_id)
-        self._groups = groups or ControlGroups()
+        groups = groups or ControlGroups()
         self.root_reservations = RootReservations(self._roots, settings.folders)
-        self._files = GuestFiles(settings.folders, self._roots, self._groups)
+        self._files = GuestFiles(settings.folders, self._roots, groups)
+        self._preparation = DomainPreparation(settings, self._roots, groups, self._files, cache)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
         """Return two tuples: the guests that virtcloud created, and an error for each hypervisor without an answer."""
@@ -126,7 +94,7 @@ class LocalGuests:
     def _ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
         name, wanted_digest = names.domain_name(segment.id, guest.name), digest(segment, guest)
         self._settings.admission.check(segment, guest, self._settings.images)
-        image = self._find_image(guest, self._settings.folders / name)
+        image = self._preparation.find_image(name, guest)
         hypervisor = self._hypervisors.select(image, guest)
         for existing in self._hypervisors.find_domains(name, hypervisor):
             _check_ownership(existing, segment)
@@ -135,8 +103,7 @@ class LocalGuests:
                 return
             self.ensure_no_guests(segment.id, (guest.name,), (guest.name,))
         limits = choose_limits(guest, self._settings.pids) if isinstance(image, LxcImage) else None
-        environment = self._prepare(name, guest, image, hypervisor, limits)
-        _write_seed(segment, guest, environment.folder, environment.root)
+        environment = self._preparation.prepare(segment, guest, image, hypervisor, limits)
         self._remove_console(name)
         self._files.request_limit(name, limits)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
@@ -247,51 +214,6 @@ class LocalGuests:
     def _remove_console(self, domain: str) -> None:
         if self._consoles is not None:
             self._consoles.remove(domain)
-
-    def _find_image(self, guest: GuestWanted, guest_folder: Path) -> GuestImage:
-        if guest.image_source is None:
-            return read_image(self._settings.images, guest.image)
-        if self._cache is None:
-            raise Refused(f"guest {guest.name}: this host has no cache for image {guest.image} of SBF's catalogue")
-        return self._cache.require(guest.image, guest.image_source, guest_folder)
-
-    def _prepare(
-        self,
-        name: str,
-        guest: GuestWanted,
-        image: GuestImage,
-        hypervisor: HypervisorApi,
-        limits: ContainerLimits | None,
-    ) -> DomainEnvironment:
-        """Create the disks of a virtual machine, or the root and the control group of a container."""
-        folder = self._files.ensure(name)
-        if isinstance(image, QemuImage):
-            ensure_disks(folder, image, guest)
-            shared = image.disk is not None and bool(image.disk.stat().st_mode & stat.S_IROTH)
-            return replace(self._domain_environment(image, hypervisor, folder), shared=shared)
-        # Before the mount, kill the processes of a former container: they must not use the root while it is mounted.
-        group = self._groups.ensure(name, limits) if limits else None
-        root = self._roots.ensure(name, image.rootfs, guest.limits.disk_mb if guest.limits else None)
-        ensure_container_disks(folder, guest, root.id_shift)
-        return replace(self._domain_environment(image, hypervisor, folder), root=root, group=group)
-
-    def _domain_environment(self, image: GuestImage, hypervisor: HypervisorApi, folder: Path) -> DomainEnvironment:
-        xen, accelerator = hypervisor.is_xen(), self._settings.accelerator
-        may_accelerate = isinstance(image, QemuImage) and not xen
-        accelerated = may_accelerate and (accelerator == "kvm" or (accelerator == "auto" and hypervisor.has_kvm()))
-        return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined, xen=xen)
-
-
-def _write_seed(segment: Segment, guest: GuestWanted, folder: Path, root: GuestRoot | None) -> None:
-    """Write the seed of a guest that does not run. ``root`` is a container's root, or None for a virtual machine."""
-    if guest.seed is None:
-        return
-    files = render_peer_files(segment, guest)
-    if root is None:
-        write_seed_image(folder, render_nocloud(segment, guest, guest.seed, files))
-    else:
-        write_peer_files(folder, files)
-        write_container_seed(root, segment, guest, guest.seed)
 
 
 def _check_ownership(domain: GuestDomain, segment: Segment) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from fake_machine import FakeHypervisor, FakeKernel, FakeUplinkRecords
 
+from virtcloud.agent.guests.domain_preparation import GuestSettings
 from virtcloud.agent.guests.guest_files import GuestFiles
-from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
+from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces

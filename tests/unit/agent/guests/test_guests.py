@@ -11,9 +11,10 @@ from fake_machine import FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, Fake
 from seed_documents import seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import compute_difference, digest
+from virtcloud.agent.guests.domain_preparation import GuestSettings
 from virtcloud.agent.guests.domains import DomainOwnership, GuestDomain
 from virtcloud.agent.guests.guest_files import PENDING_LIMIT
-from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
+from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces

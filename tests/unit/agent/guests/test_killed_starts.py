@@ -11,7 +11,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel, FakeUplinkRecords
 
-from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
+from virtcloud.agent.guests.domain_preparation import GuestSettings
+from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
 
-from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
+from virtcloud.agent.guests.domain_preparation import GuestSettings
+from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filter_rules import SetElement
