@@ -1,10 +1,15 @@
-"""Fixtures of the tests of guests: images, and a server and a cache of images."""
+"""Fixtures of the tests of guests: images, guests in memory, and a server and a cache of images."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fake_machine import FakeGroups, FakeHypervisor, FakeRoots
 from image_host import FileServer, Host, serve_file
+
+from virtcloud.agent.guests.domain_preparation import GuestSettings
+from virtcloud.agent.guests.guests import LocalGuests
+from virtcloud.model.element import Hypervisor
 
 
 @pytest.fixture
@@ -20,6 +25,15 @@ def images(tmp_path: Path) -> Path:
 @pytest.fixture
 def pauses() -> list[float]:
     return []
+
+
+@pytest.fixture
+def guests(images: Path, hypervisor: FakeHypervisor, pauses: list[float]) -> LocalGuests:
+    """The containers of a host with a hypervisor in memory."""
+    settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0.3)
+    return LocalGuests(
+        {Hypervisor.LXC: hypervisor}, settings, pauses.append, FakeRoots(images / "logs"), groups=FakeGroups()
+    )
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -25,15 +24,9 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 Make = Callable[..., Segment]
+
+
 MakeGuest = Callable[..., GuestWanted]
-
-
-@pytest.fixture
-def guests(images: Path, hypervisor: FakeHypervisor, pauses: list[float]) -> LocalGuests:
-    settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0.3)
-    return LocalGuests(
-        {Hypervisor.LXC: hypervisor}, settings, pauses.append, FakeRoots(images / "logs"), groups=FakeGroups()
-    )
 
 
 def test_a_guest_is_started_and_read_back(guests: LocalGuests, make_segment: Make) -> None:
@@ -216,21 +209,6 @@ def test_a_damaged_file_of_a_limit_does_not_hide_the_host(
     assert [guest.guest for guest in guests.read()[0]] == ["g1"]
 
 
-def test_former_processes_end_before_the_root_is_mounted(
-    images: Path, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-    groups, roots = FakeGroups(), FakeRoots(images / "logs")
-    ensure_root = roots.ensure
-    monkeypatch.setattr(groups, "ensure", lambda *_: calls.append("kill"))
-    monkeypatch.setattr(roots, "ensure", lambda *arguments: calls.append("mount") or ensure_root(*arguments))
-    settings = GuestSettings(images, images / "logs", "x86_64")
-    guests = LocalGuests({Hypervisor.LXC: hypervisor}, settings, lambda _: None, roots, groups=groups)
-    segment = make_segment("a", 100, ("g1",))
-    guests.ensure_guest(segment, segment.guests[0])
-    assert calls == ["kill", "mount"]
-
-
 def test_stopping_absent_guests_is_success(guests: LocalGuests) -> None:
     guests.ensure_no_guests("a", ("g1", "g2"))
     assert guests.read() == ((), ())
@@ -262,36 +240,6 @@ def test_an_administrators_copy_of_a_guest_stays_unchanged(
 def test_foreign_domains_are_not_read(guests: LocalGuests, hypervisor: FakeHypervisor) -> None:
     hypervisor.by_name["database"] = GuestDomain("database", running=True)
     assert guests.read()[0] == ()
-
-
-def test_a_missing_image_is_named_with_the_existing_images(
-    guests: LocalGuests, make_segment: Make, make_guest: MakeGuest
-) -> None:
-    with pytest.raises(Refused, match=r"image debian: .*images on this host: busybox, cloud"):
-        guests.ensure_guest(make_segment("a", 100), make_guest(image="debian"))
-
-
-def test_a_missing_hypervisor_is_named_with_the_setting(
-    guests: LocalGuests, make_segment: Make, make_guest: MakeGuest
-) -> None:
-    with pytest.raises(Refused, match='add qemu = "qemu:///system" under'):
-        guests.ensure_guest(make_segment("a", 100), make_guest(image="cloud"))
-
-
-@pytest.mark.parametrize(
-    ("accelerator", "listed", "kind"),
-    [("auto", True, "kvm"), ("auto", False, "qemu"), ("tcg", True, "qemu"), ("kvm", False, "kvm")],
-)
-def test_kvm_is_used_if_listed_unless_the_settings_differ(
-    images: Path, make_segment: Make, *, accelerator: Literal["auto", "kvm", "tcg"], listed: bool, kind: str
-) -> None:
-    hypervisor = FakeHypervisor()
-    hypervisor.kvm = listed
-    settings = GuestSettings(images, images, "x86_64", accelerator)
-    segment = make_segment("a", 100, ("g1",))
-    wanted = segment.guests[0].model_copy(update={"image": "cloud"})
-    LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None).ensure_guest(segment, wanted)
-    assert hypervisor.started[0].startswith(f'<domain type="{kind}">')
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
@@ -333,27 +281,6 @@ def test_changed_peer_files_are_observed_and_replaced(guests: LocalGuests, image
     assert isinstance(step, WritePeerFiles)
     guests.write_peer_files(step.segment, step.guest)
     assert compute_difference(HostWanted(segments=(segment,)), ObservedHost((), guests.read()[0]))[1:] == []
-
-
-def test_a_seed_is_the_last_disk_and_is_removed(images: Path, hypervisor: FakeHypervisor) -> None:
-    settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0)
-    guests = LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None, FakeRoots(images / "logs"))
-    segment = seeded_segment(seeded_guest(image="cloud"))
-    guests.ensure_guest(segment, segment.guests[0])
-    seed = images / "logs" / names.domain_name("c1", "n1") / "seed.iso"
-    disk = ET.fromstring(hypervisor.started[-1]).findall("devices/disk")[-1]  # noqa: S314 - written by the agent
-    assert (disk.find("source").get("file"), disk.find("readonly") is not None) == (str(seed), True)  # type: ignore[union-attr]
-    assert b"-----BEGIN OPENSSH PRIVATE KEY-----" in seed.read_bytes()
-    guests.ensure_no_guests("c1", ("n1",))
-    assert not seed.exists()
-
-
-def test_no_log_or_error_shows_a_private_key(images: Path, hypervisor: FakeHypervisor) -> None:
-    guest = seeded_guest()
-    segment = seeded_segment(guest)
-    steps = (StartGuest(segment, guest), WritePeerFiles(segment, guest))
-    texts = [f"{step} {step!r} {guest.model_dump_json()} {digest(segment, guest)}" for step in steps]
-    assert not any("PRIVATE KEY" in text for text in texts)
 
 
 def count_readings(kernel: FakeKernel, host: LocalHost, *steps: Step) -> int:
