@@ -6,7 +6,8 @@ A server can send so slowly that a transfer never ends. The server's name can ha
 import errno
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from types import TracebackType
@@ -163,10 +164,11 @@ def _connect(url: str, permitted: tuple[str, ...] | None, watchdog: _Watchdog) -
         )
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
-    open_socket = _connect_publicly if permitted is None else _connect_anywhere
 
     def create(address: tuple[str, int], *_options: object) -> socket.socket:
-        return watchdog.watch(open_socket(address))
+        found = dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(*address, type=socket.SOCK_STREAM))
+        chosen = list(found) if permitted is not None else _select_public(address[0], found)
+        return watchdog.watch(_connect_to_first(chosen, address[1], time.monotonic() + TIMEOUT_S))
 
     connection._create_connection = create  # type: ignore[attr-defined] # noqa: SLF001 - http.client has no other place to check the address that the name has now
     return connection
@@ -182,20 +184,31 @@ def _begins_with(url: str, beginning: str) -> bool:
     return url.startswith(beginning) and host in {None, parts.hostname} and ".." not in unquote(parts.path).split("/")
 
 
-def _connect_anywhere(address: tuple[str, int]) -> socket.socket:
-    return socket.create_connection(address, TIMEOUT_S)
-
-
-def _connect_publicly(address: tuple[str, int]) -> socket.socket:
-    """Connect to a public address of a host. Raise Refused if all addresses of the host are internal."""
-    found = {entry[4][0] for entry in socket.getaddrinfo(address[0], address[1], type=socket.SOCK_STREAM)}
-    public = sorted(str(text) for text in found if is_public(str(text)))
+def _select_public(host: str, addresses: Collection[str]) -> list[str]:
+    """Return the public addresses of a host. Raise Refused if all addresses of the host are internal."""
+    public = [address for address in addresses if is_public(address)]
     if not public:
         raise Refused(
-            f"{address[0]}: expected a public address, got {', '.join(sorted(map(str, found)))}; to fetch images from "
+            f"{host}: expected a public address, got {', '.join(sorted(addresses))}; to fetch images from "
             "an internal server, add the beginning of its URLs to image_cache.urls in the agent's settings"
         )
-    return socket.create_connection((public[0], address[1]), TIMEOUT_S)
+    return public
+
+
+def _connect_to_first(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
+    """Connect to the first address that accepts a connection. Raise OSError if no address accepts a connection.
+
+    ``deadline`` is a time of ``time.monotonic()``. Each attempt can take an equal part of the time that is left.
+    """
+    first, *others = addresses
+    try:
+        opened = socket.create_connection((first, port), max(deadline - time.monotonic(), 0.1) / len(addresses))
+    except OSError:
+        if not others:
+            raise
+        return _connect_to_first(others, port, deadline)
+    opened.settimeout(TIMEOUT_S)
+    return opened
 
 
 def _validator(answer: HTTPResponse) -> str | None:

@@ -76,3 +76,50 @@ def test_an_internal_ipv4_address_in_ipv6_is_not_public(address: str) -> None:
     host = f"[{address}]" if ":" in address else address
     with pytest.raises(Refused, match="expected a public address"), open_url(f"http://{host}:9/", 0, None, None):
         pytest.fail("fetched")
+
+
+def resolve_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Make the resolver return these IPv4 addresses for the name mirror.example."""
+    resolve_really = socket.getaddrinfo
+
+    def resolve(host: str, port: int, *_args: object, **_options: object) -> list[tuple[object, ...]]:
+        found = addresses if host == "mirror.example" else (host,)
+        return [answer for address in found for answer in resolve_really(address, port, type=socket.SOCK_STREAM)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+def answer_once(listener: socket.socket) -> None:
+    """Answer one HTTP request."""
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndisk")
+
+
+def test_a_server_is_reached_at_its_second_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server listens at the first address. A host without IPv6 cannot reach IPv6 addresses either."""
+    with socket.create_server(("127.0.0.2", 0)) as listener:
+        port = listener.getsockname()[1]
+        monkeypatch.setattr(url_transfers, "is_public", lambda _: True)
+        resolve_to(monkeypatch, "127.0.0.1", "127.0.0.2")
+        answer = threading.Thread(target=answer_once, args=(listener,), daemon=True)
+        answer.start()
+        with open_url(f"http://mirror.example:{port}/", 0, None, None) as transfer:
+            assert b"".join(transfer.chunks) == b"disk"
+        answer.join()
+
+
+def test_a_silent_address_leaves_time_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+
+    def connect(address: tuple[str, int], timeout_s: float) -> socket.socket:
+        limits.append(round(timeout_s))
+        raise TimeoutError(f"{address[0]} timed out")
+
+    url = "http://mirror.example/"
+    resolve_to(monkeypatch, "192.0.2.1", "192.0.2.2", "192.0.2.3")
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(Unreachable, match=r"192\.0\.2\.3 timed out"), open_url(url, 0, None, (url,)):
+        pytest.fail("fetched")
+    assert limits == [20, 30, 60]
