@@ -157,7 +157,7 @@ def read_lab_file(path: Path | None = None) -> LabFile:
     malformed.
     """
     path = path or Path(DEFAULT_LAB)
-    if str(path) in shipped_labs() and not path.exists():
+    if str(path) in shipped_labs() and not path.is_file():
         return read_document(shipped_text(str(path)), f"{path}.yaml", LabFile)
     try:
         text = path.read_text(encoding="utf-8")

@@ -177,3 +177,9 @@ def test_the_pools_of_the_evpn_lab_are_disjoint() -> None:
 def test_a_shipped_lab_file_is_found_by_its_name() -> None:
     assert isinstance(read_lab_file(Path("metacenter")), LabFile)
     assert read_lab_file() == read_lab_file(Path("metacenter"))
+
+
+def test_a_folder_with_the_name_of_a_lab_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "metacenter").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert read_lab_file().name == "metacenter"
