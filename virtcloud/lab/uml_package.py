@@ -50,8 +50,10 @@ def main() -> int:
         try:
             kernel = fetch_package()
         except (LabImpossible, OSError) as error:
-            slower = "warning: labs use the installed User-mode Linux, which takes twice as much processor time"
-            _print(f"{slower}: {error}", sys.stderr)
+            older = (
+                f"labs use User-mode Linux {kernel.release}, which takes twice as much processor time" if kernel else ""
+            )
+            _print(f"warning: {error}; {older or lab_kernel.MISSING}", sys.stderr)
             return 0
     _print(f"labs use User-mode Linux {kernel.release} ({kernel.program})")
     return 0

@@ -109,9 +109,19 @@ def test_a_failed_download_is_a_warning(machine: Path, capsys: pytest.CaptureFix
     (machine / "network").unlink()
     assert uml_package.main() == 0
     message = capsys.readouterr().err
-    assert message.startswith("setup: warning: labs use the installed User-mode Linux")
-    assert message.endswith("could not be downloaded from Debian forky: E: no network\n")
+    assert message.startswith(
+        "setup: warning: user-mode-linux could not be downloaded from Debian forky: E: no network; "
+    )
+    assert message.endswith("; labs use User-mode Linux 6.1.176, which takes twice as much processor time\n")
     assert list((machine / "unpacked").iterdir()) == []
+
+
+def test_without_any_kernel_the_warning_names_the_package(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(machine / "installed")
+    offer_package(machine, "7.2um1", "user-mode-linux=7.2um1")
+    (machine / "network").unlink()
+    assert uml_package.main() == 0
+    assert capsys.readouterr().err.endswith("; User-mode Linux is missing: apt-get install user-mode-linux\n")
 
 
 def test_a_kernel_that_does_not_run_here_is_not_stored(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
