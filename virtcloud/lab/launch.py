@@ -89,25 +89,31 @@ def _start_first_process(state: LabState) -> subprocess.Popen[bytes]:
 
 
 def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[bytes], watch: Watcher) -> None:
+    """Wait until the services of all nodes run. Raise LabFailed if a step fails.
+
+    ``station.events`` is read until then, also after the station's last service has started: the first process writes
+    the end of User-mode Linux to this file.
+    """
     files = [state.folder / "station.events"] + ([state.folder / "fabric.events"] if kernel == "uml" else [])
     readers = {file: follow_events(file) for file in files}
     if kernel == "uml":
         watch(LabEvent("kernel", "begin"))
     deadline, booted = time.monotonic() + DEADLINE_S, kernel != "uml"
-    while readers:
+    waiting = set(files)
+    while waiting:
         if process.poll() is not None:
             raise LabFailed(f"the lab's first process ended{_tail(state.folder / 'supervisor.log')}")
         if time.monotonic() > deadline:
             raise LabFailed(f"the lab was not up after {DEADLINE_S:.0f} s{_tail(state.folder / 'supervisor.log')}")
-        for file in list(readers):
-            for event in next(readers[file]):
+        for file, reader in readers.items():
+            for event in next(reader):
                 if file.name == "fabric.events" and not booted:
                     booted = True
                     watch(LabEvent("kernel", "done"))
                 if event.state == "failed":
                     raise LabFailed(_explain_failure(state, event))
                 if event.step == "ready":
-                    del readers[file]
+                    waiting.remove(file)
                 else:
                     watch(event)
         time.sleep(0.05)

@@ -1,13 +1,18 @@
-"""Tests of the context in which SIGINT and SIGTERM are deferred. A lab starts its processes in this context."""
+"""Tests of the start of a lab: the context in which SIGINT and SIGTERM are deferred, and the wait for the services."""
 
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from virtcloud.lab import launch
+from virtcloud.lab.errors import LabFailed
+from virtcloud.lab.fabric.events import EventLog, LabEvent
 from virtcloud.lab.launch import defer_interrupts, terminate_as_interrupt
+from virtcloud.lab.state import LabState
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
@@ -52,3 +57,21 @@ def test_the_former_signal_handlers_are_restored(number: signal.Signals) -> None
     with terminate_as_interrupt(), defer_interrupts():
         pass
     assert signal.getsignal(number) is before
+
+
+def test_a_kernel_that_dies_after_the_station_is_ready_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "DEADLINE_S", 5.0)
+    (tmp_path / "console.log").write_text("Kernel panic\n")
+    station, fabric = EventLog(tmp_path / "station.events"), EventLog(tmp_path / "fabric.events")
+    station.write("ready", "done")
+    fabric.write("nodes", "begin")
+
+    def die_while_the_nodes_start(event: LabEvent) -> None:
+        if event.step == "nodes":
+            station.write("kernel", "failed", "the kernel ended")
+
+    message = "kernel: the kernel ended\n    the end of console.log:\n    Kernel panic"
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process, pytest.raises(LabFailed, match=message):  # noqa: S607
+        launch._wait_for_start(LabState(tmp_path), "uml", process, die_while_the_nodes_start)
