@@ -237,6 +237,7 @@ class VpnGateway:
         control = self._controls.pop(protocol, None)
         if control is not None:
             control.stop()
+            self.changed()
         record = self._read_record(protocol)
         recorded = {record.pid} if record is not None and record.is_running else set()
         kill_processes(str(self._path(protocol) / SOCKET), recorded | list_own_processes())

@@ -210,6 +210,21 @@ def test_a_foreign_interface_with_the_taps_name_stays(in_world: Callable[..., An
     assert in_world(work) == ["vpn-tcp"]
 
 
+def test_the_end_of_a_server_is_reported_at_once(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: GatewayWorld) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        world.connect(device).wait_until_connected()
+        world.wait_for_profiles("laptop")
+        reported: list[int] = []
+        world.gateway.changed = lambda: reported.append(len(world.gateway.connections))
+        world.gateway.ensure_no_server(UDP)
+        return reported[-1:]
+
+    assert in_world(work) == [0]
+
+
 def test_a_removed_server_leaves_nothing(in_world: Callable[..., Any]) -> None:
     def work(world: GatewayWorld) -> object:
         pid = world.pid()
