@@ -115,10 +115,11 @@ class ConnectionReporter:
             self._changed.clear()
             done = self.report()
             progress()
-            retry = FIRST_RETRY_S if done else min(2 * retry, self._interval_s)
             if self._stopping.wait(PAUSE_S):
                 return
             if done:
+                retry = FIRST_RETRY_S
                 self._changed.wait(self._interval_s)
             else:
                 self._stopping.wait(retry)
+                retry = min(2 * retry, self._interval_s)

@@ -86,8 +86,8 @@ class SessionListener:
                 pause = FIRST_RETRY_S
             except VirtcloudError as error:
                 log.warning("sessions_not_read", element=self._element, error=error)
-                after, pause = 0, min(2 * pause, MAX_RETRY_S)  # with a restored database, SBF may count from 0 again
                 self._stopping.wait(compute_retry_pause(error, pause))
+                after, pause = 0, min(2 * pause, MAX_RETRY_S)  # with a restored database, SBF may count from 0 again
 
     def _start(self, session: GuestSession) -> None:
         if not self._free.acquire(blocking=False):

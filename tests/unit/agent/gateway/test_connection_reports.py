@@ -3,7 +3,9 @@
 import threading
 from datetime import UTC, datetime
 
-from virtcloud.agent.gateway.connection_reports import ConnectionReporter
+import pytest
+
+from virtcloud.agent.gateway.connection_reports import PAUSE_S, ConnectionReporter
 from virtcloud.agent.supervision import start_unsupervised
 from virtcloud.model.errors import ServiceUnreachable
 from virtcloud.model.ssh_connections import SshConnection, SshConnections
@@ -74,6 +76,19 @@ def test_a_failed_report_of_the_end_is_repeated() -> None:
     api.failures = 1
     assert (reporter.report(), reporter.report()) == (False, True)
     assert api.reports == [1, 0]
+
+
+def test_the_pauses_after_failed_reports_begin_with_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    api, pauses = FakeVpnApi(failures=4), list[float]()
+    reporter = ConnectionReporter(Name("gw"), api, lambda: (CONNECTION,), interval_s=15)
+
+    def wait(seconds: float) -> bool:
+        pauses.append(seconds)
+        return not api.failures
+
+    monkeypatch.setattr(reporter._stopping, "wait", wait)
+    reporter.start(lambda _name, work, _limit: work(lambda: None))  # type: ignore[arg-type, return-value]
+    assert [pause for pause in pauses if pause != PAUSE_S] == [2, 4, 8]
 
 
 def test_a_change_is_reported_without_waiting_for_the_interval() -> None:
