@@ -66,6 +66,7 @@ class RequestHandler:
         self._dependencies = dependencies
         self._clock = clock
         self._last_results: dict[JobRunId, BarrierResult] = {}
+        """The last answer to `state` about each run, if the run was waiting."""
         self._missing_since: dict[JobRunId, float] = {}
         self._missing_lock = threading.Lock()
         self._closing = threading.Event()
@@ -115,8 +116,14 @@ class RequestHandler:
                 result = start_barrier.evaluate_record(job) or barrier.check(job, deadline - self._clock())
                 changed = result.state is not BarrierState.WAITING or result != self._last_results.get(job.run)
                 if changed or self._clock() >= deadline or self._closing.is_set():
-                    self._last_results[job.run] = result
+                    self._record_result(job.run, result)
                     return self._format_state(job, result, barrier)
+
+    def _record_result(self, run: JobRunId, result: BarrierResult) -> None:
+        if result.state is BarrierState.WAITING:
+            self._last_results[run] = result
+        else:
+            self._last_results.pop(run, None)
 
     def _format_state(self, job: JobRecord, result: BarrierResult, barrier: StartBarrier) -> SocketAnswer:
         facts: dict[str, str] = {}

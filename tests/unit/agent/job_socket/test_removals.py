@@ -3,12 +3,16 @@
 from pathlib import Path
 
 import pytest
+from job_socket_agent import FakeBridges
 
 from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
 from virtcloud.agent.job_socket.job_record_store import JobRecordStore
 from virtcloud.agent.job_socket.job_records import JobRecord, RecordPhase
 from virtcloud.agent.job_socket.removals import JobRemovals
+from virtcloud.agent.job_socket.request_handler import HandlerDependencies, RequestHandler
 from virtcloud.agent.job_socket.script_access import ScriptAccess
+from virtcloud.agent.job_socket.socket_requests import RemoveRequest, StateRequest
+from virtcloud.agent.job_socket.start_barrier import StartBarrier
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.values import ClusterKey, Name
@@ -91,3 +95,24 @@ def test_a_cancelled_run_that_was_never_up_is_forgotten(tmp_path: Path, monkeypa
     removals = JobRemovals(Name("brno-h1"), sbf, records, ScriptAccess(NoAccess(), records, sbf.peers))
     kept = [(removals._forget_lost_runs(lambda: None), records.get(KEY) is not None) for _ in range(2)]
     assert kept == [(True, True), (True, False)]
+
+
+def test_a_state_request_after_the_removal_leaves_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
+    monkeypatch.setattr(sbf, "cluster", lambda *_, **__: _view(ClusterState.CONFIGURING))
+    records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=1))
+    access = ScriptAccess(NoAccess(), records, sbf.peers)
+    handler = RequestHandler(
+        HandlerDependencies(
+            records,
+            access,
+            JobRemovals(Name("brno-h1"), sbf, records, access),
+            open_barrier=lambda: StartBarrier(Name("brno-h1"), sbf, FakeBridges().open_prober, lambda _: None),
+            wake_reconciler=lambda: None,
+            grace_s=0,
+        )
+    )
+    assert handler.answer(StateRequest(do="state", cluster=KEY, attempt=1))["state"] == "waiting"
+    handler.answer(RemoveRequest(do="remove", cluster=KEY, attempt=1))
+    assert handler.answer(StateRequest(do="state", cluster=KEY, attempt=1))["state"] == "ended"
+    assert handler._last_results == {}
