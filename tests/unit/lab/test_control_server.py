@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -143,6 +144,21 @@ def test_a_disconnected_client_ends_its_program(node: NodeHandle) -> None:
     client.disconnect()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+def test_unread_input_does_not_hide_a_disconnection(node: NodeHandle, relayed: bool) -> None:
+    client = Client(node, relayed=relayed, argv=["sh", "-c", "echo $$; exec sleep 100"])
+    program = os.pidfd_open(int(receive_frame(client.link)[1]))
+    writable, ended = select.poll(), select.poll()
+    writable.register(client.link, select.POLLOUT)
+    ended.register(program, select.POLLIN)
+    data = memoryview((protocol.HEADER.pack(b"i", protocol.CHUNK) + bytes(protocol.CHUNK)) * 500)
+    while writable.poll(200):  # until all buffers between the client and the program are full
+        data = data[client.link.send(data, socket.MSG_DONTWAIT) :]
+    client.disconnect()
+    assert ended.poll(10_000)
+    os.close(program)
 
 
 @pytest.fixture

@@ -8,13 +8,21 @@ import hmac
 import json
 import shutil
 import socket
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle
 from virtcloud.lab.fabric.program_streams import execute_program
-from virtcloud.lab.fabric.protocol import CLOSE_TIMEOUT_S, read_until_end, receive_line, send_frame, send_line
+from virtcloud.lab.fabric.protocol import (
+    CLOSE_TIMEOUT_S,
+    read_until_end,
+    receive_line,
+    send_frame,
+    send_line,
+    wait_until_disconnected,
+)
 from virtcloud.lab.fabric.service_control import ServiceControl
 
 ControlRequest = dict[str, Any]
@@ -114,9 +122,25 @@ class ControlServer:
         with self._relay() as other:
             send_line(other, request)
             sender = threading.Thread(target=_copy, args=(connection, other), daemon=True)
-            sender.start()
+            watcher = threading.Thread(target=_reset_without_client, args=(connection, other), daemon=True)
+            for thread in (sender, watcher):
+                thread.start()
             _copy(other, connection)
             sender.join(CLOSE_TIMEOUT_S)  # with unread input, close() would reset the connection
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # ends both threads if the client has not disconnected
+            watcher.join()
+
+
+def _reset_without_client(connection: socket.socket, other: socket.socket) -> None:
+    """Wait until the client disconnects. Then reset the connection with the other control server.
+
+    TCP delivers the end of a connection only after all data, so never if the other side does not read the data.
+    """
+    wait_until_disconnected(connection)
+    with contextlib.suppress(OSError):
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        other.shutdown(socket.SHUT_RDWR)
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

@@ -13,7 +13,14 @@ from typing import Any
 
 from virtcloud.lab.fabric.node_init import set_window
 from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, ProgramNotStarted, RunningProgram
-from virtcloud.lab.fabric.protocol import CHUNK, CLOSE_TIMEOUT_S, read_until_end, receive_frame, send_frame
+from virtcloud.lab.fabric.protocol import (
+    CHUNK,
+    CLOSE_TIMEOUT_S,
+    read_until_end,
+    receive_frame,
+    send_frame,
+    wait_until_disconnected,
+)
 from virtcloud.lab.fabric.service_control import ENVIRONMENT
 
 LATE_S = 1.0
@@ -53,8 +60,9 @@ def _copy_streams(
         threading.Thread(target=_send_output, args=(connection, lock, letter, streams), daemon=True)
         for letter in streams.outputs
     ]
-    receiver = threading.Thread(target=_receive_input, args=(connection, streams, handle, running), daemon=True)
-    for thread in (receiver, *pumps):
+    receiver = threading.Thread(target=_receive_input, args=(connection, streams), daemon=True)
+    watcher = threading.Thread(target=_end_without_client, args=(connection, handle, running), daemon=True)
+    for thread in (receiver, watcher, *pumps):
         thread.start()
     running.ended.wait()
     for pump in pumps:
@@ -65,7 +73,8 @@ def _copy_streams(
         connection.shutdown(socket.SHUT_WR)
     receiver.join(CLOSE_TIMEOUT_S)  # with unread input, close() would reset the connection
     with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)  # ends the receiver if the client has not disconnected
+        connection.shutdown(socket.SHUT_RDWR)  # ends both threads if the client has not disconnected
+    watcher.join()
 
 
 class ProgramStreams:
@@ -169,30 +178,30 @@ def _read_available(end: int) -> bytes | None:
         return b""
 
 
-def _receive_input(
-    connection: socket.socket, streams: ProgramStreams, handle: NodeHandle, running: RunningProgram
-) -> None:
-    """Pass the client's input to the program until the client disconnects. Then terminate the program.
-
-    Finally, close the program's input.
-    """
+def _receive_input(connection: socket.socket, streams: ProgramStreams) -> None:
+    """Pass the client's input to the program until the client disconnects. Then close the program's input."""
     try:
         while True:
             letter, payload = receive_frame(connection)
             with contextlib.suppress(OSError):  # the program closed its input
                 _write_input(streams, letter, payload)
     except OSError:
-        with contextlib.suppress(NodeFailed):  # the node ends, and the program with it
-            _end_program(handle, running)
+        return  # the client disconnected
     finally:
         streams.close_stdin()
 
 
-def _end_program(handle: NodeHandle, running: RunningProgram) -> None:
+def _end_without_client(connection: socket.socket, handle: NodeHandle, running: RunningProgram) -> None:
+    """Wait until the client disconnects. Then terminate the program.
+
+    The thread that passes the input may not notice the end of the connection: it waits while the program does not read.
+    """
+    wait_until_disconnected(connection)
     if running.exit is None:
-        handle.signal(running.pid, signal.SIGHUP, group=True)
-        if not running.ended.wait(1):
-            handle.signal(running.pid, signal.SIGKILL, group=True)
+        with contextlib.suppress(NodeFailed):  # the node ends, and the program with it
+            handle.signal(running.pid, signal.SIGHUP, group=True)
+            if not running.ended.wait(1):
+                handle.signal(running.pid, signal.SIGKILL, group=True)
 
 
 def _write_input(streams: ProgramStreams, letter: bytes, payload: bytes) -> None:

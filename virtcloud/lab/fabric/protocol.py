@@ -10,6 +10,7 @@ failure.
 
 import contextlib
 import json
+import select
 import socket
 import struct
 from typing import Any
@@ -59,6 +60,13 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
             raise ConnectionError("the connection ended within a frame")
         data += part
     return bytes(data)
+
+
+def wait_until_disconnected(connection: socket.socket) -> None:
+    """Wait until the peer disconnects. Read no data: earlier data of the peer can still be unread."""
+    disconnected = select.poll()
+    disconnected.register(connection, select.POLLRDHUP)
+    disconnected.poll()
 
 
 def read_until_end(connection: socket.socket) -> None:
