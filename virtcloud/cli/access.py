@@ -12,7 +12,7 @@ from virtcloud.client.api import Client
 from virtcloud.client.credentials import default_token_file, write_token
 from virtcloud.jobs.sizes import parse_bytes
 from virtcloud.model.access import Identity, NewToken, QuotaView, Role, TokenView
-from virtcloud.model.durations import format_duration
+from virtcloud.model.durations import MAX_LEASE_LIMIT_S, MAX_TOKEN_S, format_duration
 from virtcloud.model.errors import BadInput
 
 TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "valid until")
@@ -69,7 +69,9 @@ def token() -> None:
 )
 @click.option("--site", "sites", multiple=True, metavar="SITE", help="A site administrator's site; may be repeated.")
 @click.option(
-    "--expires", type=DurationType(), help="Duration of the token's validity.  [default: until it is revoked]"
+    "--expires",
+    type=DurationType(MAX_TOKEN_S),
+    help="Duration of the token's validity.  [default: until it is revoked]",
 )
 @click.option(
     "--output", type=click.Path(path_type=Path), help="Write the token to this file, which only you can read."
@@ -225,7 +227,9 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
 @click.option("--cpus", type=click.IntRange(0), help="CPUs of all guests.")
 @click.option("--memory", type=MemoryType(), help="Memory of all guests, such as 64gb.")
 @click.option("--images", type=MemoryType(), help="Size of all images that SBF stores, such as 100gb.")
-@click.option("--lease", type=DurationType(), help="Maximum duration of a cluster, including all extensions.")
+@click.option(
+    "--lease", type=DurationType(MAX_LEASE_LIMIT_S), help="Maximum duration of a cluster, including all extensions."
+)
 @printing.json_option
 @click.pass_context
 def set_(  # noqa: PLR0913 - click passes each option by its name

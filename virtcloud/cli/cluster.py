@@ -20,6 +20,7 @@ from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.cluster import ClusterState
+from virtcloud.model.durations import MAX_LEASE_S
 from virtcloud.model.errors import BadInput, NoSuchCall
 from virtcloud.model.views import ClusterView
 
@@ -172,7 +173,7 @@ def watch(context: click.Context, key: str, timeout: float | None, as_json: bool
 
 @cluster.command()
 @click.argument("key")
-@click.argument("length", type=DurationType())
+@click.argument("length", type=DurationType(MAX_LEASE_S))
 @printing.json_option
 @click.pass_context
 def extend(context: click.Context, key: str, length: float, as_json: bool) -> None:

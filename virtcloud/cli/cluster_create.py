@@ -21,6 +21,7 @@ from virtcloud.model.cluster import (
     HostService,
     RouterKind,
 )
+from virtcloud.model.durations import MAX_DEADLINE_S, MAX_LEASE_S
 from virtcloud.model.errors import GuestTaken, VirtcloudError
 from virtcloud.model.guest_spec import MIN_DISK_MB
 from virtcloud.model.views import ClusterView
@@ -191,8 +192,12 @@ GUEST_OPTIONS = {
     type=click.File(errors="surrogateescape"),
     help="File with a cloud-config for each guest ('-': stdin).",
 )
-@click.option("--lease", type=DurationType(), help="Time until the cluster ends, unless extended.  [default: 4h]")
-@click.option("--deadline", type=DurationType(), help="Maximum time until the cluster is active.  [default: 2m]")
+@click.option(
+    "--lease", type=DurationType(MAX_LEASE_S), help="Time until the cluster ends, unless extended.  [default: 4h]"
+)
+@click.option(
+    "--deadline", type=DurationType(MAX_DEADLINE_S), help="Maximum time until the cluster is active.  [default: 2m]"
+)
 @click.option(
     "--attempt",
     type=click.IntRange(0),

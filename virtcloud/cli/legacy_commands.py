@@ -7,6 +7,7 @@ import click
 
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.client.host_networks import HostNetworks, render_state_xml
+from virtcloud.model.durations import MAX_LEASE_S
 from virtcloud.model.values import ClusterKey, Name, VlanId
 
 TIMEOUT_S = 60.0
@@ -16,7 +17,7 @@ timeout_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.optio
 )
 lease_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--lease",
-    type=DurationType(),
+    type=DurationType(MAX_LEASE_S),
     default="31d",
     show_default=True,
     help="The network ends this long after its creation, or after the last call that added hosts.",

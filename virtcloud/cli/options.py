@@ -1,5 +1,6 @@
 """Options of several commands: the connection to SBF, durations such as ``90s``, ``4h`` or ``1h30m``, and times."""
 
+import math
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any
@@ -39,12 +40,16 @@ class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in 
 
     name = "duration"
 
+    def __init__(self, maximum_s: float = math.inf) -> None:
+        """Create the type of durations up to ``maximum_s``."""
+        self.maximum_s = maximum_s
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - click's signature
         """Parse the option's value."""
         if isinstance(value, int | float):
             return float(value)
         try:
-            return parse_duration(value)
+            return parse_duration(value, self.maximum_s)
         except BadInput as error:
             self.fail(str(error), param, ctx)
 

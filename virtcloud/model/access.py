@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
+from virtcloud.model.durations import MAX_LEASE_LIMIT_S, MAX_TOKEN_S
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name, PatternText, UserName
 
@@ -65,7 +66,7 @@ class TokenId(PatternText):
     meaning = "a token's id: eight characters, each a lower-case letter or a digit from 2 to 7"
 
 
-TokenSeconds = Annotated[float, Field(gt=0, le=10 * 366 * 86400)]
+TokenSeconds = Annotated[float, Field(gt=0, le=MAX_TOKEN_S)]
 
 
 class TokenRequest(Document):
@@ -150,7 +151,7 @@ class QuotaLimits(Document):
     sites: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         None, description="Maximum number of sites of one cluster; default: no limit."
     )
-    lease_s: Annotated[float, Field(gt=0, le=100 * 366 * 86400)] | None = Field(
+    lease_s: Annotated[float, Field(gt=0, le=MAX_LEASE_LIMIT_S)] | None = Field(
         None,
         description="Maximum duration of a cluster in seconds, including all extensions; default: no limit.",
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
+from virtcloud.model.durations import MAX_DEADLINE_S, MAX_LEASE_S
 from virtcloud.model.errors import BadInput, IllegalTransition
 from virtcloud.model.guest_spec import Guest, GuestSpread
 from virtcloud.model.ssh_keys import UserKey
@@ -95,7 +96,7 @@ NETWORK_KEYS: Final = (
 """The keys that only the spec of a new network may contain. The spec of a member must not contain them."""
 
 
-LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
+LeaseSeconds = Annotated[float, Field(gt=0, le=MAX_LEASE_S)]
 
 
 class ClusterSpec(Document):
@@ -159,7 +160,7 @@ class ClusterSpec(Document):
     """Further guests, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
     lease_s: LeaseSeconds = 4 * 3600
     """Seconds from the creation until the cluster ends, unless the lease is extended."""
-    deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120
+    deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 120
     """Maximum duration of the set-up in seconds. If the set-up takes longer, the cluster fails."""
 
     @property

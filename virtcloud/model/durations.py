@@ -4,21 +4,32 @@ The module ``virtcloud/jobs/sizes.py``, which runs in the Python of PBS, parses 
 (``168:00:00``).
 """
 
+import math
 import re
 
 from virtcloud.model.errors import BadInput
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 """The seconds of each unit."""
+MAX_DEADLINE_S = 3600
+MAX_LEASE_S = 366 * 86400
+MAX_TOKEN_S = 10 * 366 * 86400
+MAX_LEASE_LIMIT_S = 100 * 366 * 86400
+"""The longest lease that an administrator can set as the limit of a user."""
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 
-def parse_duration(text: str) -> float:
-    """Parse a duration and return seconds. Raise BadInput if the text is malformed or the duration is zero."""
+def parse_duration(text: str, maximum_s: float = math.inf) -> float:
+    """Parse a duration and return seconds.
+
+    Raise BadInput if the text is malformed, or if the duration is zero or longer than ``maximum_s``.
+    """
     parts = _PART.findall(text)
     seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or not seconds:
         raise BadInput(f"expected a duration such as 90s, 15m, 4h, 1d or 1h30m, got {text!r}")
+    if seconds > maximum_s:
+        raise BadInput(f"expected a duration of at most {format_duration(maximum_s)}, got {text!r}")
     return seconds
 
 

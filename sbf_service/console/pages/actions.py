@@ -19,7 +19,7 @@ from sbf_service.http.long_polls import make_poll
 from sbf_service.http.routes import clusters, elements, sites
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from virtcloud.model.cluster import LeaseExtension
-from virtcloud.model.durations import parse_duration
+from virtcloud.model.durations import MAX_LEASE_S, parse_duration
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import CleanDeclaration
 
@@ -53,7 +53,7 @@ def delete_cluster(key: KeyPath, service: CurrentService, browser: CurrentBrowse
 @router.post("/clusters/{key}/lease")
 def extend_lease(key: KeyPath, service: CurrentService, browser: CurrentBrowser, form: CheckedForm) -> Response:
     """Extend the lease of a cluster."""
-    extension = LeaseExtension(seconds=parse_duration(form.get("duration")))
+    extension = LeaseExtension(seconds=parse_duration(form.get("duration"), MAX_LEASE_S))
     clusters.extend_lease(key, extension, browser.caller, service, None, None, form.get("id") or None)
     return RedirectResponse(f"{PREFIX}/clusters/{key}?done=extended", HTTPStatus.SEE_OTHER)
 

@@ -186,7 +186,7 @@ def test_a_lease_of_two_years_is_not_requested(run: RunCommand, sbf: FakeSbf) ->
     run(*CREATE)
     result = run("cluster", "extend", "demo", "730d")
     assert (result.exit_code, sbf.put) == (2, [])
-    assert result.stderr == "virtcloud: seconds: expected less than or equal to 31622400, got 63072000.0\n"
+    assert "'LENGTH': expected a duration of at most 366d, got '730d'" in result.stderr
 
 
 def test_known_hosts_are_printed_as_lines(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
