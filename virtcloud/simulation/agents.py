@@ -11,6 +11,7 @@ from virtcloud.client.credentials import FileToken
 from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.guest_sessions import SessionAnswer
 from virtcloud.model.traffic import SegmentCounters, TrafficReport
 from virtcloud.model.views import HostCapacity
 from virtcloud.model.wanted import WantedDocument
@@ -60,6 +61,8 @@ class SimulatedAgents:
                         sbf.report_capacity(element, CAPACITY)
                         is_reported = True
                     agent.reconcile_once()
+                    if is_host:
+                        agent.refuse_sessions()
                 except VirtcloudError as error:
                     log.info("agent of %s: %s", element, error)
                     self._stop.wait(compute_retry_pause(error, PAUSE_S))
@@ -77,6 +80,7 @@ class SimulatedAgent:
     change: Callable[[], None]
     is_off: Callable[[], bool]
     _revision: int | None = None
+    _session: int = 0
     _next_traffic_s: float = 0
 
     def reconcile_once(self) -> None:
@@ -93,6 +97,14 @@ class SimulatedAgent:
             self.sbf.confirm(self.element, document.revision)
             self._revision = document.revision
         self._report_traffic(document)
+
+    def refuse_sessions(self) -> None:
+        """Refuse all waiting sessions, because a simulated host runs no guest. Raise the errors of the calls."""
+        error = "the host is simulated and runs no guest: use a lab (virtcloud lab up) or real hosts"
+        for session in self.sbf.waiting_sessions(self.element, self._session):
+            self._session = max(self._session, session.number)
+            with self.sbf.join_session(self.element, session) as stream:
+                stream.send_text(SessionAnswer(error=error).model_dump_json())
 
     def _report_traffic(self, document: WantedDocument) -> None:
         now = time.time()

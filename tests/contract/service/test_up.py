@@ -114,6 +114,12 @@ def test_an_unreachable_switch_answers_after_it_is_switched_on(running: RunningU
     assert running.run("element", "reconcile", "plzen-sw2").exit_code == 0
 
 
+def test_a_simulated_host_refuses_connections_to_guests(running: RunningUp) -> None:
+    assert running.run("cluster", "create", "guests", "--host", "praha-h2", "--image", "busybox").exit_code == 0
+    result = running.run("cluster", "run", "guests", "hostname")
+    assert (result.exit_code, "the host is simulated and runs no guest" in result.stderr) == (1, True)
+
+
 def test_a_drift_is_found_and_repaired(running: RunningUp) -> None:
     host = ("--host", "praha-h1", "--host", "praha-h2", "--image", "busybox")
     assert running.run("cluster", "create", "drifting", *host).exit_code == 0
