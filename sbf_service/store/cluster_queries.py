@@ -181,7 +181,7 @@ class RowsOfClusters:
     def read(self, unit: Unit, ids: Iterable[str] | None) -> Iterator[Any]:
         """Yield the rows of the clusters with these IDs, or all rows if ``ids`` is None."""
         if ids is None:
-            yield from unit.connection.execute(self._all)
+            yield from unit.connection.execute(self._all).all()
             return
         for group in split_ids(ids):
-            yield from unit.connection.execute(self._of_ids, {"ids": group})
+            yield from unit.connection.execute(self._of_ids, {"ids": group}).all()
