@@ -58,3 +58,9 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     logging.getLogger("sbf_service").setLevel(level)
     for library in ("paramiko", "ncclient", "pyeapi", "napalm"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
+    logging.getLogger("uvicorn.error").addFilter(_is_no_refused_handshake)
+
+
+def _is_no_refused_handshake(record: logging.LogRecord) -> bool:
+    """Return False for the error that uvicorn logs when SBF refuses a WebSocket, or when the user leaves before."""
+    return record.msg != "ASGI callable returned without completing handshake."

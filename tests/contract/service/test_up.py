@@ -118,6 +118,7 @@ def test_a_simulated_host_refuses_connections_to_guests(running: RunningUp) -> N
     assert running.run("cluster", "create", "guests", "--host", "praha-h2", "--image", "busybox").exit_code == 0
     result = running.run("cluster", "run", "guests", "hostname")
     assert (result.exit_code, "the host is simulated and runs no guest" in result.stderr) == (1, True)
+    assert " ERROR " not in (running.folder / "sbf.log").read_text()
 
 
 def test_a_drift_is_found_and_repaired(running: RunningUp) -> None:
