@@ -34,7 +34,7 @@ class Machine:
     def remove_orphaned_files(self, _wanted: object) -> None:
         pass
 
-    def find_end_cause(self, _step: object) -> None:
+    def find_end_cause(self, *_: object) -> None:
         raise AssertionError("no guest of this machine ends")
 
     def read(self) -> ObservedHost:

@@ -114,6 +114,7 @@ class FakeManagedHost:
         self.refuses_filters = False
         self.ignores_steps = False
         self.end_causes: dict[str, EndCause] = {}
+        self.end_searches: list[float] = []
 
     def remove_orphaned_files(self, _wanted: HostWanted) -> None:
         """Do nothing: this host has no files."""
@@ -144,8 +145,9 @@ class FakeManagedHost:
         """Return the observed state."""
         return self.observed
 
-    def find_end_cause(self, step: StartGuest) -> EndCause:
-        """Return the cause in ``end_causes`` for which the guest ended, or UNKNOWN."""
+    def find_end_cause(self, step: StartGuest, within_s: float) -> EndCause:
+        """Return the cause in ``end_causes`` for which the guest ended, or UNKNOWN. Record ``within_s``."""
+        self.end_searches.append(within_s)
         return self.end_causes.get(step.guest.name, EndCause.UNKNOWN)
 
     def apply(self, step: Step) -> None:

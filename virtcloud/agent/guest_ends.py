@@ -89,16 +89,19 @@ class GuestRuns:
         return f"guest {guest.name} ended{times}: {causes[self.cause]}; {again if self.since is None else runs}"
 
 
-FindCause = Callable[[StartGuest], EndCause]
+FindCause = Callable[[StartGuest, float], EndCause]
+"""A function that returns why a guest has ended within the given number of seconds."""
 
 
 class GuestEnds:
     """The records of the guests of this host that run, and of those that ended by themselves."""
 
     def __init__(self, clock: Callable[[], float], find_cause: FindCause) -> None:
-        """Start without records. ``clock`` returns seconds. ``find_cause`` returns why a guest has just ended."""
+        """Start without records. ``clock`` returns seconds."""
         self._clock = clock
         self._find_cause = find_cause
+        self._observed_at = clock()
+        """The time of the last call of `observe` that recorded the running guests."""
         self._running: dict[tuple[str, str], tuple[str, float]] = {}
         """The digest of each running guest, and the time when the agent first saw it run, by network ID and name."""
         self._ended: dict[tuple[str, str], GuestRuns] = {}
@@ -126,6 +129,7 @@ class GuestEnds:
         }
         starts = {_key(step): step for step in steps if isinstance(step, StartGuest)}
         self._ended = dict(self._update(former, starts, now))
+        self._observed_at = now
 
     def _update(
         self,
@@ -138,7 +142,8 @@ class GuestEnds:
             wanted, runs = digest(step.segment, step.guest), self._ended.get(key)
             if key in former and former[key][0] == wanted and key not in self._running:
                 known = runs if runs is not None and runs.digest == wanted else GuestRuns(step, wanted, None)
-                yield key, replace(known, step=step, since=former[key][1]).end(now, self._find_cause(step))
+                cause = self._find_cause(step, now - self._observed_at)
+                yield key, replace(known, step=step, since=former[key][1]).end(now, cause)
             elif runs is not None and runs.digest == wanted:
                 yield key, replace(runs, step=step, since=None)
         for key, runs in self._ended.items():

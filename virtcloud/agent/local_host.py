@@ -191,9 +191,12 @@ class LocalHost:
         except Refused as error:
             log.warning("orphaned_files_not_removed", error=error)
 
-    def find_end_cause(self, step: StartGuest) -> EndCause:
-        """Return why a guest has ended by itself, or UNKNOWN. ``step`` is the step that starts the guest again."""
-        return self._guests.find_end_cause(step.segment.id, step.guest.name)
+    def find_end_cause(self, step: StartGuest, within_s: float) -> EndCause:
+        """Return why a guest has ended by itself within the last ``within_s`` seconds, or UNKNOWN.
+
+        ``step`` is the step that starts the guest again.
+        """
+        return self._guests.find_end_cause(step.segment.id, step.guest.name, within_s)
 
     def apply(self, step: Step) -> None:
         """Apply one step. Idempotent. Several threads can call this method at the same time, to start different guests.

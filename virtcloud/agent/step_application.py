@@ -92,8 +92,11 @@ class ManagedHost(Protocol):
     def read(self) -> ObservedHost:
         """Return the observed state."""
 
-    def find_end_cause(self, step: StartGuest) -> EndCause:
-        """Return why a guest has ended by itself, or UNKNOWN. ``step`` is the step that starts the guest again."""
+    def find_end_cause(self, step: StartGuest, within_s: float) -> EndCause:
+        """Return why a guest has ended by itself within the last ``within_s`` seconds, or UNKNOWN.
+
+        ``step`` is the step that starts the guest again.
+        """
 
     def apply(self, step: Step) -> None:
         """Apply one step. Several threads can call this method at the same time, to start different guests."""

@@ -77,6 +77,13 @@ def test_a_guest_without_memory_is_named_with_its_limit(world: World) -> None:
     )
 
 
+def test_the_cause_is_searched_since_the_guest_was_seen(world: World) -> None:
+    world.reconcile(100)
+    world.end_guest()
+    world.reconcile(30)
+    assert world.host.end_searches == [30]
+
+
 def test_a_guest_that_ends_at_once_starts_ever_more_rarely(world: World) -> None:
     starts = []
     for _ in range(700):

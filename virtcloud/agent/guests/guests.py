@@ -63,6 +63,8 @@ class LocalGuests:
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
         """Return two tuples: the guests that virtcloud created, and an error for each hypervisor without an answer."""
         domains, unreachable = self._hypervisors.list_domains()
+        if self._kills:
+            self._kills.read()
         self._add_consoles(domains)
         for domain in (domain for _, domain in domains if domain.owner and domain.running):
             self._files.limit_started(domain.name)
@@ -112,9 +114,12 @@ class LocalGuests:
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         set_mtu(hypervisor, name, segment)
 
-    def find_end_cause(self, cluster: str, guest: str) -> EndCause:
-        """Return why a guest has ended by itself. The cause is UNKNOWN unless the kernel's log shows it."""
-        return self._kills.find_cause(names.domain_name(cluster, guest)) if self._kills else EndCause.UNKNOWN
+    def find_end_cause(self, cluster: str, guest: str, within_s: float) -> EndCause:
+        """Return why a guest has ended by itself within the last ``within_s`` seconds.
+
+        The cause is UNKNOWN unless the kernel's log shows it.
+        """
+        return self._kills.find_cause(names.domain_name(cluster, guest), within_s) if self._kills else EndCause.UNKNOWN
 
     def ensure_mtu(self, segment: Segment) -> None:
         """Set the MTU of all running guests of the segment.

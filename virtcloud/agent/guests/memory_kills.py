@@ -3,10 +3,16 @@
 When the kernel kills a process for lack of memory, it logs a line ``oom-kill:…`` with the control group of the process.
 The kernel does this for containers and virtual machines, with both versions of control groups, with or without systemd.
 The counters of the control group cannot be read, because the group does not exist after the end of the guest.
+
+A container can survive the kill of one of its processes. Such a kill must not explain a later end of the container.
+Therefore the agent reads the log each time it reads the host. The times in the log are not used: they come from a clock
+of the kernel that programs cannot read.
 """
 
 import os
 import re
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,6 +23,8 @@ KERNEL_LOG: Final = Path("/dev/kmsg")
 _RECORD_SIZE: Final = 8192  # more than the longest record (CONSOLE_EXT_LOG_MAX in linux/console.h)
 _KILL: Final = re.compile(r"oom-kill:constraint=(\w+).*,task_memcg=([^,]+)")
 _LIMIT: Final = "CONSTRAINT_MEMCG"
+_LATE_S: Final = 10.0
+"""Longest time in seconds for which a guest still seems to run after the kernel killed its processes."""
 _ESCAPES: Final = (("\\x5c", "\\"), ("\\x2d", "-"))  # the kernel's log escapes backslashes, and systemd escapes hyphens
 
 
@@ -37,9 +45,11 @@ def parse_kill(record: str) -> tuple[str, EndCause] | None:
 class MemoryKills:
     """The kills since the creation of this object. If the kernel's log cannot be read, no kill is recorded."""
 
-    def __init__(self, log: Path = KERNEL_LOG) -> None:
-        """Open the log at its end."""
-        self._kills: dict[str, EndCause] = {}
+    def __init__(self, log: Path = KERNEL_LOG, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open the log at its end. ``clock`` returns seconds."""
+        self._clock = clock
+        self._kills: dict[str, tuple[float, EndCause]] = {}
+        """The time when the kill was read, and the cause, by control group."""
         self._log: int | None = None
         with suppress(OSError):
             self._log = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -51,14 +61,18 @@ class MemoryKills:
             os.close(self._log)
             self._log = None
 
-    def find_cause(self, domain: str) -> EndCause:
-        """Return the cause of the last recorded kill in a domain, or UNKNOWN. Remove the domain's recorded kills."""
-        self._read()
-        is_own = re.compile(rf"(?:^|[/-]){re.escape(domain)}\.").search
-        groups = [group for group in self._kills if is_own(group)]
-        return [self._kills.pop(group) for group in groups][-1] if groups else EndCause.UNKNOWN
+    def find_cause(self, domain: str, within_s: float) -> EndCause:
+        """Return the cause of the last kill in a domain, or UNKNOWN. Remove the domain's recorded kills.
 
-    def _read(self) -> None:
+        The domain has ended within the last ``within_s`` seconds. Earlier kills are ignored.
+        """
+        self.read()
+        is_own, first = re.compile(rf"(?:^|[/-]){re.escape(domain)}\.").search, self._clock() - within_s - _LATE_S
+        kills = [self._kills.pop(group) for group in list(self._kills) if is_own(group)]
+        return next((cause for read_at, cause in reversed(kills) if read_at >= first), EndCause.UNKNOWN)
+
+    def read(self) -> None:
+        """Record the kills in the log since the previous call."""
         while self._log is not None:
             try:
                 record = os.read(self._log, _RECORD_SIZE)
@@ -69,4 +83,4 @@ class MemoryKills:
             if not record:
                 return
             if (kill := parse_kill(record.decode(errors="replace"))) is not None:
-                self._kills[kill[0]] = kill[1]
+                self._kills[kill[0]] = self._clock(), kill[1]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from virtcloud.agent.guest_ends import EndCause
+from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.guests.memory_kills import MemoryKills
 
 DOMAIN = "vc-0123456789ab-n1"
@@ -27,7 +28,8 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
-        self.kills = MemoryKills(path)
+        self.now = 0.0
+        self.kills = MemoryKills(path, lambda: self.now)
         self._end = os.open(path, os.O_WRONLY)
 
     def write(self, text: str) -> None:
@@ -42,33 +44,44 @@ def log(tmp_path: Path) -> Log:
 @pytest.mark.parametrize("group", [CGROUPS, SYSTEMD, QEMU])
 def test_a_kill_at_the_limit_is_found_by_control_group(log: Log, group: str) -> None:
     log.write(record(group))
-    assert log.kills.find_cause(DOMAIN) is EndCause.MEMORY_LIMIT
+    assert log.kills.find_cause(DOMAIN, 30) is EndCause.MEMORY_LIMIT
 
 
 def test_a_kill_of_the_whole_host_is_another_cause(log: Log) -> None:
     log.write(record(QEMU, "CONSTRAINT_NONE"))
-    assert log.kills.find_cause(DOMAIN) is EndCause.HOST_MEMORY
+    assert log.kills.find_cause(DOMAIN, 30) is EndCause.HOST_MEMORY
 
 
 def test_a_kill_explains_one_end_of_its_guest_only(log: Log) -> None:
     log.write(record(CGROUPS))
-    other = log.kills.find_cause("vc-0123456789ab-n10")
-    assert [other, log.kills.find_cause(DOMAIN), log.kills.find_cause(DOMAIN)] == [
+    other = log.kills.find_cause("vc-0123456789ab-n10", 30)
+    assert [other, log.kills.find_cause(DOMAIN, 30), log.kills.find_cause(DOMAIN, 30)] == [
         EndCause.UNKNOWN,
         EndCause.MEMORY_LIMIT,
         EndCause.UNKNOWN,
     ]
 
 
+@pytest.mark.parametrize(("within_s", "cause"), [(30, EndCause.UNKNOWN), (100, EndCause.MEMORY_LIMIT)])
+def test_a_kill_that_a_guest_survived_explains_no_later_end(
+    log: Log, guests: LocalGuests, monkeypatch: pytest.MonkeyPatch, within_s: float, cause: EndCause
+) -> None:
+    monkeypatch.setattr(guests, "_kills", log.kills)
+    log.write(record(CGROUPS))
+    guests.read()
+    log.now += 100
+    assert guests.find_end_cause("0123456789ab", "n1", within_s) is cause
+
+
 def test_a_guest_with_a_shorter_name_was_not_killed(log: Log) -> None:
     log.write(record(CGROUPS.replace(DOMAIN, f"{DOMAIN}0")))
-    assert log.kills.find_cause(DOMAIN) is EndCause.UNKNOWN
+    assert log.kills.find_cause(DOMAIN, 30) is EndCause.UNKNOWN
 
 
 def test_a_line_of_a_program_records_no_kill(log: Log) -> None:
     log.write("6,1204,8823,-;stress invoked oom-killer: gfp_mask=0xcc0\n")
-    assert log.kills.find_cause(DOMAIN) is EndCause.UNKNOWN
+    assert log.kills.find_cause(DOMAIN, 30) is EndCause.UNKNOWN
 
 
 def test_without_the_kernels_log_no_cause_is_known(tmp_path: Path) -> None:
-    assert MemoryKills(tmp_path / "missing").find_cause(DOMAIN) is EndCause.UNKNOWN
+    assert MemoryKills(tmp_path / "missing").find_cause(DOMAIN, 30) is EndCause.UNKNOWN
