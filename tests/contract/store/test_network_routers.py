@@ -160,6 +160,18 @@ def test_a_gateway_that_answers_with_an_error_becomes_the_router(world: World) -
     assert segment(world).router is not None
 
 
+def test_a_gateway_with_a_new_link_replaces_a_dead_router(world: World) -> None:
+    """When the network was created, the second gateway had no link to the outside, and got no addresses."""
+    document = make_topology().model_dump(mode="json")
+    del document["sites"][0]["gateways"][1]["outside"]
+    world.put_topology(Topology.model_validate(document))
+    put(world, outside=["web"], vpn=True)
+    world.put_topology(make_topology())
+    stop_agents(world, "brno-gw")
+    found = segment(world, "brno-gw2")
+    assert (found.router is None, len(found.gateway_addresses)) == (False, 2)
+
+
 def test_a_gateway_that_loses_its_link_is_replaced(world: World) -> None:
     put(world, outside=["web"])
     document = make_topology().model_dump(mode="json")
