@@ -16,7 +16,7 @@ from sbf_service.domain.tls_crypt_keys import make_client_key
 from sbf_service.domain.vpn_access import list_remotes
 from sbf_service.domain.vpn_authority import DeviceKey, make_authority_certificate, make_device_certificate
 from sbf_service.store.cluster_documents import parse_current_spec
-from sbf_service.store.cluster_gateways import find_alive_gateways
+from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import split_ids
@@ -145,7 +145,7 @@ def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRo
         _revoke(unit, profile)
         record_audit(unit, "vpn_profile_revoked", why=_describe(profile), cluster_id=row.id)
     if valid:
-        _record_revisions(unit, valid)
+        _record_revisions(unit, valid, read_cluster_gateways(unit, [row.id]).get(row.id, ()))
 
 
 def renew_authority(unit: Unit, new_secret: bytes) -> int:

@@ -6,7 +6,17 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import CSR, devices, grants_of, make_csr, make_profile, put
+from sbf_fakes.vpn_world import (
+    CSR,
+    devices,
+    gateway,
+    grants_of,
+    make_csr,
+    make_profile,
+    put,
+    stop_agent,
+    topology_with_gateways,
+)
 from sbf_fakes.world import World
 
 from virtcloud.model.access import Role
@@ -278,6 +288,22 @@ def test_a_renewed_authority_revokes_all_profiles(world: World, alice: str) -> N
     assert devices(world) == []
     assert make_profile(world, alice).json()["addresses"] == made["addresses"]
     assert [row.who for row in world.audit("vpn_authority_renewed")] == ["root"]
+
+
+def test_a_gateway_connected_later_learns_of_a_revocation(world: World, alice: str) -> None:
+    """The first gateway's agent stops, so the second profile connects the cluster to a third gateway."""
+    names = ("brno-gw", "brno-gw2", "brno-gw3")
+    world.put_topology(topology_with_gateways(brno=tuple(map(gateway, names))))
+    world.settle()
+    put(world)
+    made = make_profile(world, alice).json()
+    world.settle()
+    stop_agent(world, "brno-gw")
+    make_profile(world, alice, device="phone")
+    before = world.element("brno-gw3").wanted_revision
+    revoke(world, alice, made["id"])
+    assert devices(world, "brno-gw3") == ["phone"]
+    assert world.element("brno-gw3").wanted_revision > before
 
 
 def test_a_former_authoritys_profile_is_pending_until_gateways_confirm(world: World, alice: str) -> None:
