@@ -1,6 +1,6 @@
 """Publications: ports of gateways that lead to guests. Owners publish and unpublish them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from ipaddress import ip_address
 
 from sqlalchemy import bindparam, func, select
@@ -77,8 +77,9 @@ def publish(
     guest = next((one for one in parse_current_spec(row).guests if one.name == request.guest), None)
     if guest is None:
         raise NotFound(f"cluster {key} has no guest {request.guest}: see 'virtcloud cluster show {key}'")
-    site = _choose_site(unit, row, request.site)
-    found = next((one for one in _read(unit, row, request) if _site_of(unit, one) == site), None)
+    present = {_site_of(unit, one): one for one in _read(unit, row, request)}
+    site = _choose_site(unit, row, request.site, present)
+    found = present.get(site)
     if found is None:
         _check_count(unit, row, limits)
         found = _add(unit, row, guest, request.model_copy(update={"site": site}))
@@ -154,8 +155,11 @@ def prefer_router(unit: Unit, network: str, gateways: Iterable[Name]) -> list[Na
     return sorted(gateways, key=lambda one: one != router)
 
 
-def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None) -> Name:
+def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: Collection[Name | None]) -> Name:
     """Return the requested site. Without a request, return the cluster's first site that can publish guests.
+
+    Sites in ``present``, which already have a publication of the same port, come before other sites. Therefore, a
+    repeated call finds a publication that SBF has moved to another site.
 
     In both cases, the site publishes ports, and has certified the images of all guests of the network. Raise NoGateway
     if the requested site, or every site of the cluster, publishes no ports. Raise NotAdmitted if no possible site has
@@ -163,7 +167,8 @@ def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None) -> Name:
     """
     (cluster,) = make_live_clusters(unit, [row])
     publishing = list_publishing_sites(read_topology(unit))
-    sites = [requested] if requested else [site for site in publishing if site in cluster.vlans]
+    possible = sorted((site for site in publishing if site in cluster.vlans), key=lambda site: site not in present)
+    sites = [requested] if requested else possible
     reasons = []
     for site in sites or list(cluster.vlans)[:1]:
         make_publisher(read_topology(unit), site)
