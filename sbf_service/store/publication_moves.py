@@ -49,17 +49,16 @@ log = get_log(__name__)
 def move_publications(unit: Unit, gateway: Name) -> None:
     """Move the publications of a gateway whose agent is stale, if another gateway can publish the guests.
 
-    A suspended publication moves within its site only. A publication that cannot move stays at its gateway, and so does
-    a publication of a cluster whose row cannot be read.
+    A suspended publication moves within its site only. A publication that cannot move stays at its gateway. If the
+    row of a cluster cannot be read, the publications of this cluster's network can also stay at their gateways.
     """
     for publication, row in unit.session.execute(_READ, {"gateway": gateway}).all():
         try:
             guest = next((one for one in parse_current_spec(row).guests if one.name == publication.guest), None)
+            if guest is not None:
+                _move(unit, row, publication, guest)
         except ValueError as error:
             log.fault("publication_not_moved", error, cluster=row.id, gateway=gateway)
-            continue
-        if guest is not None:
-            _move(unit, row, publication, guest)
 
 
 def take_over_publications(unit: Unit, gateway: Name) -> None:

@@ -225,6 +225,27 @@ def test_new_publications_avoid_a_gateway_that_does_not_answer(world: World) -> 
     assert {place[0] for place in places(world)} == {"brno-gw2"}
 
 
+def test_a_repeated_call_returns_the_moved_publication(world: World) -> None:
+    certify(world, "praha")
+    publish(world)
+    stop_agents(world, "brno-gw", "brno-gw2")
+    assert publish(world)["gateway"] == "praha-gw"
+    assert [place[0] for place in places(world)] == ["praha-gw"]
+
+
+def test_an_unreadable_member_does_not_prevent_moves_of_other_networks(world: World) -> None:
+    certify(world, "praha")
+    put(world, "other")
+    guests = [{"name": "m1", "host": "brno-h1", "image": "good"}]
+    put(world, "broken", joins="other", subnets=[], guests=guests)
+    publish(world, "other")
+    publish(world)
+    with world.store.change() as unit:
+        unit.session.get_one(ClusterRow, world.view("broken").id).resolved = "{"
+    stop_agents(world, "brno-gw", "brno-gw2")
+    assert ports_of(world, "praha-gw") == [40001]
+
+
 def test_an_unreadable_cluster_does_not_prevent_other_moves(world: World) -> None:
     put(world, "broken")
     publish(world, "broken")
