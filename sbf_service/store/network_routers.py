@@ -29,11 +29,11 @@ from virtcloud.model.wanted import HostWanted
 
 _READ = select(NetworkRouterRow.network_id).where(NetworkRouterRow.gateway == bindparam("gateway"))
 _READ_OF = _READ.where(NetworkRouterRow.network_id.in_(bindparam("networks", type_=NAME_TYPE, expanding=True)))
-_READ_DEAD = (
-    select(NetworkRouterRow.gateway)
+_READ_ROUTERS = (
+    select(NetworkRouterRow.gateway, ElementRow.reachable)
     .join(ElementRow, ElementRow.name == NetworkRouterRow.gateway)
     .join(ClusterGatewayRow, ClusterGatewayRow.cluster_id == NetworkRouterRow.network_id)
-    .where(ClusterGatewayRow.gateway == bindparam("gateway"), ElementRow.reachable.is_(False))
+    .where(ClusterGatewayRow.gateway == bindparam("gateway"))
     .distinct()
 )
 _REPLACE = (
@@ -86,13 +86,15 @@ def _ensure_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> bool:
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:
-    """Choose another router for each network of ``gateway`` whose present router has a stale agent.
+    """Choose another router for each network of ``gateway`` whose present router has a stale agent or no outside link.
 
     The new router is ``gateway``, or another gateway of the network whose agent is not stale. Call this function when
-    the agent of ``gateway`` is no longer stale.
+    the agent of ``gateway`` is no longer stale, or when ``gateway`` gets a link to the outside or another network.
     """
-    for other in unit.connection.execute(_READ_DEAD, {"gateway": gateway}).scalars().all():
-        replace_routers(unit, Name(other))
+    topology = read_topology(unit)
+    for other, is_reachable in unit.connection.execute(_READ_ROUTERS, {"gateway": gateway}).all():
+        if not is_reachable or not OUTSIDE_LINK.has(topology, Name(other)):
+            replace_routers(unit, Name(other))
 
 
 def add_network_routers(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:

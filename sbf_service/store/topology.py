@@ -15,7 +15,7 @@ from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.store.cluster_queries import find_cluster_ids
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
-from sbf_service.store.network_routers import replace_routers
+from sbf_service.store.network_routers import replace_routers, take_over_routers
 from sbf_service.store.networks import check_access_ports_kept
 from sbf_service.store.topology_documents import (
     DocumentChanges,
@@ -152,7 +152,7 @@ def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
     with releasing_networks(unit):
         version = _store_change(unit, prepared)
     update_placements(unit, prepared.effects, live)
-    _replace_lost_routers(unit, change)
+    _replace_routers(unit, change)
     return version
 
 
@@ -167,11 +167,17 @@ def _store_change(unit: Unit, prepared: PreparedChange) -> int:
     return version
 
 
-def _replace_lost_routers(unit: Unit, change: TopologyChange) -> None:
-    """Choose other routers for networks whose router loses its link to the outside with this change."""
+def _replace_routers(unit: Unit, change: TopologyChange) -> None:
+    """Choose other routers for networks whose router loses its link to the outside with this change.
+
+    If a gateway gets a link, also choose other routers for its networks whose router does not answer or has no link.
+    """
     for name, gateway in change.former.gateways.items():
-        if gateway.outside is not None and not OUTSIDE_LINK.has(change.topology, name):
+        had_link, has_link = gateway.outside is not None, OUTSIDE_LINK.has(change.topology, name)
+        if had_link and not has_link:
             replace_routers(unit, name)
+        elif has_link and not had_link:
+            take_over_routers(unit, name)
 
 
 def _read_clusters_at(unit: Unit, change: TopologyChange, earlier: ClusterReading) -> ClusterReading:

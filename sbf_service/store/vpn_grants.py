@@ -24,6 +24,7 @@ from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.guest_seeds import read_service_secret
 from sbf_service.store.live_clusters import make_live_clusters
+from sbf_service.store.network_routers import take_over_routers
 from sbf_service.store.networks import read_clusters_on, read_guest_macs
 from sbf_service.store.replaced_connections import read_replaced_connections
 from sbf_service.store.revisions import increment_revisions
@@ -119,8 +120,9 @@ def choose_cluster_gateways(
 def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER) -> tuple[Name, ...]:
     """Connect a running cluster to gateways with a role, and return its gateways with this role.
 
-    If this changes the cluster's paths, the elements of the new paths must confirm the cluster. Raise NoGateway if
-    there is no gateway with the role. Raise Conflict if another cluster uses an access port of the path.
+    If this changes the cluster's paths, the elements of the new paths must confirm the cluster. If the router of the
+    cluster's network does not answer, a new gateway can replace the router. Raise NoGateway if there is no gateway with
+    the role. Raise Conflict if another cluster uses an access port of the path.
     """
     topology = read_topology(unit)
     (cluster,) = make_live_clusters(unit, [row])
@@ -140,6 +142,8 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
     row.version += 1
     unit.session.flush()
     record_audit(unit, "gateways_connected", why=", ".join(new), cluster_id=cluster.id)
+    for name in new:
+        take_over_routers(unit, name)
     return chosen
 
 

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from sbf_fakes.vpn_world import furnish, gateway, stop_agents, topology_with_gateways
+from sbf_fakes.vpn_world import furnish, gateway, make_profile, stop_agents, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store.error_reports import record_agent_error
+from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, GuestTaken, NoGateway, NotFound
 from virtcloud.model.gateway_access import GATEWAY_FQDNS, GATEWAY_ROUTER
 from virtcloud.model.topology import Topology
 from virtcloud.model.wanted import Segment
 
 LINK = {"interface": "outside0"}
+GATEWAYS = ("brno-gw", "brno-gw2", "brno-gw3")
 WEB = {"name": "web", "networks": ["192.0.2.0/24"], "ports": ["tcp/443"]}
 ARCHIVE = {"name": "archive", "networks": ["198.51.100.0/24"], "ports": ["tcp/22"]}
 NAMED = {"name": "data", "fqdns": ["Data.Example.org."], "ports": ["tcp/443"]}
@@ -169,6 +171,28 @@ def test_a_gateway_with_a_new_link_replaces_a_dead_router(world: World) -> None:
     world.put_topology(make_topology())
     stop_agents(world, "brno-gw")
     found = segment(world, "brno-gw2")
+    assert (found.router is None, len(found.gateway_addresses)) == (False, 2)
+
+
+def test_a_new_link_replaces_a_router_that_is_dead_already(world: World) -> None:
+    document = make_topology().model_dump(mode="json")
+    del document["sites"][0]["gateways"][1]["outside"]
+    world.put_topology(Topology.model_validate(document))
+    put(world, outside=["web"], vpn=True)
+    stop_agents(world, "brno-gw")
+    world.put_topology(make_topology())
+    assert segment(world, "brno-gw2").router is not None
+
+
+def test_a_gateway_connected_later_replaces_a_dead_router(world: World) -> None:
+    """All gateways of the network stop answering. Later, a user's device needs a gateway."""
+    document = topology_with_gateways(brno=tuple(gateway(name, outside=LINK) for name in GATEWAYS))
+    put(world, outside=["web"])
+    world.put_topology(document)
+    world.settle()
+    stop_agents(world, "brno-gw", "brno-gw2")
+    assert make_profile(world, world.token(Role.USER, "alice")).status_code == 201
+    found = segment(world, "brno-gw3")
     assert (found.router is None, len(found.gateway_addresses)) == (False, 2)
 
 
