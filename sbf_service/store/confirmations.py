@@ -123,7 +123,8 @@ def _apply_confirmation(
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
-    if row.kind == ElementKind.GATEWAY and not former.reachable:
+    # After a change of its description, a gateway confirms again, from revision 0. It can then have new tasks.
+    if row.kind == ElementKind.GATEWAY and (not former.reachable or former.confirmed == 0):
         take_over_routers(unit, Name(name))
         take_over_publications(unit, Name(name))
     is_agents = row.kind not in DEVICE_KINDS

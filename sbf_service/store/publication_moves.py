@@ -62,7 +62,10 @@ def move_publications(unit: Unit, gateway: Name) -> None:
 
 
 def take_over_publications(unit: Unit, gateway: Name) -> None:
-    """Move publications from gateways whose agents are stale, because the agent of ``gateway`` is no longer stale."""
+    """Move publications from gateways whose agents are stale to ``gateway``, or to other gateways, where possible.
+
+    Call this function when the agent of ``gateway`` is no longer stale, or when ``gateway`` is new or has changed.
+    """
     for dead in unit.connection.execute(_READ_DEAD).scalars().all():
         if dead != gateway:
             move_publications(unit, Name(dead))

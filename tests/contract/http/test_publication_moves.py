@@ -195,6 +195,17 @@ def test_a_gateway_that_returns_takes_publications_over(world: World) -> None:
     assert places(world)[0][0] == "brno-gw2"
 
 
+def test_a_new_gateway_takes_publications_over(world: World) -> None:
+    """An administrator replaces gateways that do not answer."""
+    publish(world)
+    stop_agents(world, "brno-gw", "brno-gw2")
+    names = ("brno-gw", "brno-gw2", "brno-gw3")
+    made = [gateway(name, outside=outside(number)) for number, name in enumerate(names, start=1)]
+    world.put_topology(topology_with_gateways(brno=tuple(made)))
+    world.settle()
+    assert places(world)[0][0] == "brno-gw3"
+
+
 def test_the_router_and_its_publications_move_together(world: World) -> None:
     put(world, "routed", router="gateway")
     publish(world, "routed")
