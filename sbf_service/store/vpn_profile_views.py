@@ -101,10 +101,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
             router=profile.router,
             revoked_at=profile.revoked_at,
             lease_ends=min(row.lease_ends, network.lease_ends),
-            pending=(
-                *(() if profile.revoked_at else elements),
-                *(_make_pending(gateway) for gateway in gateways[profile.id] if _is_pending(gateway, elements)),
-            ),
+            pending=_list_pending(gateways[profile.id], () if profile.revoked_at else elements),
         )
         for profile in profiles
     ]
@@ -125,13 +122,18 @@ def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, 
     )
 
 
-def _is_pending(gateway: Any, elements: Iterable[PendingElement]) -> bool:  # noqa: ANN401 - a row of _READ_GATEWAYS
-    is_confirmed = gateway.confirmed_revision >= gateway.revision and gateway.reachable
-    return not is_confirmed and gateway.gateway not in {element.element for element in elements}
+def _list_pending(gateways: Iterable[Any], elements: tuple[PendingElement, ...]) -> tuple[PendingElement, ...]:
+    """Return ``elements``, and the other gateways of a profile that have not confirmed its latest change.
 
-
-def _make_pending(gateway: Any) -> PendingElement:  # noqa: ANN401 - a row of _READ_GATEWAYS
-    return PendingElement(element=Name(gateway.gateway), reachable=gateway.reachable, trouble=gateway.trouble)
+    ``gateways`` are the profile's rows of ``_READ_GATEWAYS``.
+    """
+    listed = {element.element for element in elements}
+    own = (
+        PendingElement(element=Name(gateway.gateway), reachable=gateway.reachable, trouble=gateway.trouble)
+        for gateway in gateways
+        if gateway.confirmed_revision < gateway.revision or not gateway.reachable
+    )
+    return (*elements, *(element for element in own if element.element not in listed))
 
 
 def _read_gateways(unit: Unit, profiles: Iterable[str]) -> Mapping[str, list[Any]]:

@@ -316,6 +316,14 @@ def test_a_former_authoritys_profile_is_pending_until_gateways_confirm(world: Wo
     assert pending_of(world, alice, made["id"]) == []
 
 
+def test_a_revocation_is_pending_at_gateways_without_the_cluster(world: World, alice: str) -> None:
+    """The gateways may have received the grant already, and have confirmed neither the cluster nor the grant."""
+    put(world)
+    made = make_profile(world, alice).json()
+    revoke(world, alice, made["id"])
+    assert pending_of(world, alice, made["id"]) == ["brno-gw", "brno-gw2"]
+
+
 def pending_of(world: World, token: str, profile: str) -> list[str]:
     return [element["element"] for element in ask(world, "GET", f"{PROFILES}/{profile}", token=token).json()["pending"]]
 
