@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, insert, select
 
 from sbf_service.domain.addressing import choose_device_addresses
 from sbf_service.domain.gateway_access import add_gateway_addresses
+from sbf_service.log import get_log
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.current_topology import read_topology
@@ -19,6 +20,7 @@ from sbf_service.store.gateway_tables import GatewayAddressRow
 from sbf_service.store.networks import read_network_addresses
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.unit_of_work import Unit, record_audit
+from virtcloud.model.errors import NoAddressFree
 from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import HostWanted
 
@@ -26,6 +28,8 @@ _READ = select(GatewayAddressRow.network_id, GatewayAddressRow.address, GatewayA
     GatewayAddressRow.gateway == bindparam("gateway"),
     GatewayAddressRow.network_id.in_(bindparam("networks", type_=NAME_TYPE, expanding=True)),
 )
+
+log = get_log(__name__)
 
 
 def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
@@ -46,6 +50,18 @@ def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> 
         why = f"{gateway} has {' and '.join(addresses)}"
         record_audit(unit, "gateway_addressed", element=gateway, why=why, cluster_id=network.id)
     return addresses
+
+
+def assign_possible_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
+    """Return the addresses of a gateway that replaces another gateway in a network. Assign them if it has none.
+
+    If a subnet has no free address, or a row of the network cannot be read, log the reason and return ().
+    """
+    try:
+        return ensure_gateway_addresses(unit, network, gateway)
+    except (NoAddressFree, ValueError) as error:  # a ValueError is the error of a row
+        log.warning("gateway_not_addressed", cluster=network.id, gateway=gateway, why=str(error))
+        return ()
 
 
 def read_gateway_addresses(unit: Unit, gateway: Name, networks: Iterable[str]) -> Mapping[str, tuple[Address, ...]]:

@@ -8,21 +8,19 @@ from collections.abc import Iterable
 from sqlalchemy import bindparam, insert, select, update
 
 from sbf_service.domain.gateway_access import OUTSIDE_LINK, add_routers, make_router
-from sbf_service.log import get_log
 from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.gateway_addresses import assign_possible_addresses, ensure_gateway_addresses
 from sbf_service.store.gateway_tables import NetworkRouterRow
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import WANTED_STATES
-from virtcloud.model.errors import NoAddressFree
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import HostWanted
@@ -41,8 +39,6 @@ _REPLACE = (
     .where(NetworkRouterRow.network_id == bindparam("network"))
     .values(gateway=bindparam("new_gateway"))
 )
-
-log = get_log(__name__)
 
 
 def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> None:
@@ -66,23 +62,11 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
     for row in find_clusters(unit, *wanted) if alive else ():
         gateways = read_cluster_gateways(unit, [row.id]).get(row.id, ())
         others = [name for name in _list_candidates(read_topology(unit), gateways) if name in alive]
-        new = next((name for name in others if _ensure_addresses(unit, row, name)), None)
+        new = next((name for name in others if assign_possible_addresses(unit, row, name)), None)
         if new is not None:
             unit.connection.execute(_REPLACE, {"network": row.id, "new_gateway": new})
             increment_revisions(unit, [gateway, new])
             record_audit(unit, "router_replaced", element=gateway, why=f"{new} replaces {gateway}", cluster_id=row.id)
-
-
-def _ensure_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> bool:
-    """Assign addresses in a network to a gateway that has none. Return whether the gateway now has addresses.
-
-    A gateway has no addresses if its link to the outside, or its connection to the network, is newer than the network.
-    """
-    try:
-        return bool(ensure_gateway_addresses(unit, network, gateway))
-    except (NoAddressFree, ValueError) as error:  # a ValueError means that a row of the network cannot be read
-        log.warning("router_not_replaced", cluster=network.id, gateway=gateway, why=str(error))
-        return False
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:

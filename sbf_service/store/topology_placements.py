@@ -8,7 +8,8 @@ from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.service_nodes import find_service_node
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
-from sbf_service.store.cluster_tables import PlacementRow
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.gateway_addresses import assign_possible_addresses
 from sbf_service.store.guest_seeds import find_network_hosts
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
@@ -19,7 +20,7 @@ from virtcloud.model.values import Name
 def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveCluster]) -> None:
     """Change the placements of clusters, and increment the revisions of elements whose wanted state changes."""
     effects.update(live)
-    moved = _find_hosts_of_moved_services(unit, effects.change, live)
+    moved = _move_services(unit, effects.change, live)
     increment_revisions(unit, (effects.changed or set()) | _find_other_destinations(effects.change) | moved)
     unit.session.flush()
     for elements in effects.known.values():
@@ -35,13 +36,20 @@ def _find_other_destinations(change: TopologyChange) -> set[Name]:
     return {name for name in both if before.site_of[name].destinations != after.site_of[name].destinations}
 
 
-def _find_hosts_of_moved_services(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> set[str]:
-    """Return the hosts of networks whose service node changes. Their wanted documents contain the node's addresses."""
+def _move_services(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> set[str]:
+    """Assign addresses to the new service node of each network whose service node changes.
+
+    Return the hosts of these networks. Their wanted documents contain the addresses of the service node.
+    """
     found: set[str] = set()
     for cluster in live:
         if cluster.joined is None and cluster.spec.services:
             before, after = (find_service_node(one, cluster.gateways) for one in (change.former, change.topology))
-            found |= find_network_hosts(unit, cluster.id) if before != after else frozenset()
+            if before == after:
+                continue
+            if after is not None:
+                assign_possible_addresses(unit, unit.session.get_one(ClusterRow, cluster.id), after)
+            found |= find_network_hosts(unit, cluster.id)
     return found
 
 

@@ -150,3 +150,15 @@ def test_hosts_get_a_revision_if_their_file_server_ends(world: World) -> None:
         assert world.element("brno-h1").wanted_revision > revision
     finally:
         world.put_topology(former)
+
+
+def test_a_moved_file_server_has_addresses(world: World) -> None:
+    put(world, vpn=True)
+    former = world.topology()
+    world.put_topology(topology_with_gateways(brno=(gateway("brno-gw", nfs=FILES), gateway("brno-files"))))
+    try:
+        served = segment(world, "brno-gw")
+        assert (served.nfs is None, len(served.gateway_addresses)) == (False, 2)
+        assert segment(world, "brno-h1").services["nfs"] == served.gateway_addresses
+    finally:
+        world.put_topology(former)
