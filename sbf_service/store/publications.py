@@ -65,6 +65,8 @@ def publish(
 ) -> PublicationView:
     """Publish a port of a guest. Idempotent. If the publication exists and is suspended, end the suspension.
 
+    If the topology no longer allows an existing publication, replace the publication by a new one.
+
     Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended. Raise
     NotAdmitted if the site has not certified the image of a guest of the network. Raise NoGateway if the site publishes
     no ports. Raise NoPortFree if all ports are taken. Raise NoAddressFree if a subnet has no free address for the
@@ -80,6 +82,9 @@ def publish(
     present = {_site_of(unit, one): one for one in _read(unit, row, request)}
     site = _choose_site(unit, row, request.site, present)
     found = present.get(site)
+    if found is not None and _find_outdated(unit, found) is not None:
+        _end(unit, row, found)
+        found = None
     if found is None:
         _check_count(unit, row, limits)
         found = _add(unit, row, guest, request.model_copy(update={"site": site}))
@@ -101,9 +106,13 @@ def unpublish(
     found = [one for one in _read(unit, row, request) if request.site in {None, _site_of(unit, one)}]
     views = [_make_view(unit, row, one) for one in found]
     for publication in found:
-        unit.session.delete(publication)
-        _record(unit, row, publication, "guest_unpublished")
+        _end(unit, row, publication)
     return views
+
+
+def _end(unit: Unit, row: ClusterRow, publication: PublicationRow) -> None:
+    unit.session.delete(publication)
+    _record(unit, row, publication, "guest_unpublished")
 
 
 def list_publications(unit: Unit, key: str, cluster_id: str | None = None) -> list[PublicationView]:
@@ -245,7 +254,6 @@ def _record(unit: Unit, row: ClusterRow, publication: PublicationRow, event: str
 def _make_view(unit: Unit, row: ClusterRow, publication: PublicationRow) -> PublicationView:
     gateway = read_topology(unit).gateways.get(Name(publication.gateway))
     version = ip_address(publication.guest_address).version
-    outdated = describe_outdated(gateway, publication.port, version)
     link = gateway.outside if gateway is not None else None
     network = read_networks(unit, [row])[row.network or row.id]
     return PublicationView(
@@ -261,6 +269,12 @@ def _make_view(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Publ
         port=publication.port,
         created_at=publication.created_at,
         created_by=publication.created_by,
-        suspended=publication.suspended or outdated,
+        suspended=publication.suspended or _find_outdated(unit, publication),
         lease_ends=min(row.lease_ends, network.lease_ends),
     )
+
+
+def _find_outdated(unit: Unit, publication: PublicationRow) -> str | None:
+    """Return the reason why the topology does not allow a publication, or None if the topology allows it."""
+    gateway = read_topology(unit).gateways.get(Name(publication.gateway))
+    return describe_outdated(gateway, publication.port, ip_address(publication.guest_address).version)

@@ -237,6 +237,18 @@ def test_a_port_that_the_topology_loses_is_not_published(world: World) -> None:
     assert "no longer publishes port 40000" in (suspensions(world)[0] or "")
 
 
+def test_another_call_replaces_a_port_that_the_topology_lacks(world: World) -> None:
+    put(world)
+    publish(world)
+    changed = OUTSIDE | {"publish_ports": "41000-41002"}
+    world.put_topology(
+        topology_with_gateways(brno=(gateway("brno-gw", outside=changed),), praha=(gateway("praha-gw"),))
+    )
+    view = publish(world).json()
+    assert (view["port"], view["suspended"], suspensions(world)) == (41000, None, [None])
+    assert [one.port for one in published(world)] == [41000]
+
+
 def test_the_audit_log_names_the_user(world: World) -> None:
     put(world)
     publish(world)
