@@ -26,6 +26,7 @@ from sbf_service.domain.switch_trees import (
     keep_computed,
 )
 from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.element import Gateway
 from virtcloud.model.errors import Conflict
 from virtcloud.model.image import ImageSource
 from virtcloud.model.topology import Topology
@@ -107,7 +108,13 @@ def find_cluster_ports(topology: Topology, cluster: LiveCluster) -> frozenset[Po
 
 def _has_role(topology: Topology, gateway: Name) -> bool:
     found = topology.gateways.get(gateway)
-    return found is not None and any((found.vpn, found.ssh, found.outside, found.nfs))
+    return found is not None and bool(list_role_keys(found))
+
+
+def list_role_keys(gateway: Gateway) -> list[str]:
+    """Return the keys of the topology that give a gateway a role, such as ``vpn``."""
+    roles = {"vpn": gateway.vpn, "ssh": gateway.ssh, "outside": gateway.outside, "nfs": gateway.nfs}
+    return [key for key, role in roles.items() if role is not None]
 
 
 def find_pair_ports(topology: Topology, cluster: LiveCluster, hosts: tuple[Name, Name]) -> frozenset[PortRef]:

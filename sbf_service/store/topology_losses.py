@@ -8,7 +8,7 @@ from itertools import chain
 
 from sqlalchemy import bindparam, select
 
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_role_keys
 from sbf_service.domain.topology_change import TopologyChange, list_broken_paths
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters
 from sbf_service.store.cluster_statuses import read_placements
@@ -18,6 +18,7 @@ from sbf_service.store.live_clusters import read_networks, read_service_ids
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.element import Gateway
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
@@ -123,14 +124,22 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
     yield from _list_lost_sites(change.topology, live)
     yield from list_detached_clusters(change.topology, live)
     for element, user in _list_users(unit, change.lost_elements):
-        remedy = "end the cluster first"
-        if element in change.former.gateways:
-            remedy += ", or first remove `vpn` and `nfs` of the gateway and wait until it has removed the cluster"
+        remedy = _describe_remedy(change.former.gateways.get(element))
         yield f"{user} needs {element}, which would vanish or change its kind or site: {remedy}"
     if change.lost_ports:
         for port, user in _list_needed_ports(unit, change, live):
             if port in change.lost_ports:
                 yield f"{user} needs port {port}, which would vanish: end the cluster first"
+
+
+def _describe_remedy(gateway: Gateway | None) -> str:
+    """Return how clusters can leave an element that would vanish. ``gateway`` is None for another kind of element."""
+    remedy = "end the cluster first"
+    if gateway is None:
+        return remedy
+    keys = ", ".join(f"`{key}`" for key in list_role_keys(gateway))
+    removal = f"first remove {keys} of the gateway and " if keys else ""
+    return f"{remedy}, or {removal}wait until it has removed the cluster"
 
 
 def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, str]]:

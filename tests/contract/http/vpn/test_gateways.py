@@ -108,11 +108,11 @@ def test_a_gateway_without_vpn_loses_its_clusters(world: World, alice: str) -> N
 
 
 def test_a_gateway_in_use_cannot_vanish(world: World, alice: str) -> None:
+    used = gateway("brno-gw", ssh={"address": "gw.example.org"})
+    world.put_topology(topology_with_gateways(brno=(used, gateway("brno-gw2"))))
     put(world)
     make_profile(world, alice)
-    with pytest.raises(
-        Conflict, match=r"cluster demo .* needs brno-gw, .* first remove `vpn` and `nfs` of the gateway"
-    ):
+    with pytest.raises(Conflict, match=r"cluster demo .* needs brno-gw, .* first remove `vpn`, `ssh` of the gateway"):
         world.put_topology(topology_with_gateways(brno=(gateway("brno-gw2"),)))
 
 
