@@ -18,6 +18,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from sbf_service.console.troubles import Level
 from virtcloud.model.durations import format_duration
 from virtcloud.model.message_text import printable
 from virtcloud.model.values import format_utc
@@ -46,13 +47,17 @@ THEME_COOKIE: Final = "virtcloud_theme"
 
 
 DONE: Final = {
-    "ended": "SBF removes the cluster now.",
-    "extended": "The lease was extended.",
-    "clean": "The VLAN ID was declared clean. The audit log has your name and the reason.",
-    "mended": "SBF read the device, and changed what differed from its wanted state. The audit log has the changes.",
-    "equal": "SBF read the device. It has its wanted state.",
+    "ended": (Level.OK, "SBF removes the cluster now."),
+    "extended": (Level.OK, "The lease was extended."),
+    "clean": (Level.OK, "The VLAN ID was declared clean. The audit log has your name and the reason."),
+    "mended": (
+        Level.OK,
+        "SBF read the device, and changed what differed from its wanted state. The audit log has the changes.",
+    ),
+    "equal": (Level.OK, "SBF read the device. It has its wanted state."),
+    "unread": (Level.FAILED, "SBF could not read or correct the device. The trouble and its remedy are below."),
 }
-"""The messages after an action, by the value of the query parameter ``done`` in the URL of the page that shows them."""
+"""The messages after an action, each with its level. The key is the query parameter ``done`` of the page's URL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,5 +86,6 @@ async def reconcile_element(
     """Read a device now, and apply the difference from the device's wanted state."""
     del form
     found = await elements.reconcile_element(name, browser.caller, service)
-    done = "mended" if found.mended else "equal"
+    is_read = found.element.reachable and found.element.trouble is None
+    done = ("mended" if found.mended else "equal") if is_read else "unread"
     return RedirectResponse(f"{PREFIX}/elements/{name}?done={done}", HTTPStatus.SEE_OTHER)

@@ -117,3 +117,10 @@ def test_an_operator_reconciles_a_switch(installed: World) -> None:
     browser = logged_in(installed)
     answer = browser.post("/console/elements/brno-sw1/reconcile")
     assert "It has its wanted state" in text_of(browser.get(answer.headers["location"]))
+
+
+def test_an_unreachable_switch_is_not_called_equal(installed: World) -> None:
+    installed.switches["brno-sw1"].cut_off = True
+    browser = logged_in(installed)
+    answer = browser.post("/console/elements/brno-sw1/reconcile")
+    assert "SBF could not read or correct the device" in text_of(browser.get(answer.headers["location"]))
