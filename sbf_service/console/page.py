@@ -21,7 +21,7 @@ from sbf_service.http.problems import error_status
 from sbf_service.log import get_log
 from sbf_service.store.database_errors import UNAVAILABLE_ERRORS
 from virtcloud.model.document import explain_validation_error, list_validation_errors
-from virtcloud.model.errors import BadInput, DatabaseUnavailable, Unauthenticated, VirtcloudError
+from virtcloud.model.errors import BadInput, DatabaseUnavailable, Forbidden, Unauthenticated, VirtcloudError
 
 LOGIN: Final = f"{PREFIX}/login"
 HTMX_REQUEST: Final = "hx-request"
@@ -30,6 +30,7 @@ EXPLANATIONS: Final = {
     HTTPStatus.NOT_FOUND: "Not found",
     HTTPStatus.CONFLICT: "This is not possible now",
     HTTPStatus.GONE: "This has ended",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The request is too long",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The request is not valid",
     HTTPStatus.TOO_MANY_REQUESTS: "Too many requests",
     HTTPStatus.SERVICE_UNAVAILABLE: "SBF is not ready",
@@ -38,6 +39,10 @@ EXPLANATIONS: Final = {
 log = get_log(__name__)
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class ForeignForm(Forbidden):
+    """A form of another web site, or of another session. The reader needs no further right."""
 
 
 class Page(APIRoute):
@@ -95,7 +100,13 @@ def error_page(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else error_status(known)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("page_not_shown", why=known, path=request.url.path)
-    values = {"title": EXPLANATIONS.get(status, "Something went wrong"), "message": str(known), "status": int(status)}
+    values = {
+        "title": EXPLANATIONS.get(status, "Something went wrong"),
+        "message": str(known),
+        "status": int(status),
+        "lacks_right": isinstance(known, Forbidden) and not isinstance(known, ForeignForm),
+        "done": None,
+    }
     return render(request, "error.html", values, status)
 
 
@@ -105,7 +116,7 @@ def _translate(error: Exception) -> VirtcloudError:
     if isinstance(error, ValidationError):
         return BadInput("\n".join(map(explain_validation_error, list_validation_errors(error))))
     if isinstance(error, RequestValidationError):
-        return BadInput("\n".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors()))
+        return BadInput("\n".join(f"{fault['loc'][-1]}: {explain_validation_error(fault)}" for fault in error.errors()))
     if isinstance(error, HTTPException):
         return BadInput(str(error.detail))
     return DatabaseUnavailable("the database does not answer: try again later; it is safe to repeat the call")

@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from http import HTTPStatus
 from typing import Annotated, Final
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.console.page import LOGIN
+from sbf_service.console.page import LOGIN, ForeignForm
 from sbf_service.console.rendering import Visitor
 from sbf_service.domain.authentication import Principal
 from sbf_service.domain.console_sessions import SessionSecret
@@ -24,12 +26,12 @@ from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authentication import client_address
 from sbf_service.http.auth.authorization import CurrentService
 from sbf_service.http.auth.caller import Caller, RateLimiter
-from sbf_service.http.problems import BodyTooLong
 from sbf_service.store.console_sessions import NO_SESSION, ConsoleSession, authenticate_session
-from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated
+from virtcloud.model.errors import BadInput, Unauthenticated
 
 MAX_FORM: Final = 64 << 10
 """The maximum length of a form, in bytes."""
+TOO_LONG: Final = f"the form: expected at most {MAX_FORM} bytes, got more: shorten the text"
 MAX_FIELDS: Final = 100
 """The maximum number of fields of a form."""
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
@@ -60,8 +62,8 @@ class Form:
     fields: Mapping[str, str]
 
     def get(self, name: str) -> str:
-        """Return a field without surrounding space; "" for a missing field."""
-        return self.fields.get(name, "").strip()
+        """Return a field without surrounding space; "" for a missing field. Browsers send line ends as CR LF."""
+        return self.fields.get(name, "").strip().replace("\r\n", "\n")
 
 
 def cookie_name(request: Request) -> str:
@@ -134,15 +136,15 @@ CurrentBrowser = Annotated[Browser, Depends(_authenticate)]
 async def read_form(request: Request) -> Form:
     """Read a form. If a field occurs several times, return its last value.
 
-    Raise Forbidden for a form of another web site, and BodyTooLong for a form above ``MAX_FORM``. Raise BadInput for a
-    form that is not in UTF-8 or has more than ``MAX_FIELDS`` fields.
+    Raise ForeignForm for a form of another web site, and HTTPException for a form above ``MAX_FORM``. Raise BadInput
+    for a form that is not in UTF-8 or has more than ``MAX_FIELDS`` fields.
     """
     check_same_origin(request)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_FORM:
-            raise BodyTooLong(MAX_FORM, "the console's limit for forms")
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LONG)
     if body.count(b"&") >= MAX_FIELDS:
         raise BadInput(f"the form: expected at most {MAX_FIELDS} fields, got more: send the form of the console's page")
     try:
@@ -153,10 +155,10 @@ async def read_form(request: Request) -> Form:
 
 
 async def _read_checked_form(request: Request, browser: CurrentBrowser) -> Form:
-    """Read a form of this session. Raise Forbidden for a form without the session's token."""
+    """Read a form of this session. Raise ForeignForm for a form without the session's token."""
     form = await read_form(request)
     if not browser.secret.matches(form.get(FORM_TOKEN)):
-        raise Forbidden(
+        raise ForeignForm(
             "the form does not belong to your present session, so SBF did nothing: expected a form that was opened "
             "after your login; open the page again, and send the form from there"
         )
@@ -168,14 +170,14 @@ CheckedForm = Annotated[Form, Depends(_read_checked_form)]
 
 
 def check_same_origin(request: Request) -> None:
-    """Raise Forbidden for a form that another web site sent (Fetch Metadata; RFC 6454 for older browsers)."""
+    """Raise ForeignForm for a form that another web site sent (Fetch Metadata; RFC 6454 for older browsers)."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         is_own = site in {"same-origin", "none"}
     else:
         is_own = origin is None or origin.partition("://")[2] == request.headers.get("host")
     if not is_own:
-        raise Forbidden(OTHER_SITE)
+        raise ForeignForm(OTHER_SITE)
 
 
 def safe_target(text: str) -> str:

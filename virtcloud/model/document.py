@@ -216,7 +216,8 @@ def explain_validation_error(detail: ErrorDetails) -> str:
     message = detail["msg"].removeprefix("Value error, ")
     if message.startswith("expected") or detail["type"] == "value_error":
         return message
-    return f"expected {message.removeprefix('Input should be ')}, got {detail['input']!r}"
+    wanted = message.removeprefix("Input should be ").removeprefix("String should have ").partition(", unable to ")[0]
+    return f"expected {wanted.replace('String should match', 'a text that matches')}, got {detail['input']!r}"
 
 
 def format_validation_errors(error: ValidationError, prefix: str = "", root: str = "") -> str:

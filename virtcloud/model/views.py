@@ -20,6 +20,12 @@ STATEMENT_PATTERN = rf"^[^{CONTROL_CHARACTERS}]*[^\s{CONTROL_CHARACTERS}][^{CONT
 """Text that is not blank and has no control characters. PostgreSQL stores no NUL, and a terminal interprets ESC."""
 
 
+def _check_statement(value: object) -> object:
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("expected a reason, got a blank text: state why the VLAN ID or the element is clean")
+    return value
+
+
 def _make_printable(value: object) -> object:
     return printable(value) if isinstance(value, str) else value
 
@@ -211,7 +217,7 @@ class VlanInOtherUse(Document):
 class CleanDeclaration(Document):
     """An administrator's statement that a quarantined VLAN ID is clean. The audit log records the statement."""
 
-    reason: Annotated[str, Field(max_length=1000, pattern=STATEMENT_PATTERN)]
+    reason: Annotated[str, BeforeValidator(_check_statement), Field(max_length=1000, pattern=STATEMENT_PATTERN)]
     """The reason why the VLAN ID is clean, recorded in the audit log."""
 
 

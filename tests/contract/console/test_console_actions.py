@@ -51,6 +51,7 @@ def test_an_action_needs_the_token_of_the_session(installed: World, path: str) -
     before = installed.view("hers")
     answer = browser.request("POST", f"/console/clusters/hers/{path}", {"duration": "20h"})
     assert (answer.status_code, installed.view("hers")) == (403, before)
+    assert "ask an operator" not in text_of(answer)
 
 
 def test_a_late_form_does_not_end_a_later_cluster(installed: World) -> None:
@@ -98,6 +99,14 @@ def test_an_administrator_declares_a_vlan_id_clean(quarantined: World) -> None:
 def test_a_declaration_needs_a_reason(quarantined: World) -> None:
     answer = logged_in(quarantined).post("/console/sites/brno/quarantine/100/clean", reason=" ")
     assert (answer.status_code, bool(quarantined.site("brno").quarantined)) == (422, True)
+    assert "reason: expected a reason, got a blank text" in text_of(answer)
+
+
+def test_a_reason_may_have_several_lines(quarantined: World) -> None:
+    """Browsers send the lines of a text area with CR LF."""
+    path = "/console/sites/brno/quarantine/100/clean"
+    assert logged_in(quarantined).post(path, reason="scrapped\r\non Monday").status_code == 303
+    assert quarantined.audit("number_said_clean")[-1].why == "VLAN 100 at brno: scrapped\non Monday"
 
 
 def test_an_administrator_of_another_site_declares_nothing(quarantined: World) -> None:
@@ -124,3 +133,16 @@ def test_an_unreachable_switch_is_not_called_equal(installed: World) -> None:
     browser = logged_in(installed)
     answer = browser.post("/console/elements/brno-sw1/reconcile")
     assert "SBF could not read or correct the device" in text_of(browser.get(answer.headers["location"]))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/console/?page=x", "page: expected a valid integer, got 'x'"),
+        ("/console/sites/Brno", "name: expected a name: lower case"),
+        ("/console/clusters/hers?id=&done=ended", "id: expected a text that matches pattern"),
+    ],
+)
+def test_a_malformed_address_is_explained(world: World, path: str, message: str) -> None:
+    page = text_of(logged_in(world).get(path))
+    assert (message in page, "SBF removes" in page) == (True, False)
