@@ -29,6 +29,7 @@ from sbf_service.console.drawing.site_layout import (
 )
 from sbf_service.console.troubles import Level, find_worst
 from virtcloud.model.element import Device, kind_of
+from virtcloud.model.message_text import count_of
 from virtcloud.model.topology_document import Site
 from virtcloud.model.values import Name, PortRef
 
@@ -79,7 +80,9 @@ def _draw_column(contents: MapContents, row: _Row, column: Column, at: tuple[flo
     """Add a site's frame, devices, hosts and links."""
     (x, y), site, scene = at, column.site, row.scene
     level = _find_site_level(contents, site)
-    title = f"Site {site.name}: {len(site.switches)} switches, {len(site.hosts)} hosts"
+    title = (
+        f"Site {site.name}: {count_of(len(site.switches), 'switch', 'switches')}, {count_of(len(site.hosts), 'host')}"
+    )
     path = contents.path_of("site", site.name)
     label = shorten(site.name, column.width - column.gutter - 30)
     frame = Box(

@@ -30,6 +30,7 @@ class Tile:
     used: int
     pool: int
     transports: tuple[str, ...]
+    """The transports of the site; empty if the reader may not read the topology."""
     path: str
     is_own: bool = False
 
@@ -44,10 +45,8 @@ def draw_tiles(tiles: Sequence[Tile], transports: Sequence[str]) -> Scene:
     for index, tile in enumerate(tiles):
         row, column = divmod(index, columns)
         x, y = left + column * (width + GAP), row * (TILE_HEIGHT + band) + band
-        title = (
-            f"Site {tile.name}: {count_of(tile.clusters, 'cluster')}, {tile.used} of {tile.pool} VLAN IDs used, "
-            f"transports {', '.join(tile.transports) or 'none'}"
-        )
+        title = f"Site {tile.name}: {count_of(tile.clusters, 'cluster')}, {tile.used} of {tile.pool} VLAN IDs used"
+        title += f", transports {', '.join(tile.transports)}" if tile.transports else ""
         label, note = shorten(tile.name, (width - 36) * BOLD), count_of(tile.clusters, "cluster")
         kind = "own tile" if tile.is_own else "tile"
         scene.boxes.append(Box(x, y, width, TILE_HEIGHT, kind, label, title, tile.level, tile.path, note=note))

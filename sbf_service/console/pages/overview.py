@@ -74,12 +74,14 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
     ]
     shown = sites_of(own_sites(caller), troubles)
     topology = find_topology(service, caller)
+    pages = max(1, -(-len(rows) // PAGE_SIZE))
+    page = min(page, pages)  # the list can have become shorter since the page was opened
     values = {
         "scene": draw_overview(topology, element_levels, _make_tiles(rows, list_site_transports(topology))),
         "rows": sorted(rows, key=lambda row: not row.is_own)[(page - 1) * PAGE_SIZE : page * PAGE_SIZE],
         "total": len(rows),
         "page": page,
-        "pages": max(1, -(-len(rows) // PAGE_SIZE)),
+        "pages": pages,
         "counts": counts,
         "elements": elements,
         "troubles": shown[:MAX_TROUBLES],

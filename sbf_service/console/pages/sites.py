@@ -61,10 +61,12 @@ def show_pools(request: Request, service: CurrentService, browser: CurrentBrowse
     """Show a page of pools. The sites of a site administrator come first."""
     own = own_sites(browser.caller)
     views = sorted(read_sites(service, browser.caller), key=lambda view: view.name not in own)
+    pages = max(1, -(-len(views) // PAGE_SIZE))
+    page = min(page, pages)  # the list can have become shorter since the page was opened
     start = (page - 1) * PAGE_SIZE
     values = {
         "pools": [(view, draw_pool(view, {})) for view in views[start : start + PAGE_SIZE]],
         "page": page,
-        "pages": max(1, -(-len(views) // PAGE_SIZE)),
+        "pages": pages,
     }
     return render(request, "pools.html", values)

@@ -47,6 +47,11 @@ def test_a_list_without_clusters_is_a_page(installed: World, query: str, sentenc
     assert (answer.status_code, sentence in text_of(answer)) == (200, True)
 
 
+def test_a_site_administrator_is_not_advised_to_create_clusters(installed: World) -> None:
+    page = text_of(visit(installed, Role.SITE_ADMINISTRATOR, "ivo", "plzen").get("/console/clusters"))
+    assert ("No cluster that you may see is running." in page, "Create one" in page) == (True, False)
+
+
 def test_a_site_administrator_sees_clusters_of_the_site(installed: World) -> None:
     page = visit(installed, Role.SITE_ADMINISTRATOR, "ivo", "brno").get("/console/clusters").text
     assert ("clusters/hers" in page, "clusters/his" in page) == (True, False)
@@ -150,3 +155,16 @@ def test_a_site_administrator_sees_an_earlier_cluster_of_the_site(world: World) 
     world.put("demo", spec("praha-h1"))
     browser = logged_in(world, Role.SITE_ADMINISTRATOR, "ivo", "brno")
     assert browser.get(f"/console/clusters/demo?id={former.id}").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/console/", "/console/pools"])
+def test_a_page_after_the_last_page_is_the_last(installed: World, path: str) -> None:
+    browser = visit(installed, Role.OPERATOR, "eva")
+    assert browser.get(f"{path}?page=9").text.count("/console/sites/brno") == browser.get(path).text.count(
+        "/console/sites/brno"
+    )
+
+
+def test_a_user_reads_no_wrong_count_of_transports(installed: World) -> None:
+    page = visit(installed, Role.USER, "alice").get("/console/").text
+    assert ("of 40 VLAN IDs used" in page, "transports" in page) == (True, False)
