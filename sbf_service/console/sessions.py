@@ -24,7 +24,7 @@ from sbf_service.domain.authentication import Principal
 from sbf_service.domain.console_sessions import SessionSecret
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authentication import client_address
-from sbf_service.http.auth.authorization import CurrentService
+from sbf_service.http.auth.authorization import CALLER_KEY, CurrentService
 from sbf_service.http.auth.caller import Caller, RateLimiter
 from sbf_service.store.console_sessions import NO_SESSION, ConsoleSession, authenticate_session
 from virtcloud.model.errors import BadInput, Unauthenticated
@@ -126,7 +126,8 @@ async def _authenticate(request: Request, service: CurrentService) -> Browser:
         secret.form_token,
         is_allowed(principal, Action.READ_ELEMENT),
     )
-    return Browser(make_caller(request, service, principal), secret, session.expires_at)
+    caller = request.scope[CALLER_KEY] = make_caller(request, service, principal)  # for the access log
+    return Browser(caller, secret, session.expires_at)
 
 
 CurrentBrowser = Annotated[Browser, Depends(_authenticate)]

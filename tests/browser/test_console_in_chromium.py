@@ -125,7 +125,7 @@ def test_a_typed_duration_survives_a_change(visit: Visitor, world: World) -> Non
     page.locator("h1 .badge", has_text="active").wait_for()
     assert page.input_value("#duration") == "77h"
     page.click("button:has-text('Extend')")
-    page.get_by_text("The lease was extended.").wait_for()
+    page.get_by_text("The lease was extended").wait_for()
     world.delete("short")
     world.settle()
 

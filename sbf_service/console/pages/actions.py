@@ -10,9 +10,10 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
+from sbf_service.bootstrap import SbfService
 from sbf_service.console.page import Page
 from sbf_service.console.rendering import PREFIX, render
-from sbf_service.console.sessions import CheckedForm, CurrentBrowser
+from sbf_service.console.sessions import Browser, CheckedForm, CurrentBrowser
 from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import CurrentService, authorize_cluster, describe_site
 from sbf_service.http.long_polls import make_poll
@@ -21,7 +22,7 @@ from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from virtcloud.model.cluster import LeaseExtension
 from virtcloud.model.durations import MAX_LEASE_S, parse_duration
 from virtcloud.model.values import Name, VlanId
-from virtcloud.model.views import CleanDeclaration
+from virtcloud.model.views import CleanDeclaration, QuarantinedVlan
 
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
@@ -64,9 +65,13 @@ def confirm_clean(
 ) -> Response:
     """Ask for the reason why a VLAN ID is clean."""
     browser.caller.require(Action.DECLARE_CLEAN, describe_site(name))
-    view = sites.get_site(name, browser.caller, service)
-    quarantined = next((one for one in view.quarantine if one.vlan == vlan), None)
+    quarantined = _find_quarantined(name, vlan, service, browser)
     return render(request, "clean.html", {"site": name, "vlan": VlanId(vlan), "quarantined": quarantined})
+
+
+def _find_quarantined(name: Name, vlan: int, service: SbfService, browser: Browser) -> QuarantinedVlan | None:
+    view = sites.get_site(name, browser.caller, service)
+    return next((one for one in view.quarantine if one.vlan == vlan), None)
 
 
 @router.post("/sites/{name}/quarantine/{vlan}/clean")
@@ -75,8 +80,9 @@ def declare_clean(
 ) -> Response:
     """Declare a VLAN ID clean."""
     declaration = CleanDeclaration(reason=form.get("reason"))
+    done = "clean" if _find_quarantined(name, vlan, service, browser) else "unneeded"
     sites.declare_vlan_clean(name, VlanId(vlan), declaration, browser.caller, service)
-    return RedirectResponse(f"{PREFIX}/sites/{name}?done=clean", HTTPStatus.SEE_OTHER)
+    return RedirectResponse(f"{PREFIX}/sites/{name}?done={done}", HTTPStatus.SEE_OTHER)
 
 
 @router.post("/elements/{name}/reconcile")

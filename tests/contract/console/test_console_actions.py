@@ -146,3 +146,17 @@ def test_an_unreachable_switch_is_not_called_equal(installed: World) -> None:
 def test_a_malformed_address_is_explained(world: World, path: str, message: str) -> None:
     page = text_of(logged_in(world).get(path))
     assert (message in page, "SBF removes" in page) == (True, False)
+
+
+def test_a_second_declaration_changes_nothing(quarantined: World) -> None:
+    browser, path = logged_in(quarantined), "/console/sites/brno/quarantine/100/clean"
+    first, second = (browser.post(path, reason="scrapped").headers["location"] for _ in range(2))
+    assert "was declared clean" in text_of(browser.get(first))
+    assert "was not in quarantine" in text_of(browser.get(second))
+
+
+def test_the_access_log_names_the_user_of_a_page(installed: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    logged_in(installed).post("/console/elements/brno-sw1/reconcile")
+    assert "path=/console/elements/brno-sw1/reconcile status=303" in caplog.text
+    assert caplog.text.count("who=eva") == 2
