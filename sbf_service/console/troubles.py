@@ -171,7 +171,8 @@ def find_cluster_troubles(view: ClusterView, prefix: str) -> Iterator[Trouble]:
             "",
             "",
             view.reason or "the cluster failed",
-            "Remove the cause, and create the cluster again. SBF has removed the cluster everywhere.",
+            "Remove the cause, and create the cluster again."
+            + ("" if view.quarantined else " SBF has removed the cluster everywhere."),
         )
     if view.quarantined:
         yield Trouble(

@@ -19,7 +19,7 @@ from sbf_service.http.auth.authorization import CurrentService, authorize_cluste
 from sbf_service.http.long_polls import make_poll
 from sbf_service.http.routes import clusters, elements, sites
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
-from virtcloud.model.cluster import LeaseExtension
+from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, LeaseExtension
 from virtcloud.model.durations import MAX_LEASE_S, parse_duration
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import CleanDeclaration, QuarantinedVlan
@@ -40,15 +40,17 @@ async def confirm_deletion(
     view = await clusters.wait_for_cluster(
         key, browser.caller, service, make_poll(service, request, browser.caller), cluster_id=id
     )
-    return await run_in_threadpool(render, request, "delete.html", {"cluster": view})
+    return await run_in_threadpool(
+        render, request, "delete.html", {"cluster": view, "is_running": view.state in WANTED_STATES}
+    )
 
 
 @router.post("/clusters/{key}/delete")
 def delete_cluster(key: KeyPath, service: CurrentService, browser: CurrentBrowser, form: CheckedForm) -> Response:
     """Start to remove a cluster."""
-    cluster_id = form.get("id") or None
-    clusters.delete_cluster(key, Response(), browser.caller, service, None, None, cluster_id)
-    return RedirectResponse(f"{PREFIX}/clusters/{key}?id={cluster_id or ''}&done=ended", HTTPStatus.SEE_OTHER)
+    view = clusters.delete_cluster(key, Response(), browser.caller, service, None, None, form.get("id") or None)
+    done = "over" if view.state in ENDED_STATES else "ended"
+    return RedirectResponse(f"{PREFIX}/clusters/{key}?id={view.id}&done={done}", HTTPStatus.SEE_OTHER)
 
 
 @router.post("/clusters/{key}/lease")

@@ -160,3 +160,34 @@ def test_the_access_log_names_the_user_of_a_page(installed: World, caplog: pytes
     logged_in(installed).post("/console/elements/brno-sw1/reconcile")
     assert "path=/console/elements/brno-sw1/reconcile status=303" in caplog.text
     assert caplog.text.count("who=eva") == 2
+
+
+def test_an_ended_cluster_cannot_be_ended_again(quarantined: World) -> None:
+    browser = logged_in(quarantined, Role.USER, "alice")
+    assert "Cluster hers is released. There is nothing to end." in text_of(browser.get("/console/clusters/hers/delete"))
+    answer = browser.post("/console/clusters/hers/delete")
+    assert "The cluster has ended." in text_of(browser.get(answer.headers["location"]))
+
+
+def test_an_ended_cluster_shows_no_remaining_lease(quarantined: World) -> None:
+    browser = logged_in(quarantined, Role.USER, "alice")
+    pages = [text_of(browser.get(f"/console/clusters{path}")) for path in ("/hers", "?ended=true")]
+    assert [" in 3h" in page or "Lease ends 2" in page for page in pages] == [False, False]
+
+
+def test_a_page_names_the_network_and_its_members(installed: World) -> None:
+    installed.put("shared", spec("brno-h1", owner="alice", shares_with=("bob",)))
+    installed.put("member", spec(owner="bob", joins="shared", hosts=("brno-h2",)))
+    browser = logged_in(installed)
+    pages = [text_of(browser.get(f"/console/clusters/{key}")) for key in ("shared", "member")]
+    assert ("Joined by member of bob" in pages[0], "Network of cluster shared" in pages[1]) == (True, True)
+
+
+def test_a_failed_cluster_in_quarantine_is_not_called_removed(world: World) -> None:
+    world.dead_hosts.add("brno-h1")
+    world.put("hers", spec("brno-h1", owner="alice"))
+    for seconds in (0, 121, 61):
+        world.clock.advance(seconds)
+        world.settle()
+    assert (world.view("hers").state, world.view("hers").quarantined) == (ClusterState.FAILED, True)
+    assert "removed the cluster everywhere" not in text_of(logged_in(world).get("/console/clusters/hers"))
