@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from sbf_fakes.console_browser import ConsoleBrowser, logged_in, text_of
-from sbf_fakes.world import World, spec
+from sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.console import reading
 from sbf_service.console.pages import elements
@@ -168,3 +168,10 @@ def test_a_page_after_the_last_page_is_the_last(installed: World, path: str) -> 
 def test_a_user_reads_no_wrong_count_of_transports(installed: World) -> None:
     page = visit(installed, Role.USER, "alice").get("/console/").text
     assert ("of 40 VLAN IDs used" in page, "transports" in page) == (True, False)
+
+
+def test_a_user_gets_no_link_to_the_list_of_troubles(world: World) -> None:
+    names = [f"site{number}" for number in range(12)]
+    world.put_topology(three_sites(sites=[{"name": name} for name in names], links=[]))
+    page = visit(world, Role.USER, "alice").get("/console/").text
+    assert ("2 more troubles" in page, "/console/troubles" in page) == (True, False)
