@@ -15,6 +15,7 @@ from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import ELEMENTS, Unit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import NotFound
+from virtcloud.model.message_text import list_known
 from virtcloud.model.values import Name
 
 _READ_ELEMENT = select(ElementRow).where(ElementRow.name == bindparam("element"))
@@ -73,7 +74,7 @@ def require_element(unit: Unit, name: str) -> ElementRow:
     if row is None or inspect(row).expired:
         row = unit.session.scalars(_READ_ELEMENT, {"element": name}).one_or_none()
     if row is None or not (row.present or row.leaving):
-        raise NotFound(f"element {name} is not known; known elements: {', '.join(_list_names(unit)) or 'none'}")
+        raise NotFound(f"element {name} is not known; known elements: {list_known(name, _list_names(unit))}")
     unit.session.info.setdefault(ELEMENTS, {})[name] = row  # the session itself has only a weak reference to the row
     return row
 

@@ -5,10 +5,13 @@ The service and the agent write log lines of the same form: one event in each li
 
 import logging
 import re
-from collections.abc import Mapping
+from bisect import bisect
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 CONTROL_CHARACTERS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
 """Control characters except tab and line feed, as part of a regular expression."""
+MAX_KNOWN_NAMES: Final = 20
 _UNPRINTABLE = re.compile(rf"[{CONTROL_CHARACTERS}\ud800-\udfff]")
 
 
@@ -60,3 +63,15 @@ def count_of(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun for a message: ``1 VLAN ID``, ``2 VLAN IDs``, ``2 addresses``."""
     regular = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural or regular}"
+
+
+def list_known(name: str, known: Iterable[str]) -> str:
+    """Return the known names for a message about an unknown ``name``, in order; "none" if there are none.
+
+    Of many names, return those next to ``name`` in the order, and the number of the others.
+    """
+    names = sorted(known)
+    first = max(0, min(bisect(names, name) - MAX_KNOWN_NAMES // 2, len(names) - MAX_KNOWN_NAMES))
+    shown = names[first : first + MAX_KNOWN_NAMES]
+    omitted = len(names) - len(shown)
+    return (", ".join(shown) or "none") + (f" and {omitted} more" if omitted else "")

@@ -12,6 +12,7 @@ from virtcloud.model.document import OMIT_EMPTY, Document
 from virtcloud.model.element import Device, Edge, Element, Gateway, Host, Switch
 from virtcloud.model.errors import NoSuchHost, NotFound
 from virtcloud.model.gateway_access import Destination
+from virtcloud.model.message_text import list_known
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
 
@@ -216,5 +217,5 @@ class TopologyDocument(Document):
 
 def _find(kind: str, name: str, known: dict[Name, T], error: type[NotFound] = NotFound) -> T:
     if name not in known:
-        raise error(f"{kind} {name} is not known; known {kind}s: {', '.join(sorted(known)) or 'none'}")
+        raise error(f"{kind} {name} is not known; known {kind}s: {list_known(name, known)}")
     return known[Name(name)]
