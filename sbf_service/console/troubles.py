@@ -54,17 +54,18 @@ def find_element_troubles(view: ElementView, prefix: str) -> Iterator[Trouble]:
         return Trouble(level, f"{view.kind} {view.name}", view.site, f"{prefix}/elements/{view.name}", message, remedy)
 
     is_device = view.kind in DEVICE_KINDS
-    if not view.reachable:
-        yield make(Level.FAILED, view.trouble or _describe_silence(view), _remedy_for_silence(view, is_device))
-    elif view.trouble is not None:
-        yield make(Level.FAILED, view.trouble, find_remedy(view.trouble, str(view.name), is_device=is_device))
-    elif not is_device and view.last_seen is None:
+    is_silent = view.trouble is None or find_agent_message(view.trouble) is SILENCE
+    if not is_device and view.last_seen is None and is_silent:
         yield make(
-            Level.WARNING,
+            Level.WARNING if view.reachable else Level.FAILED,
             f"the agent of {view.kind} {view.name} has never called SBF",
             f"Install the agent on {view.name}, with a token of the role agent: virtcloud token create {view.name} "
             "--role agent.",
         )
+    elif not view.reachable:
+        yield make(Level.FAILED, view.trouble or _describe_silence(view), _remedy_for_silence(view, is_device))
+    elif view.trouble is not None:
+        yield make(Level.FAILED, view.trouble, find_remedy(view.trouble, str(view.name), is_device=is_device))
     if view.unsaved_since is not None:
         yield make(
             Level.WARNING,

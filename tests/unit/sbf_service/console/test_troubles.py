@@ -108,3 +108,10 @@ def test_remedies_of_pools_name_commands_of_the_runbook() -> None:
         (trouble,) = find_site_troubles(view, "/console")
         assert COMMAND.findall(trouble.remedy) == ["virtcloud pool set"]
     assert "virtcloud pool set" in section
+
+
+def test_an_agent_that_never_called_must_be_installed() -> None:
+    """After ``timing.agent_silence`` seconds, SBF also reports the silence of an agent that has never called."""
+    silence = f"{SILENCE.parts[0]} 150 s: check that the agent runs"
+    (remedy,) = remedies(element(ElementKind.HOST, last_seen=None, reachable=False, trouble=silence))
+    assert remedy.startswith("Install the agent on brno-x1, with a token of the role agent")
