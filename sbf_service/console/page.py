@@ -24,6 +24,8 @@ from virtcloud.model.document import explain_validation_error, list_validation_e
 from virtcloud.model.errors import BadInput, DatabaseUnavailable, Forbidden, Unauthenticated, VirtcloudError
 
 LOGIN: Final = f"{PREFIX}/login"
+SESSION_COOKIE: Final = "virtcloud_session"
+"""The end of the name of the session's cookie."""
 HTMX_REQUEST: Final = "hx-request"
 EXPLANATIONS: Final = {
     HTTPStatus.FORBIDDEN: "You may not do this",
@@ -85,7 +87,7 @@ def _ask_for_login(request: Request, error: Unauthenticated) -> Response:
     """
     if request.headers.get("sec-fetch-site") == "cross-site" and request.method == "GET":
         return render(request, "reload.html", {})
-    reason = "ended" if request.cookies else "needed"
+    reason = "ended" if any(name.endswith(SESSION_COOKIE) for name in request.cookies) else "needed"
     log.info("console_login_needed", why=error, path=request.url.path)
     if HTMX_REQUEST in request.headers:
         return Response(headers={**HEADERS, "hx-redirect": f"{LOGIN}?reason={reason}"})

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.console.page import LOGIN, ForeignForm
+from sbf_service.console.page import LOGIN, SESSION_COOKIE, ForeignForm
 from sbf_service.console.rendering import Visitor
 from sbf_service.domain.authentication import Principal
 from sbf_service.domain.console_sessions import SessionSecret
@@ -68,7 +68,7 @@ class Form:
 
 def cookie_name(request: Request) -> str:
     """Return the name of the session's cookie."""
-    return "__Host-virtcloud_session" if is_encrypted(request) else "virtcloud_session"
+    return f"__Host-{SESSION_COOKIE}" if is_encrypted(request) else SESSION_COOKIE
 
 
 def is_encrypted(request: Request) -> bool:

@@ -205,3 +205,9 @@ def test_the_root_leads_browsers_to_the_console(world: World) -> None:
 def test_a_session_opens_no_call_of_the_api(world: World) -> None:
     """If the session's cookie opened the API, a page of another web site could cause API calls."""
     assert logged_in(world).get("/v1/whoami").status_code == 401
+
+
+def test_another_cookie_is_no_ended_session(world: World) -> None:
+    browser = ConsoleBrowser(world)
+    browser.request("POST", "/console/theme", {"theme": "dark"})
+    assert "reason=needed" in browser.get("/console/").headers["location"]
