@@ -24,8 +24,12 @@ RETRY_SLUGS = (
     "service-unreachable",
 )
 """Problems that may disappear within seconds; the request is repeated."""
-REQUEUE_SLUGS = ("no-vlan-free", "quota-exceeded", "unauthenticated", "conflict", "no-gateway")
-"""Problems that may disappear before the next try of the job. The request itself is valid, so the job is requeued."""
+REQUEUE_SLUGS = ("no-vlan-free", "quota-exceeded", "unauthenticated", "conflict", "no-gateway", "other-spec", "gone")
+"""Problems that may disappear before the next try of the job. The request itself is valid, so the job is requeued.
+
+``other-spec`` and ``gone``: a late request of a former run has used the attempt number. The next try has a higher
+number.
+"""
 UNLINKED_SLUGS = ("no-such-host", "host-not-linked")
 
 

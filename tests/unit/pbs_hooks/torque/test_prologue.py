@@ -160,6 +160,7 @@ def test_an_array_is_refused(bench: TorqueHost, resources: str) -> None:
         ),
         ("conflict", "cluster 6.x uses port p1", 2, "cluster 6.x uses port p1; the job will be tried again"),
         ("no-gateway", "brno-gw does not answer", 2, "brno-gw does not answer; the job will be tried again"),
+        ("other-spec", "cluster 7.torque exists", 2, "cluster 7.torque exists; the job will be tried again"),
         (
             "no-such-host",
             "host brno-h2 is not known",
@@ -181,6 +182,12 @@ def test_a_refusal_is_reported_and_withdrawn(
     bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else problem(409, slug, detail)
     assert bench.run("prologue") == ScriptResult(code, f"vcluster: {message}\n")
     assert [one["do"] for one in bench.agent_requests if one["do"] != "list"] == ["up", "remove"]
+
+
+def test_an_attempt_number_in_use_requeues_the_job(bench: TorqueHost) -> None:
+    """A late request of a former run, whose host died, can reach SBF after this run has read the last number."""
+    bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else problem(410, "gone", "attempt 1 has ended")
+    assert bench.run("prologue") == ScriptResult(2, "vcluster: attempt 1 has ended; the job will be tried again\n")
 
 
 def test_requests_to_sbf_are_repeated_until_time_runs_out(bench: TorqueHost) -> None:
