@@ -66,6 +66,9 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
         raise RequestError(
             "%s: expected no value, because this resource carries the request, got %r" % (CARRIER_RESOURCE, carrier)
         )
+    if " " in request or "\t" in request:
+        text = "expected a request without spaces, because Torque ends it at a space, got %r"
+        raise RequestError(text % request)
     if len(request) > MAX_REQUEST_CHARACTERS:
         text = "expected at most %d characters, the limit of a Torque job, got %d"
         raise RequestError(text % (MAX_REQUEST_CHARACTERS, len(request)))

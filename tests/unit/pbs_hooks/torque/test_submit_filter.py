@@ -62,6 +62,10 @@ def test_the_filter_is_idempotent() -> None:
         (("-l", "vcluster=image=a:ncpus=8"), "vcluster: guest needs ncpus=8, the chunk has ncpus=4"),
         (("-l", "vcluster=image=a,walltime=999:0:0"), "vcluster: a walltime is required, at most 168:00:00"),
         (
+            ("-l", "vcluster=image=a: mem=1gb"),
+            "vcluster: expected a request without spaces, because Torque ends it at a space, got 'image=a: mem=1gb'",
+        ),
+        (
             ("-l", "vcluster=image=a,other=fast"),
             "vcluster: other: expected no value, because this resource carries the request, got 'fast'",
         ),
