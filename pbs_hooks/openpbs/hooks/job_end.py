@@ -17,6 +17,7 @@ from pbs_hooks.openpbs.hooks.pbs_job import (
     attempt_number,
     cluster_key,
     format_reason,
+    is_in_array,
     read_resource,
     read_unreported_reason,
 )
@@ -117,7 +118,8 @@ def handle_host_startup(event: MomEvent) -> None:
 
 def handle_host_periodic(event: MomEvent) -> None:
     """Report the jobs that have a cluster to the agent."""
-    jobs = [job for job in event.event.job_list.values() if read_resource(job, REQUEST_RESOURCE) is not None]
+    listed = [job for job in event.event.job_list.values() if not is_in_array(job)]  # the agent refuses their keys
+    jobs = [job for job in listed if read_resource(job, REQUEST_RESOURCE) is not None]
     _report_running(event, [[cluster_key(job), attempt_number(job)] for job in jobs])
 
 

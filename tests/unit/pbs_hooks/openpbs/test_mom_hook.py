@@ -348,6 +348,13 @@ def test_the_periodic_event_reports_running_jobs(tmp_path: Path, agent: FakeAgen
     assert agent.asked() == [{"do": "running", "clusters": [["12.pbssrv", 3]]}]
 
 
+def test_the_periodic_report_omits_jobs_of_arrays(tmp_path: Path, agent: FakeAgent) -> None:
+    """An array can run if it started while the hooks were disabled. The agent refuses a report with an invalid key."""
+    of_array = replace(job(tmp_path), id="5[1].pbssrv")
+    assert hook("exechost_periodic", tmp_path, job_list=(of_array, job(tmp_path))).accepted
+    assert agent.asked() == [{"do": "running", "clusters": [["12.pbssrv", 3]]}]
+
+
 def test_the_server_may_run_the_mom_hook(tmp_path: Path, agent: FakeAgent) -> None:
     """If a hook has the event ``exechost_periodic``, OpenPBS 23.06 also runs this hook in the server."""
     assert hook("periodic", tmp_path).accepted
