@@ -99,11 +99,16 @@ class ScriptAccess:
         return not self._errors
 
     def _reopen(self, cluster: str) -> None:
-        """Open the access in the present record of a job: a later run may have replaced the record meanwhile."""
+        """Open the access in the present record of a job: a later run may have replaced the record meanwhile.
+
+        If the network is unknown, do not open the access, because the VLAN ID may belong to another network by now. A
+        relay that still runs remains.
+        """
         with self._lock:
             job = self._records.get(cluster)
-            if job and job.opening and job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED}:
-                self._ensure_open(job.opening)
+            opening = job.opening if job and job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} else None
+            if opening and opening.network:
+                self._ensure_open(opening)
 
     def close(self, job: JobRecord) -> None:
         """Close the access of a finished run. Do nothing if the record already belongs to a later run.

@@ -187,6 +187,15 @@ def test_a_members_access_is_recorded_with_the_networks_id(
     assert (opening.network, len(provider.calls)) == ("n", 1)
 
 
+def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvider, records: JobRecordStore) -> None:
+    """SBF did not name the member's network. When the agent starts again, the VLAN ID may belong to another network."""
+    member = view().model_copy(update={"network": ClusterKey("demo")})
+    ScriptAccess(provider, records, no_answer).provide_environment(record(records, job_record()), member, BRNO)
+    restarted = FakeAccessProvider()
+    assert ScriptAccess(restarted, records, no_answer).reopen()
+    assert (provider.calls, restarted.calls) == (["open 12.pbs in 100 for alice"], [])
+
+
 def test_an_upgraded_agent_does_not_interrupt_open_access(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
