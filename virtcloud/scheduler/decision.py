@@ -96,12 +96,14 @@ SCRIPT_START_S = 900
 class GraceRules:
     """The number of observations and the grace period after which a mismatch ends a cluster or raises an alert.
 
-    While the batch system has no job at all, ``grace_empty_s`` replaces ``grace_s``.
+    While the batch system has no job at all, ``grace_empty_s`` replaces ``grace_s``. ``interval_s``: the seconds from
+    one observation to the next.
     """
 
     observations: int = 2
     grace_s: float = 120.0
     grace_empty_s: float = 900.0
+    interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +203,9 @@ def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
 
 
 EXTEND_BELOW_S = 120
-"""A lease is extended if it ends less than this many seconds after the end of the job's walltime. Therefore the clocks
-of SBF and the agent may differ by up to this time.
+"""A lease is extended if it ends less than this many seconds after the end of the job's walltime, or could do so before
+the next observation, because the job is suspended. Therefore the clocks of SBF and the agent may differ by up to this
+time.
 """
 EXTEND_TO_S = 900
 """A lease is extended to this many seconds after the end of the job's walltime. The end of a suspended job's walltime
@@ -210,11 +213,14 @@ moves, and this long extension limits the number of extensions.
 """
 
 
-def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime) -> float | None:
-    """Return the new duration of a cluster's lease in seconds from now, or None if no extension is needed."""
+def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime, interval_s: float = 0.0) -> float | None:
+    """Return the new duration of a cluster's lease in seconds from now, or None if no extension is needed.
+
+    ``interval_s``: the seconds until the next observation of the job.
+    """
     running = job.phase is JobPhase.RUNNING and cluster.state in WANTED_STATES
     if not running or cluster.attempt < (job.attempt or 0):
         return None
     remaining = max(job.walltime_s - job.used_s, 0)
     lease_s = (cluster.lease_ends - now).total_seconds()
-    return float(remaining + EXTEND_TO_S) if lease_s < remaining + EXTEND_BELOW_S else None
+    return float(remaining + EXTEND_TO_S) if lease_s < remaining + interval_s + EXTEND_BELOW_S else None

@@ -180,7 +180,7 @@ class JobReconciler:
             report_progress()
         for cluster in observed.clusters:
             job = observed.jobs.get(cluster.key)
-            seconds = compute_extension(cluster, job, self._clocks.now()) if job else None
+            seconds = compute_extension(cluster, job, self._clocks.now(), self._rules.interval_s) if job else None
             if seconds is not None:
                 yield from self._extend(cluster, seconds)
                 report_progress()

@@ -82,5 +82,5 @@ def build_reconciler(keys: SchedulerSettings, sbf: SbfClient, log: Log) -> JobRe
     scheduler = SCHEDULERS[keys.kind](_build_runner(keys))
     clocks = Clocks()
     watch = NodeWatch(scheduler, sbf, keys, clocks.monotonic)
-    rules = GraceRules(keys.looks, keys.grace, keys.grace_empty)
+    rules = GraceRules(keys.looks, keys.grace, keys.grace_empty, keys.interval)
     return JobReconciler(scheduler, sbf, rules, log, clocks, watch.alerts)

@@ -247,6 +247,14 @@ def test_an_extended_lease_is_not_extended_again_immediately() -> None:
     assert compute_extension(held, job(12, walltime_s=7200, used_s=0), NOW + timedelta(seconds=600)) is None
 
 
+def test_the_longest_interval_keeps_a_suspended_jobs_lease() -> None:
+    suspended, lease_s = job(12, walltime_s=3600, used_s=3540), 960.0
+    for _ in range(5):
+        wanted = compute_extension(cluster("12.pbssrv", lease_s=lease_s), suspended, NOW, interval_s=600)
+        lease_s = (wanted or lease_s) - 600
+        assert lease_s > 0
+
+
 @pytest.mark.parametrize("phase", [JobPhase.EXITING, JobPhase.PENDING, JobPhase.GONE, JobPhase.UNREADABLE])
 def test_only_running_jobs_extend_leases(phase: JobPhase) -> None:
     assert compute_extension(cluster("12.pbssrv", lease_s=1), job(12, phase), NOW) is None
