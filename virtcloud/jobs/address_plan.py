@@ -28,6 +28,10 @@ WIDEST_PREFIX = 8
 IPV4 = 4
 
 
+class AddressesInUse(RequestError):
+    """A subnet is large enough for the guests, but too few of its addresses are free now."""
+
+
 class Subnet:
     """A subnet, and the address at which the assignment starts."""
 
@@ -75,8 +79,8 @@ def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a r
     ``subnets``: the subnets of the request. ``used``: the addresses of guests, without prefix length. ``own``: the
     subnets of the running network that the job joins, or None for another network. If ``own`` is empty, guests without
     a subnet get no addresses. ``default``: the subnet of a new network, if the request has no subnet. ``others``: the
-    addresses of gateways, users' devices and the router, without prefix length. Raises RequestError if a subnet has too
-    few free addresses.
+    addresses of gateways, users' devices and the router, without prefix length. Raises RequestError if a subnet is too
+    small, and AddressesInUse if too few of its addresses are free.
     """
     if count == 0:
         return []
@@ -107,7 +111,8 @@ def find_subnets(addresses: Iterable[str]) -> Tuple[str, ...]:
 def _take(free: Iterator[str], count: int, subnet: str) -> List[str]:
     addresses = list(islice(free, count))
     if len(addresses) < count:
-        raise RequestError(
+        size = Subnet(subnet).highest - Subnet(subnet).start + 1
+        raise (AddressesInUse if size >= count else RequestError)(
             "subnet: expected %d free addresses for guests, got %s with %d" % (count, subnet, len(addresses))
         )
     return addresses

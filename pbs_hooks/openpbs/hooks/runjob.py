@@ -37,6 +37,7 @@ from pbs_hooks.openpbs.hooks.start_refusals import (
     refuse_unreachable,
 )
 from pbs_hooks.openpbs.hooks.submission import format_name_taken
+from virtcloud.jobs.address_plan import AddressesInUse
 from virtcloud.jobs.host_names import element_of_host, parse_exec_vnode
 from virtcloud.jobs.job_cluster_spec import JobRun, build_cluster_spec, parse_network
 from virtcloud.jobs.openpbs_request import admit_pbs_job
@@ -221,7 +222,11 @@ def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
     joined = parse_network(answer.document, order.run.key)
     if joined is None:
         return SbfAnswer(404, {"type": "urn:virtcloud:problem:no-such-network", "detail": ""})
-    return event.sbf.put(order.run.key, _build_spec(event, order, joined), order.attempt)
+    try:
+        spec = _build_spec(event, order, joined)
+    except AddressesInUse as error:  # another job of the network may end
+        return SbfAnswer(409, {"type": "urn:virtcloud:problem:conflict", "detail": str(error).partition(": ")[2]})
+    return event.sbf.put(order.run.key, spec, order.attempt)
 
 
 def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dict[str, Any]:

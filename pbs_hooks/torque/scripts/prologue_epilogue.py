@@ -39,6 +39,7 @@ from pbs_hooks.torque.scripts.script_call import (
     requeue,
 )
 from pbs_hooks.torque.scripts.script_settings import ScriptSettings
+from virtcloud.jobs.address_plan import AddressesInUse
 from virtcloud.jobs.host_names import parse_nodefile
 from virtcloud.jobs.job_cluster_spec import MARGIN_S, SETUP_S, JobNetwork, JobRun, build_cluster_spec
 from virtcloud.jobs.openpbs_request import check_walltime
@@ -241,12 +242,20 @@ def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: Retr
 
 
 def build_spec(run: JobRun, request: Optional[JobRequest], network: Optional[str], sbf: JobSbfClient) -> Dict[str, Any]:
-    """Return the spec of the job's cluster. Without a request for guests, the spec contains only the hosts."""
+    """Return the spec of the job's cluster. Without a request for guests, the spec contains only the hosts.
+
+    Raises ScriptExit if the network that the job joins has too few free addresses now.
+    """
     name = request.net if request else None if network == PRIVATE_NETWORK else network
     joined = None if name is None else sbf.network(name)
-    if request is not None:
+    if request is None:
+        return _build_hosts_spec(run, joined)
+    try:
         return build_cluster_spec(request, run, joined)
-    return _build_hosts_spec(run, joined)
+    except AddressesInUse as error:
+        if joined is None:
+            raise
+        raise requeue(str(error).partition(": ")[2]) from error  # another job of the network may end
 
 
 def _build_hosts_spec(run: JobRun, joined: Optional[JobNetwork]) -> Dict[str, Any]:

@@ -238,6 +238,13 @@ def test_jobs_that_join_simultaneously_get_different_addresses(server_hook: Serv
     assert [guest["addresses"] for guest in sbf.asked[3][1]["spec"]["guests"]] == [["10.0.0.4/24"], ["10.0.0.5/24"]]
 
 
+def test_a_network_without_free_addresses_requeues_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(NETWORK, (200, [member("11.pbssrv", "10.0.0.1/30")]))
+    found = server_hook.start("image=debian12:net=mine")
+    text = "vcluster: subnet: expected 2 free addresses for guests, got 10.0.0.0/30 with 1"
+    assert (found.message, "Execution_Time" in found.changed) == (text + AGAIN, True)
+
+
 def test_a_network_that_ended_requeues_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, []))
     found = server_hook.start("image=debian12:net=mine")

@@ -272,6 +272,14 @@ def test_a_temporary_refusal_of_the_network_aborts_no_job(
     assert bench.run("prologue", "nodes=2:ppn=2,net=lab,walltime=01:00:00") == result
 
 
+def test_a_network_without_free_addresses_aborts_no_job(bench: TorqueHost) -> None:
+    root = {"key": "3.torque", "spec": {"guests": [{"name": "g1", "addresses": ["10.0.0.1/30"]}]}}
+    bench.answer_as_sbf = lambda call: (200, [root]) if "network=" in call.path else UNKNOWN
+    ran = bench.run("prologue", "nodes=2,walltime=1:0:0,other=vcluster=image=a:net=lab")
+    text = "vcluster: subnet: expected 2 free addresses for guests, got 10.0.0.0/30 with 1"
+    assert ran == ScriptResult(2, text + "; the job will be tried again\n")
+
+
 def test_a_missing_network_cannot_be_joined(bench: TorqueHost) -> None:
     bench.answer_as_sbf = lambda call: (200, []) if "network=" in call.path else UNKNOWN
     ran = bench.run("prologue", "nodes=2,walltime=1:0:0,other=vcluster=image=a:net=lab")
