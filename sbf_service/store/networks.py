@@ -85,14 +85,18 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
     """Raise GuestTaken if a guest in ``spec`` has a name, MAC address or IP address that is in use in the network.
 
-    Gateways, routers and users' devices also use addresses.
+    Gateways, routers and users' devices also use addresses. The MAC addresses in use include those that SBF derived.
     """
     others = {
         f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()
     }
     others |= {f"address {address}": "the router" for address in list_router(parse_current_spec(network))}
     devices = {f"address {address}": text for address, text in _read_device_addresses(unit, network).items()}
-    taken = {identity: row for row, guest in _read_guests(unit, network) for identity in list_guest_identities(guest)}
+    taken = {
+        identity: row
+        for row, guest in _read_guests(unit, network)
+        for identity in list_guest_identities(guest.model_copy(update={"mac": _find_mac(row, guest)}))
+    }
     for guest in spec.guests:
         for identity in list_guest_identities(guest):
             if identity in taken:
@@ -143,7 +147,11 @@ def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
 def read_guest_macs(unit: Unit, network: str) -> tuple[Mac, ...]:
     """Return the MAC addresses of all guests of a network, sorted."""
     guests = _read_guests(unit, unit.session.get_one(ClusterRow, network))
-    return tuple(sorted({guest.mac or derive_mac(row.id, guest.name) for row, guest in guests}))
+    return tuple(sorted({_find_mac(row, guest) for row, guest in guests}))
+
+
+def _find_mac(row: ClusterRow, guest: Guest) -> Mac:
+    return guest.mac or derive_mac(row.id, guest.name)
 
 
 def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, Guest]]:

@@ -7,7 +7,7 @@ from sbf_fakes.world import World, spec, three_sites
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
-from virtcloud.model.errors import Conflict, Forbidden, NoVlanFree
+from virtcloud.model.errors import Conflict, Forbidden, GuestTaken, NoVlanFree
 from virtcloud.model.topology import Topology
 
 # Members that join.
@@ -224,6 +224,15 @@ def test_guests_of_a_network_have_distinct_names_and_addresses(
     assert str(caught.value) == message + "cluster m1 is draining: try again when the cluster has ended"
     ring.settle()
     ring.put("m2", member(guests=[second]))
+
+
+def test_a_guest_cannot_request_the_derived_mac_of_another_guest(ring: World) -> None:
+    """The owner of a member could otherwise receive and answer the frames of another owner's guest."""
+    mac = ring.wanted_of_host("brno-h1").segments[0].guests[0].mac
+    with pytest.raises(GuestTaken) as caught:
+        ring.put("m1", member(guests=[guest("other", "brno-h2") | {"mac": mac}], owner="bob"))
+    message = f"guest other has the MAC address {mac}, which a guest of cluster root has in the same network: "
+    assert str(caught.value) == message + "choose another"
 
 
 @pytest.mark.parametrize("given", [{"name": "loop"}, {"vlan": 117}, {"shares_with": ["bob"]}])
