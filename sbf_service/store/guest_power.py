@@ -99,18 +99,25 @@ def _find_guest(row: ClusterRow, name: str) -> Guest:
 
 
 def _format_guest(unit: Unit, row: ClusterRow, guest: Guest) -> GuestView:
+    """Return the view of a guest.
+
+    If the host has confirmed its revision without the cluster, for example because it still fetches an image, it has
+    not confirmed guests that are wanted on.
+    """
     host = unit.session.get_one(ElementRow, guest.host)
     stored = unit.session.get(GuestPowerRow, (row.id, guest.name))
-    added = unit.session.get_one(PlacementRow, (row.id, guest.host)).added_revision
-    wanted = max(added, stored.revision) if stored else added
-    confirmed = host.confirmed_revision
+    placement = unit.session.get_one(PlacementRow, (row.id, guest.host))
+    is_off = stored is not None and stored.stopped
+    wanted = max(placement.added_revision, stored.revision) if stored else placement.added_revision
+    excluded = placement.blocked and not is_off
+    confirmed = min(host.confirmed_revision, wanted - 1) if excluded else host.confirmed_revision
     return GuestView(
         name=guest.name,
         cluster=ClusterKey(row.key),
         host=guest.host,
         image=guest.image,
         addresses=guest.addresses,
-        power=GuestPower.OFF if stored and stored.stopped else GuestPower.ON,
+        power=GuestPower.OFF if is_off else GuestPower.ON,
         resets=stored.resets if stored else 0,
         wanted_revision=wanted,
         confirmed_revision=confirmed,

@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from fastapi.concurrency import run_in_threadpool
 
-from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, ProtectedResource
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_in_unit
 from sbf_service.http.auth.caller import Caller
@@ -53,21 +52,30 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
 ) -> GuestView:
     """Return a guest, or wait until its host has confirmed a revision later than ``after``."""
 
-    def read() -> GuestView:
-        """Check the right at each reading: another owner can have a cluster with this key after the wait."""
+    def read() -> tuple[GuestView, int]:
+        """Return the guest, and the confirmed revision of its host.
+
+        Check the right at each reading: another owner can have a cluster with this key after the wait.
+        """
         with service.store.read() as unit:
             authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
-            return guest_power.get_guest(unit, key, guest, id)
+            found = guest_power.get_guest(unit, key, guest, id)
+            return found, require_element(unit, found.host).confirmed_revision
 
-    view = await run_in_threadpool(read)
+    view, _ = await run_in_threadpool(read)
     topic = confirmation_topic(view.host)
-    await poll.wait_until_newer(topic, poll.in_thread(lambda: _read_confirmed(service, view.host)), after, wait)
-    return await poll.read(read)
 
+    def read_confirmed() -> int:
+        nonlocal view
+        view, confirmed = read()
+        return confirmed
 
-def _read_confirmed(service: SbfService, host: Name) -> int:
-    with service.store.read() as unit:
-        return require_element(unit, host).confirmed_revision
+    def is_awaited() -> bool:
+        """Return whether the host answers, and has not excluded the guest's cluster from its confirmation."""
+        return after is None or (view.reachable and view.confirmed_revision > after)
+
+    await poll.wait_until_newer(topic, poll.in_thread(read_confirmed), after, wait, is_awaited=is_awaited)
+    return (await poll.read(read))[0]
 
 
 @router.put("/{guest}/power", responses=PROBLEMS)

@@ -1,13 +1,19 @@
 """Tests of guests' power states: stop, start and reset, with rights, revisions and audit rows."""
 
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
 import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, spec
 
+from sbf_service.store.error_reports import record_error
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 
 GUESTS = "/v1/clusters/demo/guests"
+WAIT_S = 0.3
 
 
 @pytest.fixture
@@ -152,3 +158,38 @@ def test_an_ended_guest_degrades_its_own_cluster_only(world: World) -> None:
     assert (world.view("c").state, trouble, world.view("d").state) == ("degraded", "guest n1 ended", "active")
     ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": revision})
     assert world.view("c").state == "active"
+
+
+def test_a_guest_whose_image_is_fetched_is_not_confirmed(demo: World) -> None:
+    """The host confirms the revision without the cluster. A stopped guest does not need the image."""
+    view = power(demo, "on", 1).json()
+    confirm_without_demo(demo, view["wanted_revision"])
+    shown = ask(demo, "GET", f"{GUESTS}/g1").json()
+    assert (shown["confirmed_revision"], shown["trouble"]) == (view["wanted_revision"] - 1, "fetching image debian")
+    stopped = power(demo, "off").json()
+    confirm_without_demo(demo, stopped["wanted_revision"])
+    shown = ask(demo, "GET", f"{GUESTS}/g1").json()
+    assert (shown["confirmed_revision"], shown["trouble"]) == (stopped["wanted_revision"], None)
+
+
+def confirm_without_demo(world: World, revision: int) -> None:
+    pending = {world.view("demo").id: "fetching image debian"}
+    ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": revision, "incomplete": pending})
+
+
+def test_a_wait_for_a_guest_does_not_end_early(demo: World) -> None:
+    """While the host fetches an image or does not answer, each poll would otherwise end at once."""
+    view = power(demo, "on", 1).json()
+    confirm_without_demo(demo, view["wanted_revision"])
+    path = f"{GUESTS}/g1?after={view['wanted_revision'] - 1}&wait={WAIT_S}"
+    assert duration(lambda: ask(demo, "GET", path)) >= WAIT_S
+    demo.confirm_hosts()
+    with demo.store.change() as unit:
+        record_error(unit, "brno-h1", "no heartbeat", timedelta(hours=1), reachable=False)
+    assert duration(lambda: ask(demo, "GET", path)) >= WAIT_S
+
+
+def duration(call: Callable[[], object]) -> float:
+    started = time.monotonic()
+    call()
+    return time.monotonic() - started
