@@ -1,6 +1,6 @@
 """The roles of gateways, and the parts of wanted documents for routers and addresses of gateways. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,9 +57,12 @@ def list_roles(spec: ClusterSpec) -> tuple[GatewayRole, ...]:
     return (*((VPN_SERVER,) if spec.vpn else ()), *((OUTSIDE_LINK,) if spec.router == "gateway" else ()))
 
 
-def check_destinations(topology: Topology, spec: ClusterSpec, sites: Iterable[Name]) -> None:
-    """Raise NotFound if a spec names a destination that no site of the cluster has."""
-    known = {destination.name for site in sites for destination in topology.site(site).destinations}
+def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[Name]) -> None:
+    """Raise NotFound if a spec names a destination that no site of the cluster has.
+
+    Ignore unknown sites: a network keeps its VLAN ID at a site that was removed after the end of the members there.
+    """
+    known = {one.name for site in topology.sites if site.name in sites for one in site.destinations}
     for name in spec.outside:
         if name not in known:
             texts = ", ".join(sorted(known)) or "none"

@@ -8,6 +8,7 @@ from sbf_fakes.world import World, spec
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoGateway
+from virtcloud.model.topology import Topology
 from virtcloud.model.views import PlacementProgress
 
 
@@ -64,6 +65,20 @@ def test_a_cluster_without_a_gateway_names_sites_and_gateways(world: World, alic
 def test_a_cluster_with_vpn_is_refused_without_a_gateway(world: World) -> None:
     with pytest.raises(NoGateway, match="at plzen"):
         world.put("demo", spec("plzen-h1", vpn=True))
+
+
+def test_a_member_has_gateways_after_the_removal_of_a_former_site(world: World) -> None:
+    """A network keeps its VLAN ID at a site until the network ends, even if all members at this site have ended."""
+    put(world)
+    put(world, "guests", "praha-h1", joins="demo", guests=[], hosts=["praha-h1"])
+    world.delete("guests")
+    world.settle()
+    document = world.topology().model_dump(mode="json")
+    sites = [site for site in document["sites"] if site["name"] != "praha"]
+    links = [link for link in document["links"] if "praha" not in f"{link}"]
+    world.put_topology(Topology.model_validate(document | {"sites": sites, "links": links}))
+    put(world, "more", "brno-h2", joins="demo", guests=[], hosts=["brno-h2"], vpn=True)
+    assert "brno-gw" in {part.element for part in world.view("more").placements}
 
 
 def test_a_dry_run_shows_the_gateways(world: World, alice: str) -> None:
