@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from sbf_service.domain.admission import allows_open_filters, find_host_fault
-from sbf_service.domain.network_conflicts import find_access_ports
-from sbf_service.domain.paths import LiveCluster, find_path_ports, list_elements
+from sbf_service.domain.network_conflicts import check_paths_unchanged, check_sites_attached, find_access_ports
+from sbf_service.domain.paths import LiveCluster, choose_transport, find_path_ports, list_elements
 from sbf_service.domain.placement import (
     DEFAULT_OVERCOMMIT,
     CandidateHost,
@@ -24,6 +24,7 @@ from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_queries import find_unsettled_clusters
 from sbf_service.store.columns import split_ids
 from sbf_service.store.current_topology import read_topology
+from sbf_service.store.live_clusters import make_live_clusters
 from sbf_service.store.networks import find_joinable_network, read_clusters_on
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
@@ -71,8 +72,8 @@ def place_spread(
     """
     topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)
-    network = spec if spec.joins is None else parse_current_spec(find_joinable_network(unit, spec))
-    hosts = _HostReader(unit, topology, spec, spread, origin, overcommit, opens_filters=network.filters == "open")
+    network = None if spec.joins is None else make_live_clusters(unit, [find_joinable_network(unit, spec)])[0]
+    hosts = _HostReader(unit, topology, spec, spread, origin, overcommit, network)
     guests = place_guests(spread, list(hosts.read(sites)))
     return spec.model_copy(update={"guests": (*spec.guests, *guests), "spread": None})
 
@@ -87,8 +88,13 @@ class _HostReader:
     spread: GuestSpread
     origin: ClusterOrigin
     overcommit: Overcommit
-    opens_filters: bool = False
-    """Whether the cluster has open filters, so that its guests may use any MAC address."""
+    network: LiveCluster | None
+    """The cluster whose network the spec joins, or None for a new network."""
+
+    @property
+    def opens_filters(self) -> bool:
+        """Whether the cluster has open filters, so that its guests may use any MAC address."""
+        return (self.network or self).spec.filters == "open"
 
     def read(self, sites: Collection[Site]) -> Iterator[CandidateHost]:
         """Yield the hosts of these sites in the topology's order."""
@@ -137,17 +143,32 @@ class _HostReader:
         """Return the reason why the cluster's network cannot reach the host, or None."""
         try:
             ports = find_path_ports(self.topology, ClusterSpec(owner=self.spec.owner, hosts=(host,)))
+            self._check_transport(host)
         except (Conflict, NotFound) as error:
             return str(error)
         if used := sorted(ports & set(taken)):
             return f"access port {used[0]} carries another network"
         return None
 
+    def _check_transport(self, host: Name) -> None:
+        """Raise Conflict if no transport connects the host to the network, or to the hosts that the spec names."""
+        choose_transport(self.topology, (host, *self.spec.all_hosts), self.spec.sites)
+        network, site = self.network, self.topology.site_of[host]
+        if network is None or site.name in network.vlans:
+            return
+        if network.transport is not None:
+            check_sites_attached(network, [site])
+            return
+        joined = network.spec
+        check_paths_unchanged(
+            self.topology, network, choose_transport(self.topology, (host, *joined.all_hosts), joined.sites)
+        )
+
     def _find_taken_ports(self) -> frozenset[PortRef]:
         """Return the access ports that carry other networks."""
         if not self.topology.access_ports:
             return frozenset()
-        network = None if self.spec.joins is None else find_joinable_network(self.unit, self.spec).id
+        network = None if self.network is None else self.network.id
         switches = list_elements(self.topology.access_ports)
         others = (one for one in read_clusters_on(self.unit, switches) if one.network.id != network)
         return frozenset(port for cluster in others for port in self._find_ports(cluster))

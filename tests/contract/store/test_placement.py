@@ -135,6 +135,26 @@ def test_guests_with_open_filters_are_placed_where_they_are_allowed(hosts: World
     assert (chosen(hosts, "demo"), chosen(hosts, "member")) == (["brno-h2"], ["brno-h2"])
 
 
+@pytest.mark.parametrize("member", ["brno-h2", "praha-h1"], ids=["no-transport-yet", "transport"])
+def test_hosts_that_the_network_does_not_reach_get_no_guests(hosts: World, member: str) -> None:
+    document = hosts.topology().model_dump(mode="json")
+    document["transports"].append({"name": "other", "kind": "direct"})
+    document["sites"][2]["attachments"][0]["transport"] = "other"
+    hosts.put_topology(Topology.model_validate(document))
+    hosts.put("net", spec("brno-h1"))
+    hosts.put("member", ClusterSpec.model_validate({"owner": "alice", "joins": "net", "hosts": [member]}))
+    hosts.put("demo", spread(3, joins="net", prefix="n"))
+    assert chosen(hosts, "demo") == ["brno-h1", "brno-h2", "praha-h1"]
+
+
+def test_guests_are_placed_where_named_hosts_can_reach_them(hosts: World) -> None:
+    document = hosts.topology().model_dump(mode="json")
+    document["sites"][2]["attachments"] = []
+    hosts.put_topology(Topology.model_validate(document))
+    hosts.put("demo", spread(2, "brno", "plzen", hosts=["praha-h1"]))
+    assert chosen(hosts, "demo") == ["brno-h1", "brno-h2"]
+
+
 def test_placed_guests_of_an_ended_member_are_no_peers(hosts: World) -> None:
     hosts.put("demo", spread(1, "brno"))
     hosts.put("member", spread(1, "praha", prefix="m", joins="demo"))
