@@ -119,10 +119,15 @@ class ImageFolder:
         path = self.path / sha256
         if not path.is_file():
             raise NotFound(
-                f"image file {sha256} is missing in {self.path}: if several replicas of SBF share one database, they "
-                "need a common folder (images.folder in the settings), or add the image with a URL"
+                f"image file {sha256} is missing in {self.path}: if the file was lost, upload it again (virtcloud "
+                "image add); several replicas of SBF with one database need a common folder (setting images.folder)"
             )
         return path
+
+    def contains(self, sha256: Sha256, size: int) -> bool:
+        """Return whether this replica has the file of an image, with this size in bytes. Do not read the file."""
+        path = self.path / sha256
+        return path.is_file() and path.stat().st_size == size
 
     def compute_checksum(self, sha256: Sha256, progress: Callable[[], object] = lambda: None) -> str:
         """Read an image's file again, and return its SHA-256. ``progress`` is called after each MiB.

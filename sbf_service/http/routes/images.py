@@ -155,8 +155,13 @@ async def receive_image(
 
 
 def _find_same(service: SbfService, new: NewImage) -> CatalogueImage | None:
+    """Return the image that the owner has already added with this name and content, unless its file is missing.
+
+    Raise the errors of ``images.find_same_image``.
+    """
     with service.store.read() as unit:
-        return images.find_same_image(unit, new)
+        same = images.find_same_image(unit, new)
+    return same if service.image_folder.contains(new.source.sha256, new.source.size) else None
 
 
 async def _receive(request: Request, upload: Upload) -> None:

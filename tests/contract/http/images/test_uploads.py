@@ -37,6 +37,21 @@ def test_the_same_upload_again_changes_nothing(world: World, folder: Path, alice
     assert len(files(folder)) == 1
 
 
+@pytest.mark.parametrize("left", [None, QCOW2[:-1]], ids=["missing", "truncated"])
+def test_an_upload_again_restores_a_lost_file(world: World, folder: Path, alice: str, left: bytes | None) -> None:
+    """For example, the database was restored from a backup, and the folder of images was not."""
+    first = upload(world, alice)
+    file = folder / content(QCOW2)["sha256"]
+    file.unlink()
+    if left is not None:
+        file.write_bytes(left)
+    query = "&".join(f"{key}={value}" for key, value in content(QCOW2).items())
+    planned = ask(world, "PUT", f"/v1/images/disk/content?{query}&dry_run=true", token=alice)
+    second = upload(world, alice)
+    assert (planned.json(), second.status_code, second.json()) == (None, 200, first.json())
+    assert file.read_bytes() == QCOW2
+
+
 def test_another_content_needs_another_name(world: World, folder: Path, alice: str) -> None:
     upload(world, alice)
     status, kind, detail = problem(upload(world, alice, QCOW2 + b"x"))
