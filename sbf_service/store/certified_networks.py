@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import bindparam, func, or_, select
 
 from sbf_service.domain.publications import describe_uncertified, list_imaged_guests
+from sbf_service.log import get_log
 from sbf_service.store.cluster_documents import parse_current_spec, parse_image_sources
 from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
@@ -21,6 +22,8 @@ from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.user_tables import CertificationRow, ImageRow
 from virtcloud.model.image import Architecture, HostFile, ImageFormat, ImageSource, ImageUrl, Sha256
 from virtcloud.model.values import ClusterKey, Name
+
+log = get_log(__name__)
 
 _NETWORK = func.coalesce(ClusterRow.network, ClusterRow.id)
 _READ_ACTIVE = (
@@ -55,7 +58,8 @@ def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
 def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
     """Suspend each publication whose network has a guest with an image that is not certified for the gateway's site.
 
-    ``network`` limits the suspension to one network.
+    ``network`` limits the suspension to one network. If a row of a network cannot be read, the images of its guests are
+    unknown, and its publications are suspended, too.
     """
     statement = _READ_ACTIVE if network is None else _READ_ACTIVE.where(_NETWORK.in_([network]))
     found = unit.session.execute(statement).all()
@@ -66,10 +70,18 @@ def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
         if site is None:
             continue  # the gateway was removed from the topology and publishes no ports
         if (network_id, site.name) not in reasons:
-            reasons[network_id, site.name] = find_uncertified(unit, network_id, site.name)
+            reasons[network_id, site.name] = _find_reason(unit, network_id, site.name)
         reason = reasons[network_id, site.name]
         if reason is not None:
             _suspend(unit, publication, row, reason)
+
+
+def _find_reason(unit: Unit, network: str, site: Name) -> str | None:
+    try:
+        return find_uncertified(unit, network, site)
+    except ValueError as error:
+        log.fault("network_not_read", error, cluster=network, site=site)
+        return "SBF cannot read the images of the network's guests: ask the operator of SBF to read its log"
 
 
 def _suspend(unit: Unit, publication: PublicationRow, row: ClusterRow, reason: str) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from pydantic import TypeAdapter
 from sqlalchemy import bindparam, select
 
+from sbf_service.log import get_log
 from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
@@ -29,6 +30,8 @@ from virtcloud.model.values import Name
 COUNTERS: Final = ("connections", "sent_bytes", "received_bytes")
 _NAMES: Final = TypeAdapter(tuple[ResolvedName, ...])
 _MOST: Final = (1 << 63) - 1
+
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,16 @@ def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncr
 
 
 def _find_destinations(unit: Unit, gateway: str) -> dict[str, tuple[Name, ...]]:
-    """Return the destinations that the clusters of a gateway requested, by cluster ID."""
+    """Return the destinations that the clusters of a gateway requested, by cluster ID. Omit unreadable clusters."""
     here = select(ClusterGatewayRow.cluster_id).where(ClusterGatewayRow.gateway == gateway)
     rows = find_clusters(unit, ClusterRow.id.in_(here), equals_any(ClusterRow.state, WANTED_STATES))
-    return {row.id: parse_current_spec(row).outside for row in rows}
+    found = {}
+    for row in rows:
+        try:
+            found[row.id] = parse_current_spec(row).outside
+        except ValueError as error:
+            log.fault("cluster_not_read", error, cluster=row.id, gateway=gateway)
+    return found
 
 
 def _add(unit: Unit, gateway: str, use: DestinationUse, row: OutsideUseRow | None) -> UseIncrease:

@@ -9,6 +9,7 @@ from sbf_fakes.http_calls import ask
 from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.elements import make_element_view
 from virtcloud.model.access import Role
 from virtcloud.model.topology import Topology
@@ -49,6 +50,15 @@ def test_the_owner_sees_what_the_gateway_counted(world: World) -> None:
 def test_a_repeated_report_adds_nothing(world: World) -> None:
     report(world, 3, 1000)
     report(world, 3, 1000)
+    assert read_uses(world) == [("web", "brno-gw", 3, 1000)]
+
+
+def test_an_unreadable_cluster_hides_no_other_use(world: World) -> None:
+    world.put("broken", spec("brno-h1", outside=["web"]))
+    world.settle()
+    with world.store.change() as unit:
+        unit.session.get_one(ClusterRow, world.view("broken").id).resolved = "{"
+    assert report(world, 3, 1000) == 204
     assert read_uses(world) == [("web", "brno-gw", 3, 1000)]
 
 

@@ -9,6 +9,7 @@ from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.revisions import require_element
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterSpec
@@ -191,6 +192,18 @@ def test_a_lost_certification_suspends_the_publication(world: World) -> None:
     certify(world, "DELETE")
     assert published(world) == ()
     assert "image good" in (suspensions(world)[0] or "")
+
+
+def test_a_lost_certification_suspends_unreadable_networks(world: World) -> None:
+    """The images of the broken member are unknown."""
+    put(world)
+    put(world, "broken", joins="demo", subnets=[])
+    publish(world)
+    with world.store.change() as unit:
+        unit.session.get_one(ClusterRow, world.view("broken").id).resolved = "{"
+    certify(world, "DELETE")
+    (view,) = ask(world, "GET", "/v1/clusters/demo/publications").json()
+    assert view["suspended"].startswith("SBF cannot read the images of the network's guests")
 
 
 def test_the_owner_ends_a_publication(world: World) -> None:
