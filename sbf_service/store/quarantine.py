@@ -36,19 +36,20 @@ def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadli
     The cluster that had the VLAN ID can also have elements at other sites. SBF releases the cluster's claims when each
     element of the cluster has confirmed the removal, or is at a site with such a declaration. If an unreachable element
     still has configuration of the cluster, the element's worker or agent removes it as soon as the element is
-    reachable. Raise Conflict if the VLAN ID is claimed, but not in quarantine.
+    reachable. While the network of the VLAN ID runs, its ended members no longer wait for the elements of ``site``.
+    Raise Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:
         return
-    if not row.quarantined:
+    unconfirmed = [
+        (cluster_id, placement) for cluster_id, placement in _list_unconfirmed(unit, row) if placement.site == site
+    ]
+    if not row.quarantined and not unconfirmed:
         raise Conflict(
             f"VLAN {vlan} at {site} is not in quarantine: cluster {row.key} uses the VLAN ID and is {row.state}; "
             f"end the cluster, and wait until it has ended"
         )
-    unconfirmed = [
-        (cluster_id, placement) for cluster_id, placement in _list_unconfirmed(unit, row) if placement.site == site
-    ]
     for cluster_id, placement in unconfirmed:
         _delete_placement(unit, cluster_id, placement, f"VLAN {vlan} at {site}: {reason}")
     unit.session.flush()
@@ -63,8 +64,11 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 
 
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
-    """Return a pair of cluster ID and placement for each unconfirmed removal of a network or of its members."""
-    ids = [row.id, *(member.id for member in find_members(unit, row.id))]
+    """Return a pair of cluster ID and placement for each unconfirmed removal of a network or of its members.
+
+    For a network that is not in quarantine, consider only members that are: they have ended.
+    """
+    ids = [one.id for one in (row, *find_members(unit, row.id)) if row.quarantined or one.quarantined]
     return [
         (cluster_id, placement)
         for cluster_id, placements in read_placements(unit, ids).items()

@@ -27,6 +27,10 @@ from virtcloud.model.views import PlacementProgress
 
 SHOWN_LOSSES = 20
 """The maximum number of losses that an error message lists."""
+QUARANTINE_REMEDY = (
+    "wait until the element has confirmed the removal, or, if it will never return, declare the cluster's VLAN ID "
+    "clean (virtcloud pool clean SITE VLAN --reason TEXT)"
+)
 _READ_ELEMENTS = (
     select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
 )
@@ -123,8 +127,9 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
         yield from list_transport_losses(unit, change.former, change.topology)
     yield from _list_lost_sites(change.topology, live)
     yield from list_detached_clusters(change.topology, live)
-    for element, user in _list_users(unit, change.lost_elements):
-        remedy = _describe_remedy(change.former.gateways.get(element))
+    for element, row in _list_users(unit, change.lost_elements):
+        remedy = QUARANTINE_REMEDY if row.quarantined else _describe_remedy(change.former.gateways.get(element))
+        user = f"cluster {row.key} ({row.state})"
         yield f"{user} needs {element}, which would vanish or change its kind or site: {remedy}"
     if change.lost_ports:
         for port, user in _list_needed_ports(unit, change, live):
@@ -142,8 +147,8 @@ def _describe_remedy(gateway: Gateway | None) -> str:
     return f"{remedy}, or {removal}wait until it has removed the cluster"
 
 
-def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, str]]:
-    """Yield pairs of element and description for each cluster that one of these elements carries or may still carry."""
+def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, ClusterRow]]:
+    """Yield pairs of element and cluster for each cluster that one of these elements carries or may still carry."""
     if not elements:
         return
     rows = find_unsettled_clusters(unit, elements)
@@ -151,7 +156,7 @@ def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, 
     for row in rows:
         for part in parts.get(row.id, ()):
             if part.element in elements and part.progress is not PlacementProgress.REMOVED:
-                yield part.element, f"cluster {row.key} ({row.state})"
+                yield part.element, row
 
 
 def _list_needed_ports(

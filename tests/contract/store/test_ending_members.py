@@ -116,6 +116,24 @@ def test_declaring_a_members_host_clean_releases_the_ids(ring: World) -> None:
     assert str(ring.site("praha").free) == "100-139"
 
 
+def test_a_dead_host_of_an_ended_member_can_be_declared_clean(ring: World) -> None:
+    """The network runs on. Otherwise the host could not be removed from the topology until the end of the network."""
+    join_network(ring, "m1", "praha-h1")
+    ring.dead_hosts.add("praha-h1")
+    ring.delete("m1")
+    ring.settle()
+    ring.clock.advance(3600)
+    ring.sweep()
+    assert ring.view("m1").quarantined
+    with ring.store.change(who="petra") as unit:
+        declare_clean(unit, "praha", VlanId(100), "its disks are in my hand", ring.service.settings.timing.drain)
+    assert (ring.view("m1").quarantined, str(ring.site("praha").claimed)) == (False, "100")
+    document = ring.topology().model_dump(mode="json")
+    document["sites"][1]["hosts"] = [one for one in document["sites"][1]["hosts"] if one["name"] != "praha-h1"]
+    document["links"] = [link for link in document["links"] if "praha-h1" not in f"{link}"]
+    ring.put_topology(Topology.model_validate(document))
+
+
 def test_an_unconfirmed_member_keeps_the_ids_claimed(ring: World) -> None:
     join_network(ring, "m1", "praha-h1")
     ring.dead_hosts.add("praha-h1")
