@@ -39,19 +39,20 @@ def show_site(name: Name, request: Request, service: CurrentService, browser: Cu
     own = list(find_site_troubles(view, PREFIX))
     troubles = [trouble for element in here for trouble in find_element_troubles(element, PREFIX)]
     levels = {element.name: find_element_level(element) for element in here}
-    clusters = list_clusters(service, browser.caller, ClusterFilter(site=name)).rows
+    listed = list_clusters(service, browser.caller, ClusterFilter(site=name))
     topology = find_topology(service, browser.caller)
     site_levels = {name: find_worst(trouble.level for trouble in own)}
     values = {
         "site": view,
         "scene": None if topology is None else draw_whole_sites(topology, [topology.site(name)], levels, site_levels),
         "strip": draw_pool(
-            view, {int(cluster.vlans[name]): cluster.key for cluster in clusters if name in cluster.vlans}
+            view, {int(cluster.vlans[name]): cluster.key for cluster in listed.rows if name in cluster.vlans}
         ),
         "may_declare": is_allowed(browser.principal, Action.DECLARE_CLEAN, describe_site(name)),
         "elements": [(element, levels[element.name]) for element in here],
         "troubles": [*troubles, *own],
-        "clusters": [(cluster, find_state_level(cluster.state)) for cluster in clusters],
+        "clusters": [(cluster, find_state_level(cluster.state)) for cluster in listed.rows],
+        "has_older": listed.cursor is not None,
     }
     return render(request, "site.html", values)
 

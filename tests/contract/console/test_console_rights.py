@@ -175,3 +175,10 @@ def test_a_user_gets_no_link_to_the_list_of_troubles(world: World) -> None:
     world.put_topology(three_sites(sites=[{"name": name} for name in names], links=[]))
     page = visit(world, Role.USER, "alice").get("/console/").text
     assert ("2 more troubles" in page, "/console/troubles" in page) == (True, False)
+
+
+def test_the_page_of_a_site_links_to_all_its_clusters(installed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, link = visit(installed, Role.OPERATOR, "eva"), 'href="/console/clusters?site=praha"'
+    complete = browser.get("/console/sites/praha").text
+    monkeypatch.setattr(reading, "PAGE_SIZE", 1)
+    assert (link in complete, link in browser.get("/console/sites/praha").text) == (False, True)
