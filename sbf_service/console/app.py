@@ -10,7 +10,7 @@ from starlette.types import Scope
 from sbf_service.console.events import StreamCounts
 from sbf_service.console.page import Page
 from sbf_service.console.pages import actions, clusters, elements, live, login, oidc_login, overview, sites
-from sbf_service.console.rendering import PREFIX, STATIC_FOLDER, STATIC_PREFIX
+from sbf_service.console.rendering import PREFIX, STATIC_FOLDER, STATIC_PREFIX, make_environment
 from sbf_service.console.sessions import CurrentBrowser
 from virtcloud.model.errors import NotFound
 
@@ -30,6 +30,7 @@ class ImmutableFiles(StaticFiles):
 
 def add_console(app: FastAPI) -> FastAPI:
     """Add the console to SBF's application, and return the application."""
+    make_environment()
     app.state.console_streams = StreamCounts()
     app.mount(STATIC_PREFIX, ImmutableFiles(directory=STATIC_FOLDER), name="console-static")
     for module in (login, oidc_login, live, actions, overview, sites, elements, clusters):

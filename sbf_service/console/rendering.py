@@ -97,11 +97,15 @@ def chosen_theme(request: Request) -> str:
 
 @cache
 def make_environment() -> Environment:
-    """Return the templates with their filters."""
+    """Return the templates with their filters.
+
+    All templates are read now: an upgrade replaces the files while the former version of SBF still runs.
+    """
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        auto_reload=False,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -114,6 +118,8 @@ def make_environment() -> Environment:
         "rate": show_rate,
     }
     environment.globals |= {"asset": asset_path, "prefix": PREFIX, "htmx": HTMX}
+    for name in environment.list_templates():
+        environment.get_template(name)
     return environment
 
 
