@@ -130,7 +130,7 @@ def format_progress(placement: PlacementView, view: ClusterView) -> str:
     progress = {
         PlacementProgress.ADDING: f"waiting for {wanted}",
         PlacementProgress.CONFIRMED: f"has {wanted}",
-        PlacementProgress.REMOVING: f"waiting until {wanted} is gone",
+        PlacementProgress.REMOVING: f"waiting for the removal of {wanted}",
         PlacementProgress.REMOVED: "clean",
     }[placement.progress]
     if not placement.trouble:

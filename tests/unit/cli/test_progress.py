@@ -32,7 +32,7 @@ def display_states(*states: ClusterState, terminal: bool) -> str:
         (ClusterState.ACTIVE, ["has VLAN 100 on its ports", "has VLAN 100 and g1, g2"]),
         (
             ClusterState.DRAINING,
-            ["waiting until VLAN 100 on its ports is gone", "waiting until VLAN 100 and g1, g2 is gone"],
+            ["waiting for the removal of VLAN 100 on its ports", "waiting for the removal of VLAN 100 and g1, g2"],
         ),
         (ClusterState.RELEASED, ["clean", "clean"]),
     ],
