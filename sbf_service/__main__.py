@@ -129,7 +129,7 @@ def _log_plugins() -> None:
 def token() -> None:
     """Create tokens on SBF's host, directly in the database, for example the token of the first operator.
 
-    For all other operations on tokens, use ``virtcloud token``.
+    For all other operations on tokens, use 'virtcloud token'.
     """
 
 
