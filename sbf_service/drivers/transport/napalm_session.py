@@ -135,7 +135,7 @@ class NapalmSession:
             raise Unreachable(f"{self._describe_device()} {SESSION_LOST}")
         if self._driver is None:
             login = self._login
-            host, port = split_address(login.device.address or "", self.port)
+            host, port = split_address(login.device.address, self.port)
             self._driver = self.connect(host, port, login.password.get_secret_value() if login.password else "")
             login.cancel_scope.attach(partial(self.abort_connection, self._driver))
         return self._driver

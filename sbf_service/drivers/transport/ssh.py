@@ -16,7 +16,7 @@ from typing import Any
 from sbf_service.drivers.contract import DeviceLogin
 from sbf_service.drivers.transport.device_session import SESSION_LOST
 from virtcloud.model.element import kind_of
-from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.errors import BadInput, Refused, Unreachable, Unsafe
 from virtcloud.model.values import DeviceAddress
 from virtcloud.tracing import child_span
 
@@ -186,7 +186,7 @@ class SshCommandLine:
         import netmiko  # noqa: PLC0415
 
         login, self._login_log = self._login, BytesIO()
-        host, port = split_address(login.device.address or "")
+        host, port = split_address(login.device.address)
         sock = socket.create_connection((host, port), min(login.connect_timeout, login.cancel_scope.remaining))
         login.cancel_scope.attach(partial(sock.shutdown, socket.SHUT_RDWR))
         try:
@@ -246,8 +246,13 @@ def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a type of Netmiko
     return channel is not None and not channel.closed and not channel.eof_received and channel.transport.is_active()
 
 
-def split_address(address: str, default_port: int = SSH_PORT) -> tuple[str, int]:
-    """Return the host and the TCP port of a device's address; ``default_port`` for an address without a port."""
+def split_address(address: str | None, default_port: int = SSH_PORT) -> tuple[str, int]:
+    """Return the host and the TCP port of a device's address; ``default_port`` for an address without a port.
+
+    Raise BadInput for a device without an address.
+    """
+    if address is None:
+        raise BadInput("expected the key 'address' of this device in the topology, got none")
     parsed = DeviceAddress(address)
     return parsed.host, parsed.port or default_port
 

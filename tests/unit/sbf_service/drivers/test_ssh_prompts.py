@@ -1,4 +1,4 @@
-"""Tests of the pattern of prompts, for a device whose host name begins configuration lines."""
+"""Tests of SSH sessions before the first command: the pattern of prompts, and the address of a device."""
 
 import re
 from types import SimpleNamespace
@@ -7,7 +7,8 @@ from typing import cast
 import pytest
 
 from sbf_service.drivers.contract import DeviceLogin
-from sbf_service.drivers.transport.ssh import SshCommandLine
+from sbf_service.drivers.transport.ssh import SshCommandLine, split_address
+from virtcloud.model.errors import BadInput
 
 
 @pytest.fixture
@@ -26,3 +27,8 @@ def test_the_prompt_of_each_mode_is_detected(prompt: str, text: str) -> None:
 @pytest.mark.parametrize("text", ["enable secret 5 $", "e description uplink >", "exec banner #"])
 def test_a_configuration_line_is_no_prompt(prompt: str, text: str) -> None:
     assert not re.search(prompt, text, re.MULTILINE)
+
+
+def test_a_device_without_an_address_names_the_missing_key() -> None:
+    with pytest.raises(BadInput, match="expected the key 'address' of this device in the topology, got none"):
+        split_address(None)
