@@ -31,8 +31,7 @@ def login(context: click.Context, token_input: TextIO | None) -> None:
 
     Example: virtcloud --url https://sbf.example.org login
     """
-    entered = token_input.read() if token_input else click.prompt("Token", hide_input=True, err=True)
-    token = entered.strip()
+    token = (token_input.read() if token_input else _prompt_for_token()).strip()
     if not token:
         raise BadInput("expected a token such as vc_…, got an empty line")
     connection = context.find_root().obj
@@ -40,6 +39,19 @@ def login(context: click.Context, token_input: TextIO | None) -> None:
         identity = client.sbf.whoami()
     write_token(default_token_file(), token)
     click.echo(f"you are {_format_identity(identity)}; the token is stored in {default_token_file()}")
+
+
+def _prompt_for_token() -> str:
+    """Return the token that the user enters. Raise BadInput at the end of the input, and click.Abort on Ctrl-C."""
+    try:
+        entered: str = click.prompt("Token", hide_input=True, err=True)
+    except click.Abort as error:
+        if not isinstance(error.__context__, EOFError):
+            raise
+        raise BadInput(
+            "token: expected input, got its end: pass the token's file (virtcloud login --from FILE)"
+        ) from error
+    return entered
 
 
 @click.command()

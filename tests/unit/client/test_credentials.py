@@ -1,5 +1,6 @@
 """Tests of the search for the client's token, and of the rejection of unsafe token files."""
 
+import io
 import re
 from pathlib import Path
 
@@ -16,6 +17,16 @@ from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated
 
 URL = "http://sbf"
 ME = '{"name": "alice", "role": "user", "sites": [], "token": "aaaaaaaa"}'
+
+
+class Interrupted(io.RawIOBase):
+    """A standard input at which the user presses Ctrl-C."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _buffer: object) -> int:
+        raise KeyboardInterrupt
 
 
 @pytest.fixture(autouse=True)
@@ -119,8 +130,16 @@ def test_login_stores_a_valid_token(script: Script, home: Path) -> None:
 
 
 def test_ctrl_c_at_the_token_prompt_is_exit_code_130(script: Script) -> None:
-    done = CliRunner().invoke(main, ["--url", script.url, "login"], input="")
+    done = CliRunner().invoke(main, ["--url", script.url, "login"], input=io.BufferedReader(Interrupted()))
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (130, "virtcloud: interrupted")
+
+
+def test_login_without_input_names_the_option_for_a_file(script: Script) -> None:
+    done = CliRunner().invoke(main, ["--url", script.url, "login"], input="")
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (
+        2,
+        "virtcloud: token: expected input, got its end: pass the token's file (virtcloud login --from FILE)",
+    )
 
 
 def test_login_stores_no_rejected_token(script: Script, home: Path) -> None:
