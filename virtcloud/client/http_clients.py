@@ -12,6 +12,8 @@ from virtcloud.model.errors import BadInput
 CONNECTION_LIMITS = httpx.Limits(max_keepalive_connections=20)
 """The number of connections is not limited, so that many long polls of an agent do not delay its other calls."""
 
+LAST_PORT = 65535
+
 
 @dataclass(frozen=True, slots=True)
 class TlsTrust:
@@ -32,9 +34,13 @@ def build_http_client(url: str, trust: TlsTrust) -> httpx.Client:
         raise BadInput(
             f"{url!r} is not an address of SBF: {error}; expected http://host:port or unix:///path"
         ) from error
+    if parsed.userinfo:
+        raise BadInput(
+            "the address of SBF: expected no user name and no password, got some: use a token's file instead"
+        )
     if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
         return httpx.Client(transport=_UnixTransport(parsed.path), base_url="http://sbf", trust_env=False)
-    if parsed.scheme in {"http", "https"} and parsed.host:
+    if parsed.scheme in {"http", "https"} and parsed.host and (parsed.port or 0) <= LAST_PORT:
         context = build_tls_context(parsed.scheme, trust)
         return httpx.Client(base_url=url, trust_env=False, verify=context, limits=CONNECTION_LIMITS)
     raise BadInput(f"{url!r} is not an address of SBF: expected http://host:port, https://host or unix:///path")

@@ -299,10 +299,20 @@ def test_a_hanging_service_times_out() -> None:
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("url", ["", "sbf", "ftp://sbf", "http://", "unix://", "unix://host", "http://[::1", "8800"])
+@pytest.mark.parametrize(
+    "url", ["", "sbf", "ftp://sbf", "http://", "unix://", "unix://host", "http://[::1", "8800", "http://sbf:65536"]
+)
 def test_an_invalid_address_is_bad_input(url: str) -> None:
     with pytest.raises(BadInput, match="is not an address of SBF"):
         SbfClient(url)
+
+
+def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
+    with pytest.raises(
+        BadInput, match="expected no user name and no password, got some: use a token's file"
+    ) as refusal:
+        SbfClient("http://alice:secret@sbf")
+    assert "secret" not in str(refusal.value)
 
 
 def test_a_malformed_name_is_not_sent(client: SbfClient, script: Script) -> None:
