@@ -26,8 +26,10 @@ def parse_duration(text: str, maximum_s: float = math.inf) -> float:
     """
     parts = _PART.findall(text)
     seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
-    if "".join(number + unit for number, unit in parts) != text or not seconds:
+    if "".join(number + unit for number, unit in parts) != text or not parts:
         raise BadInput(f"expected a duration such as 90s, 15m, 4h, 1d or 1h30m, got {text!r}")
+    if not seconds:
+        raise BadInput(f"expected a duration longer than zero, got {text!r}")
     if seconds > maximum_s:
         raise BadInput(f"expected a duration of at most {format_duration(maximum_s)}, got {text!r}")
     return seconds
