@@ -106,20 +106,22 @@ class _HostReader:
         }
         clusters = find_unsettled_clusters(self.unit, rows)
         used = sum_used([*map(parse_current_spec, clusters), self.spec])
-        taken = self._find_taken_ports()
+        taken, silent = self._find_taken_ports(), {row.name for row in rows.values() if not row.reachable}
         for site in self.topology.sites:
             for host in site.hosts if site.name in names else ():
-                yield self._make_candidate(site, host, rows[host.name], used, taken)
+                obstacle = self._find_obstacle(host, rows[host.name], taken, silent)
+                yield self._make_candidate(site, host, rows[host.name], used, obstacle)
 
     def _make_candidate(
-        self, site: Site, host: Host, row: ElementRow, used: Mapping[Name, ComputeResources], taken: Collection[PortRef]
+        self, site: Site, host: Host, row: ElementRow, used: Mapping[Name, ComputeResources], obstacle: str | None
     ) -> CandidateHost:
         capacity = make_capacity(row)
         total = ComputeResources() if capacity is None else compute_total(capacity, self.overcommit)
-        obstacle = self._find_obstacle(host, row, taken)
         return CandidateHost(host.name, site.name, total, used.get(host.name, ComputeResources()), obstacle)
 
-    def _find_obstacle(self, host: Host, row: ElementRow, taken: Collection[PortRef]) -> str | None:
+    def _find_obstacle(
+        self, host: Host, row: ElementRow, taken: Collection[PortRef], silent: Collection[str]
+    ) -> str | None:
         """Return the reason why SBF must not place guests on the host, or None."""
         if not row.reachable or row.last_seen is None:
             since = "never sent a heartbeat" if row.last_seen is None else f"last seen {format_utc(row.last_seen)}"
@@ -132,14 +134,14 @@ class _HostReader:
         if self.opens_filters and not allows_open_filters(self.topology, host.name):
             return "it allows no guests with open filters"
         fault = find_host_fault(self.topology, host.name, self.spread.image, self.origin)
-        return fault or self._find_path_fault(host.name, taken)
+        return fault or self._find_path_fault(host.name, taken, silent)
 
     def _find_image_kind(self) -> Hypervisor | None:
         """Return the hypervisor of the image, or None for an image that is not in the catalogue."""
         row = self.unit.session.get(ImageRow, self.spread.image)
         return None if row is None else ImageFormat(row.format).kind
 
-    def _find_path_fault(self, host: Name, taken: Collection[PortRef]) -> str | None:
+    def _find_path_fault(self, host: Name, taken: Collection[PortRef], silent: Collection[str]) -> str | None:
         """Return the reason why the cluster's network cannot reach the host, or None."""
         try:
             ports = find_path_ports(self.topology, ClusterSpec(owner=self.spec.owner, hosts=(host,)))
@@ -148,6 +150,8 @@ class _HostReader:
             return str(error)
         if used := sorted(ports & set(taken)):
             return f"access port {used[0]} carries another network"
+        if unanswering := sorted(list_elements(ports).intersection(silent)):
+            return f"switch {unanswering[0]} does not answer"
         return None
 
     def _check_transport(self, host: Name) -> None:

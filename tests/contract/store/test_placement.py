@@ -119,6 +119,15 @@ def test_an_unreachable_host_gets_no_guests(hosts: World) -> None:
         hosts.put("more", spread(2, "brno"))
 
 
+def test_hosts_behind_a_switch_without_answer_get_no_guests(hosts: World) -> None:
+    with hosts.store.change() as unit:
+        record_error(unit, "brno-sw1", "timeout", hosts.service.settings.timing.drain, reachable=False)
+    hosts.put("demo", spread(1, "brno", "praha"))
+    assert chosen(hosts, "demo") == ["praha-h1"]
+    with pytest.raises(NoCapacity, match="host brno-h1: switch brno-sw1 does not answer"):
+        hosts.put("more", spread(1, "brno"))
+
+
 def test_hosts_that_refuse_owner_or_image_get_no_guests(hosts: World) -> None:
     change_host(hosts, "brno-h1", admits=AdmissionRule(users=(UserName("bob"),)))
     change_host(hosts, "brno-h2", images=(Name("other"),))
