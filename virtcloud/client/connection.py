@@ -167,6 +167,11 @@ class Connection:
             raise ServiceUnreachable(explain_request_error(self.url, error)) from error
 
     def _headers(self) -> dict[str, str]:
+        """Return the headers of a call. Raise BadInput after ``close``, because httpx raises a RuntimeError then."""
+        if self._http.is_closed:
+            raise BadInput(
+                "this client is closed: expected calls before its close, or before the end of its with block"
+            )
         token = self.token()
         return {"user-agent": USER_AGENT, **call_headers()} | (
             {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}

@@ -315,6 +315,13 @@ def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
     assert "secret" not in str(refusal.value)
 
 
+def test_a_call_after_the_with_block_is_bad_input(script: Script) -> None:
+    with SbfClient(script.url) as client:
+        pass
+    with pytest.raises(BadInput, match="this client is closed: expected calls before its close"):
+        client.sites()
+
+
 def test_a_malformed_name_is_not_sent(client: SbfClient, script: Script) -> None:
     with pytest.raises(BadInput):
         client.cluster("../elements")
