@@ -112,10 +112,7 @@ class HookSbfClient:
         return self._call("DELETE", path, None, job_request_id(key, attempt))
 
     def network(self, name: str) -> SbfAnswer:
-        """Return SBF's answer with the clusters of a network. The first cluster created the network, the others joined.
-
-        If the network has ended, the list is empty.
-        """
+        """Return SBF's answer with the clusters of a network. If the network has ended, the list is empty."""
         return self._call("GET", "/v1/clusters?network=" + quote(name, safe=""))
 
     def _call(

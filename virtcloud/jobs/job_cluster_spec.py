@@ -71,21 +71,27 @@ def build_cluster_spec(
 
 
 def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[JobNetwork]:
-    """Parse SBF's answer to ``GET /v1/clusters?network=NAME`` for the job ``key``. Return None for an empty answer.
-
-    The first cluster of the answer is the network's own cluster; the members follow.
-    """
+    """Parse SBF's answer to ``GET /v1/clusters?network=NAME`` for the job ``key``. Return None for an empty answer."""
     if not clusters:
         return None
+    root = find_network_cluster(clusters)
     guests = [(cluster["key"], guest) for cluster in clusters for guest in cluster["spec"].get("guests", ())]
     given = [address for owner, guest in guests if owner != key for address in guest.get("addresses", ())]
     former = {guest["name"]: tuple(guest.get("addresses", ())) for owner, guest in guests if owner == key}
-    spec = clusters[0]["spec"]
+    spec = root["spec"]
     used = tuple(address.partition("/")[0] for address in given)
     subnets = find_subnets(given) or None if spec.get("subnets") is None else tuple(spec["subnets"])
     router = [address.partition("/")[0] for address in spec.get("router_addresses") or ()]
-    others = (*clusters[0].get("other_addresses", ()), *router)  # an old SBF sends no other_addresses
-    return JobNetwork(clusters[0]["key"], subnets, used, former, others)
+    others = (*root.get("other_addresses", ()), *router)  # an old SBF sends no other_addresses
+    return JobNetwork(root["key"], subnets, used, former, others)
+
+
+def find_network_cluster(clusters: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the cluster that created the network. ``clusters`` is SBF's answer, and is not empty.
+
+    SBF orders the clusters by time. If SBF's clock was set back, a member can come first.
+    """
+    return next((cluster for cluster in clusters if cluster.get("network") is None), clusters[0])
 
 
 def parse_job_number(key: str) -> str:

@@ -39,7 +39,7 @@ from pbs_hooks.openpbs.hooks.start_refusals import (
 from pbs_hooks.openpbs.hooks.submission import format_name_taken
 from virtcloud.jobs.address_plan import AddressesInUse
 from virtcloud.jobs.host_names import element_of_host, parse_exec_vnode
-from virtcloud.jobs.job_cluster_spec import JobRun, build_cluster_spec, parse_network
+from virtcloud.jobs.job_cluster_spec import JobRun, build_cluster_spec, find_network_cluster, parse_network
 from virtcloud.jobs.openpbs_request import admit_pbs_job
 from virtcloud.jobs.request import JobRequest
 from virtcloud.jobs.request_ids import job_request_id
@@ -244,7 +244,7 @@ def _refuse_taken_name(event: ServerHookEvent, order: ClusterOrder, answer: SbfA
     holders = event.sbf.network(name)
     if not holders.ok or not holders.document:
         return StartRefusal("vcluster: %s%s" % (answer.detail, RETRY_SUFFIX), SHORT_RETRY_S)
-    text = "vcluster: %s%s" % (format_name_taken(name, holders.document[0]["key"]), RETRY_SUFFIX)
+    text = "vcluster: %s%s" % (format_name_taken(name, find_network_cluster(holders.document)["key"]), RETRY_SUFFIX)
     return StartRefusal(text, event.settings.retry_after)
 
 

@@ -13,6 +13,7 @@ from pbs_hooks.openpbs.hooks.pbs_job import (
 from pbs_hooks.openpbs.hooks.server_event import ServerHookEvent, parse_stored_request, read_job_shape
 from pbs_hooks.openpbs.hooks.start_refusals import format_not_shared
 from pbs_hooks.openpbs.hooks.user_files import check_images, read_request_file
+from virtcloud.jobs.job_cluster_spec import find_network_cluster
 from virtcloud.jobs.openpbs_request import JobShape, admit_pbs_job
 from virtcloud.jobs.request import JobRequest
 from virtcloud.jobs.request_values import OWNERS, RequestError
@@ -164,8 +165,9 @@ def _check_network(event: ServerHookEvent, request: JobRequest, owner: JobOwner)
 
 
 def _check_free(name: str, clusters: Any, own: str) -> None:
-    if clusters and clusters[0]["key"] != own:
-        raise RequestError(format_name_taken(name, clusters[0]["key"]))
+    holder = find_network_cluster(clusters)["key"] if clusters else own
+    if holder != own:
+        raise RequestError(format_name_taken(name, holder))
 
 
 def format_name_taken(name: str, holder: str) -> str:
@@ -176,6 +178,6 @@ def format_name_taken(name: str, holder: str) -> str:
 def _check_joinable(name: str, clusters: Any, user: str) -> None:
     if not clusters:
         raise RequestError("network '%s' is not running; start the network first, or omit net" % name)
-    spec = clusters[0]["spec"]
+    spec = find_network_cluster(clusters)["spec"]
     if user != spec["owner"] and user not in (spec.get("shares_with") or ()):
         raise RequestError(format_not_shared(name, user).partition(": ")[2])

@@ -111,6 +111,15 @@ def test_a_joining_job_continues_after_the_highest_address() -> None:
     assert assigned == [["10.0.0.41/24", "fd00::3/64"], ["10.0.0.42/24", "fd00::4/64"]]
 
 
+def test_a_member_that_is_listed_first_is_not_the_network() -> None:
+    """SBF orders clusters by their creation. The clock of SBF's database may have been set back."""
+    network = parse_network(
+        [{**MEMBER, "network": "7.pbssrv"}, {**ROOT, "other_addresses": ["10.0.0.41"]}], "12.pbssrv"
+    )
+    assert network is not None
+    assert (network.key, network.others) == ("7.pbssrv", ("10.0.0.41",))
+
+
 def test_a_joining_job_reuses_lower_addresses_at_the_end() -> None:
     network = JobNetwork("7.pbssrv", ("10.0.0.0/29",), ("10.0.0.1", "10.0.0.6"))
     assert addresses("image=a:net=mine", network=network) == [["10.0.0.2/29"], ["10.0.0.3/29"]]

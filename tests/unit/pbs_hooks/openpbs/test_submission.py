@@ -105,6 +105,13 @@ def test_a_missing_network_cannot_be_joined(server_hook: ServerHook, sbf: Script
     assert found.message == "vcluster: network 'mine' is not running; start the network first, or omit net"
 
 
+def test_the_network_decides_who_may_join(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    """A member comes first in SBF's answer if SBF's clock was set back before the member joined."""
+    member = {"key": "12.pbssrv", "network": "11.pbssrv", "spec": {"owner": "carol"}}
+    sbf.say(NETWORK, (200, [member, {**ROOT, "network": None}]))
+    assert server_hook.submit("image=a:net=mine", user="bob").accepted
+
+
 def test_a_shared_network_can_be_joined(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [ROOT]))
     assert server_hook.submit("image=a:net=mine", user="carol").accepted
