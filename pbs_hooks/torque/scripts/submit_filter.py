@@ -66,7 +66,7 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
         raise RequestError(
             "%s: expected no value, because this resource carries the request, got %r" % (CARRIER_RESOURCE, carrier)
         )
-    if " " in request or "\t" in request:
+    if request.split() != [request]:
         text = "expected a request without spaces, because Torque ends it at a space, got %r"
         raise RequestError(text % request)
     if len(request) > MAX_REQUEST_CHARACTERS:

@@ -75,6 +75,11 @@ def test_an_invalid_request_is_refused(arguments: tuple[str, ...], message: str)
     assert refusal(*arguments) == message
 
 
+@pytest.mark.parametrize("space", [" ", "\t", "\n", "\r"])
+def test_a_request_with_a_space_would_be_cut(space: str) -> None:
+    assert "expected a request without spaces" in refusal("-l", f"vcluster=image=a:mem=1gb{space}:guests=2")
+
+
 def test_a_job_may_get_its_walltime_from_the_queue() -> None:
     assert "other=vcluster=image=a" in filter_submission(["-l", "vcluster=image=a"], "#PBS -l nodes=2\n", DEFAULTS, {})
 
