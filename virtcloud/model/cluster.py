@@ -242,12 +242,16 @@ class ClusterSpec(Document):
         return self
 
 
+MAX_ATTEMPT: Final = 1_000_000_000
+"""The maximum attempt number of a request. PostgreSQL's column has space for the further attempts that SBF counts."""
+
+
 class ClusterRequest(Document):
     """A request for a cluster. A caller that retries increments ``attempt``; SBF rejects an outdated attempt."""
 
     spec: ClusterSpec
     """The spec of the cluster."""
-    attempt: Annotated[int, Field(ge=0)] | None = None
+    attempt: Annotated[int, Field(ge=0, le=MAX_ATTEMPT)] | None = None
     """The caller's attempt number. SBF rejects a number lower than the latest attempt with 410."""
 
 

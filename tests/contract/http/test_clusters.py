@@ -64,6 +64,18 @@ def test_an_ended_attempt_is_gone(world: World) -> None:
     )
 
 
+def test_the_largest_attempt_number_has_a_successor(world: World) -> None:
+    """PostgreSQL stores attempt numbers with 32 bits."""
+    assert problem(ask(world, "PUT", "/v1/clusters/job", body("brno-h1", attempt=1_000_000_001)))[:2] == (
+        422,
+        "bad-input",
+    )
+    world.put("job", spec("brno-h1"), attempt=1_000_000_000)
+    world.delete("job")
+    world.settle()
+    assert world.put("job", spec("brno-h1")).view.attempt == 1_000_000_001
+
+
 def test_a_later_attempt_ends_and_replaces_the_former(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=1)
     world.settle()
