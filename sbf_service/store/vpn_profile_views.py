@@ -18,6 +18,7 @@ from sbf_service.store.vpn_grants import (
 )
 from sbf_service.store.vpn_tables import VpnProfileGatewayRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import PlacementProgress
@@ -85,7 +86,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
     ids = [profile.id for profile in profiles]
     addresses, gateways = read_device_addresses(unit, ids), _read_gateways(unit, ids)
     network = read_networks(unit, [row])[row.network or row.id]
-    elements = list_pending_elements(unit, row)
+    elements, removing = list_pending_elements(unit, row), _list_removing_gateways(unit, row)
     return [
         VpnProfileView(
             id=profile.id,
@@ -101,7 +102,10 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
             router=profile.router,
             revoked_at=profile.revoked_at,
             lease_ends=min(row.lease_ends, network.lease_ends),
-            pending=_list_pending(gateways[profile.id], () if profile.revoked_at else elements),
+            pending=_list_pending(
+                gateways[profile.id],
+                removing if _is_ended_with(row, profile) else () if profile.revoked_at else elements,
+            ),
         )
         for profile in profiles
     ]
@@ -114,12 +118,30 @@ def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, 
     """
     if row.state not in WANTED_STATES:
         return ()
-    placements = read_placements(unit, [row.id]).get(row.id, ())
+    return _list_elements(unit, row, PlacementProgress.ADDING, frozenset(ElementKind))
+
+
+def _list_removing_gateways(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
+    """Return the gateways that have not removed a cluster that is ending or has ended, and possibly its grants."""
+    if row.state in WANTED_STATES:
+        return ()
+    return _list_elements(unit, row, PlacementProgress.REMOVING, frozenset({ElementKind.GATEWAY}))
+
+
+def _list_elements(
+    unit: Unit, row: ClusterRow, progress: PlacementProgress, kinds: frozenset[ElementKind]
+) -> tuple[PendingElement, ...]:
     return tuple(
         PendingElement(element=part.element, reachable=part.reachable, trouble=part.trouble)
-        for part in placements
-        if part.progress is PlacementProgress.ADDING
+        for part in read_placements(unit, [row.id]).get(row.id, ())
+        if part.progress is progress and part.kind in kinds
     )
+
+
+def _is_ended_with(row: ClusterRow, profile: VpnProfileRow) -> bool:
+    """Return whether the end of its cluster revoked a profile."""
+    ended, revoked = row.leaving_since, profile.revoked_at
+    return ended is not None and revoked is not None and revoked >= ended
 
 
 def _list_pending(gateways: Iterable[Any], elements: tuple[PendingElement, ...]) -> tuple[PendingElement, ...]:

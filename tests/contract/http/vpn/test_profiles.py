@@ -324,6 +324,17 @@ def test_a_revocation_is_pending_at_gateways_without_the_cluster(world: World, a
     assert pending_of(world, alice, made["id"]) == ["brno-gw", "brno-gw2"]
 
 
+def test_the_end_of_a_cluster_is_pending_at_its_gateways(world: World, alice: str) -> None:
+    """A device stays connected until its gateway has removed the cluster."""
+    put(world)
+    made = make_profile(world, alice).json()
+    world.settle()
+    world.delete("demo")
+    assert pending_of(world, alice, made["id"]) == ["brno-gw", "brno-gw2"]
+    world.settle()
+    assert pending_of(world, alice, made["id"]) == []
+
+
 def pending_of(world: World, token: str, profile: str) -> list[str]:
     return [element["element"] for element in ask(world, "GET", f"{PROFILES}/{profile}", token=token).json()["pending"]]
 
