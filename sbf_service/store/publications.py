@@ -81,7 +81,7 @@ def publish(
         raise NotFound(f"cluster {key} has no guest {request.guest}: see 'virtcloud cluster show {key}'")
     present = {_site_of(unit, one): one for one in _read(unit, row, request)}
     site = _choose_site(unit, row, request.site, present)
-    found = present.get(site)
+    found = present.get(site) or present.get(None)  # None: the gateway was removed from the topology
     if found is not None and _find_outdated(unit, found) is not None:
         _end(unit, row, found)
         found = None

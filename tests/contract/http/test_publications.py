@@ -262,6 +262,18 @@ def test_another_call_replaces_a_port_that_the_topology_lacks(world: World) -> N
     assert [one.port for one in published(world)] == [41000]
 
 
+def test_another_call_replaces_a_publication_of_a_removed_gateway(world: World) -> None:
+    put(world)
+    publish(world)
+    praha = (gateway("praha-gw"),)
+    for gateways in ((gateway("brno-gw", vpn=None),), (gateway("brno-gw2", outside=OUTSIDE),)):
+        world.put_topology(topology_with_gateways(brno=gateways, praha=praha))
+        world.settle()
+    assert publish(world).json()["gateway"] == "brno-gw2"
+    views = ask(world, "GET", "/v1/clusters/demo/publications").json()
+    assert [view["gateway"] for view in views] == ["brno-gw2"]
+
+
 def test_the_audit_log_names_the_user(world: World) -> None:
     put(world)
     publish(world)
