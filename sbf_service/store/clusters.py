@@ -28,7 +28,7 @@ from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.transitions import drain_cluster
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.access import QuotaLimits
-from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
+from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.values import ClusterKey, Name, UserName, format_utc
@@ -111,7 +111,8 @@ def share_network(
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
     if owner not in owners:
-        check_request_limits(limits, parse_current_spec(row).model_copy(update={"shares_with": (*owners, owner)}))
+        shares = ClusterSpec.model_construct(owner=UserName(row.owner), shares_with=(*owners, UserName(owner)))
+        check_request_limits(limits, shares)  # not the whole spec: other limits may be lower than at the creation
         _replace_shares(unit, row, (*owners, owner), f"shared with {owner}")
     return make_cluster_view(unit, row)
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, client, problem
-from sbf_fakes.world import World, make_world
+from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.admission import RequestLimits
@@ -81,3 +81,9 @@ def test_a_body_without_declared_length_is_counted(world: World) -> None:
             return await http.put("/v1/clusters/demo", content=pieces(), headers={"content-type": "application/json"})
 
     assert problem(asyncio.run(call())) == TOO_LONG
+
+
+def test_a_lower_limit_of_guests_does_not_prevent_shares(world: World) -> None:
+    world.put("demo", spec("brno-h1", "brno-h2", "praha-h1"))
+    assert ask(world, "PUT", "/v1/clusters/demo/shares/bob").status_code == 200
+    assert problem(ask(world, "PUT", "/v1/clusters/demo/shares/eva"))[:2] == (422, "beyond-limit")
