@@ -220,7 +220,7 @@ def test_uninstalling_is_refused_while_sbf_does_not_answer(installed: Site) -> N
     play = installed.play("uninstall.yml")
     installed.read("sbf1", "systemctl start virtcloud-sbf")
     assert "Start SBF (systemctl start virtcloud-sbf)" in play.stdout
-    assert installed.read("brno-h1", "systemctl is-enabled virtcloud-agent") == "enabled"
+    assert installed.read("brno-h1", "systemctl is-enabled virtcloud-agent") == "enabled\n"
 
 
 def test_uninstalling_leaves_nothing(installed: Site) -> None:
