@@ -144,7 +144,7 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
 
 
 def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], host: Name) -> Iterator[str]:
-    """Yield the requirements of a network's segment on a host."""
+    """Yield the capabilities that a host's agent needs for a network's segment (``Segment.requires``)."""
     guests = [(cluster, guest) for cluster in clusters for guest in cluster.spec.guests if guest.host == host]
     if network.filters == "addresses":
         yield ADDRESS_FILTERS
