@@ -8,6 +8,7 @@ descriptor.
 import os
 import select
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ from virtcloud.model.errors import Refused
 
 END_S = 5.0
 """Time limit in seconds in which a killed process must end."""
+EXEC_S = 0.2
+"""Time limit in seconds in which a program that is being executed must have its arguments."""
 _STATE, _START_TIME = 0, 19
 """The positions of two fields of /proc/PID/stat, counted from the field behind the name of the program (proc(5))."""
 
@@ -89,7 +92,27 @@ def open_processes(argument: str, pids: Iterable[int]) -> Iterator[int]:
 
 
 def _has_argument(pid: int, argument: str) -> bool:
+    """Return whether a process has this argument.
+
+    While the kernel replaces the program of a process (execve(2)), the process has no arguments for a moment, also
+    after the function that started the process has returned. Therefore this function waits for the arguments.
+    """
+    deadline = time.monotonic() + EXEC_S
+    while not (arguments := _read_arguments(pid)) and _has_program(pid) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return argument.encode() in arguments.split(b"\0")
+
+
+def _read_arguments(pid: int) -> bytes:
     try:
-        return argument.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _has_program(pid: int) -> bool:
+    """Return whether a process executes a file. Threads of the kernel and ended processes do not."""
+    try:
+        return bool(Path(f"/proc/{pid}/exe").readlink())
     except OSError:
         return False

@@ -1,3 +1,6 @@
+"""Tests of the agent's processes: they are found and killed also while they start or end."""
+
+import os
 import signal
 import subprocess
 
@@ -22,3 +25,11 @@ def test_a_process_that_ends_before_the_signal_is_success(monkeypatch: pytest.Mo
     monkeypatch.setattr(signal, "pidfd_send_signal", end_first)
     kill_processes("unique argument", [process.pid])
     assert process.returncode == -signal.SIGKILL
+
+
+def test_a_process_is_killed_directly_after_its_start() -> None:
+    for number in range(200):  # on a busy machine, the process has no arguments yet in most attempts
+        argv = ["/usr/bin/setpriv", "--no-new-privs", "sleep", f"1.{number:03}"]
+        pid = os.posix_spawn(argv[0], argv, {"PATH": os.defpath})
+        kill_processes(argv[-1], [pid])
+        assert os.waitpid(pid, 0)[1] == signal.SIGKILL
