@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -73,6 +74,18 @@ def test_an_unwritable_token_file_creates_no_token(folder: Path) -> None:
     fault = "cannot be written: No such file or directory; choose another file"
     assert ended.stderr == f"sbf: token file {folder}/absent/eva.token: {fault}\n"
     assert list((folder / "state").iterdir()) == []
+
+
+@as_root
+def test_a_full_disk_leaves_no_new_database(folder: Path) -> None:
+    config = folder / "sbf.toml"
+    config.write_text(f'database = "sqlite:///{folder}/state/sbf.db"\n')
+    (folder / "state").mkdir()
+    command = f"{sys.executable} -m sbf_service token create eva --role operator --config {config}"
+    script = f"mount -t tmpfs -o size=40k none {folder}/state && {command}; ls -A {folder}/state"
+    ended = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False)  # noqa: S607 - from PATH
+    assert "database or disk is full; free space on its disk" in ended.stderr
+    assert ended.stdout == ""
 
 
 @as_root
