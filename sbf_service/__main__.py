@@ -137,7 +137,7 @@ def token() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice([str(role) for role in Role]), required=True, help="Role of the token.")
 @click.option("--site", "sites", multiple=True, metavar="SITE", help="Site of a site administrator; may be repeated.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write the token to this file, with mode 0600.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write the token to this new file, with mode 0600.")
 @CONFIG
 def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, config: Path | None) -> None:
     """Create a token for NAME. Print the token, or write the token to a file.

@@ -19,10 +19,15 @@ PRIVATE_MODE = 0o600
 
 @contextmanager
 def private_file(path: Path) -> Iterator[TextIO]:
-    """Open a new file that replaces ``path`` when the ``with`` block succeeds. The new file always has mode 0600.
+    """Open a new file that is renamed to ``path`` when the ``with`` block succeeds. The file always has mode 0600.
 
-    Raise BadInput when the file cannot be written. When the ``with`` block fails, ``path`` is unchanged.
+    Raise BadInput when ``path`` exists, because a token in it would remain valid, or when the file cannot be written.
     """
+    if path.exists():
+        raise BadInput(
+            f"token file {path}: expected a new file, but the file exists; a token in it remains valid until it is "
+            "revoked: name another file, or revoke that token (virtcloud token revoke) and remove the file"
+        )
     new = path.with_name(f".{path.name}.new")
     try:
         new.unlink(missing_ok=True)

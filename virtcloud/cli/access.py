@@ -86,7 +86,7 @@ def token() -> None:
     help="Duration of the token's validity.  [default: until it is revoked]",
 )
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="Write the token to this file, which only you can read."
+    "--output", type=click.Path(path_type=Path), help="Write the token to this new file, which only you can read."
 )
 @printing.json_option
 @click.pass_context
@@ -105,6 +105,11 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 
     Example: virtcloud token create brno-h1 --role agent --output brno-h1.token
     """
+    if output is not None and output.exists():
+        raise BadInput(
+            f"--output {output}: expected a new file, but the file exists; a token in it remains valid until it is "
+            "revoked: name another file, or revoke that token (virtcloud token revoke) and remove the file"
+        )
     new_token = open_client(context).sbf.create_token(name, role, sites, expires)
     if output is not None:
         _write_new_token(output, new_token)

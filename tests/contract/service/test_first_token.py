@@ -76,6 +76,15 @@ def test_an_unwritable_token_file_creates_no_token(folder: Path) -> None:
     assert list((folder / "state").iterdir()) == []
 
 
+def test_the_file_of_an_older_token_is_kept(folder: Path) -> None:
+    (folder / "state").mkdir()
+    (folder / "eva.token").write_text("vc_older\n")
+    ended = create(folder / "state/sbf.db", "--output", str(folder / "eva.token"))
+    assert (ended.returncode, (folder / "eva.token").read_text()) == (2, "vc_older\n")
+    assert ended.stderr.startswith(f"sbf: token file {folder}/eva.token: expected a new file, but the file exists; ")
+    assert list((folder / "state").iterdir()) == []
+
+
 @as_root
 def test_a_full_disk_leaves_no_new_database(folder: Path) -> None:
     config = folder / "sbf.toml"
@@ -83,7 +92,8 @@ def test_a_full_disk_leaves_no_new_database(folder: Path) -> None:
     (folder / "state").mkdir()
     command = f"{sys.executable} -m sbf_service token create eva --role operator --config {config}"
     script = f"mount -t tmpfs -o size=40k none {folder}/state && {command}; ls -A {folder}/state"
-    ended = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False)  # noqa: S607 - from PATH
+    argv = ["unshare", "--mount", "sh", "-c", script]
+    ended = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
     assert "database or disk is full; free space on its disk" in ended.stderr
     assert ended.stdout == ""
 
