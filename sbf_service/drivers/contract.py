@@ -135,12 +135,13 @@ class SwitchPlatform:
     """A platform of switches: its capabilities, and the function that creates a driver.
 
     ``port`` returns the canonical form of a port's name. For example, ``Gi1/0/1`` and ``GigabitEthernet1/0/1`` have the
-    same canonical form.
+    same canonical form. ``needs_address``: the driver connects to the switch's address.
     """
 
     capabilities: SwitchCapabilities
     driver: Callable[[DeviceLogin], SwitchDriver]
     port: Callable[[str], str] = str.strip
+    needs_address: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,11 @@ class Backbone:
 
 @dataclass(frozen=True, slots=True)
 class EdgePlatform:
-    """A platform of provider edges: its capabilities, and the function that creates a driver."""
+    """A platform of provider edges: its capabilities, and the function that creates a driver.
+
+    ``needs_address``: the driver connects to the edge's address.
+    """
 
     capabilities: EdgeCapabilities
     driver: Callable[[DeviceLogin, Backbone], EdgeDriver]
+    needs_address: bool = False

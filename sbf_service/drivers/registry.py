@@ -44,7 +44,7 @@ def _command_line_platform(dialect: Dialect) -> SwitchPlatform:
         return CommandLineSwitch(login.device.name, dialect, line)
 
     capabilities = SwitchCapabilities(reserved=dialect.reserved, access=bool(dialect.access))
-    return SwitchPlatform(capabilities, create, dialect.ports.canonical)
+    return SwitchPlatform(capabilities, create, dialect.ports.canonical, needs_address=True)
 
 
 def _create_eos_session(login: DeviceLogin) -> EosSession:
@@ -62,7 +62,7 @@ def _candidate_platform(name: str, dialect: CandidateDialect) -> SwitchPlatform:
     def create(login: DeviceLogin) -> CandidateSwitch:
         return CandidateSwitch(login.device.name, dialect, CANDIDATE_SESSIONS[name](login))
 
-    return SwitchPlatform(dialect.capabilities, create, dialect.ports.canonical)
+    return SwitchPlatform(dialect.capabilities, create, dialect.ports.canonical, needs_address=True)
 
 
 def _create_linux_edge(login: DeviceLogin, backbone: Backbone) -> linux_edge.LinuxEdge:
@@ -74,7 +74,7 @@ def _edge_dialect_platform(dialect: EdgeDialect) -> EdgePlatform:
         line = SshCommandLine(login, dialect.netmiko, privileged=dialect.privileged)
         return CommandLineEdge(_require_edge(login), dialect, backbone, line)
 
-    return EdgePlatform(dialect.capabilities, create)
+    return EdgePlatform(dialect.capabilities, create, needs_address=True)
 
 
 def _require_edge(login: DeviceLogin) -> Edge:
@@ -84,13 +84,13 @@ def _require_edge(login: DeviceLogin) -> Edge:
 
 
 SWITCH_PLATFORMS: dict[str, SwitchPlatform] = {
-    "linux_bridge": SwitchPlatform(linux_bridge.CAPABILITIES, _create_linux_bridge),
-    "openvswitch": SwitchPlatform(openvswitch.CAPABILITIES, _create_openvswitch),
+    "linux_bridge": SwitchPlatform(linux_bridge.CAPABILITIES, _create_linux_bridge, needs_address=True),
+    "openvswitch": SwitchPlatform(openvswitch.CAPABILITIES, _create_openvswitch, needs_address=True),
     **{name: _command_line_platform(dialect) for name, dialect in dialects.DIALECTS.items()},
     **{name: _candidate_platform(name, dialect) for name, dialect in candidates.CANDIDATE_DIALECTS.items()},
 }
 EDGE_PLATFORMS: dict[str, EdgePlatform] = {
-    "linux_edge": EdgePlatform(linux_edge.CAPABILITIES, _create_linux_edge),
+    "linux_edge": EdgePlatform(linux_edge.CAPABILITIES, _create_linux_edge, needs_address=True),
     **{name: _edge_dialect_platform(dialect) for name, dialect in edge_dialects.EDGE_DIALECTS.items()},
 }
 

@@ -41,6 +41,12 @@ class Platforms:
             return self.of_edge(device).capabilities.reserved
         return self.of_switch(_require_switch(device)).capabilities.reserved
 
+    def needs_address(self, device: Device) -> bool:
+        """Return whether the driver of a device's platform connects to the device's address."""
+        if isinstance(device, Edge):
+            return self.of_edge(device).needs_address
+        return self.of_switch(_require_switch(device)).needs_address
+
     def driver(self, login: DeviceLogin, backbone: Backbone | None) -> AnyDriver:
         """Create a device's driver without connecting to the device."""
         if isinstance(login.device, Edge):

@@ -204,7 +204,8 @@ def check(context: click.Context, /, file: IO[str] | Path, *, as_json: bool) -> 
     """Check the topology in FILE or FOLDER without changing anything.
 
     If FILE contains one site with attachments to transports, the site is checked together with SBF's topology. All
-    other checks need no SBF. 'topology set --dry-run' also reads the switches.
+    other checks need no SBF. SBF itself checks platforms, addresses and credentials of switches and edges, and reads
+    these devices: 'topology set --dry-run'.
 
     Example: virtcloud topology check sites
     """

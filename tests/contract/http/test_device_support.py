@@ -9,8 +9,11 @@ from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, make_world, three_edges
 
 from sbf_service.drivers.contract import EdgeCapabilities
-from sbf_service.drivers.registry import find_edge_platform
+from sbf_service.drivers.registry import find_edge_platform, find_switch_platform
+from sbf_service.http.routes.topology import check_device_support
+from sbf_service.reconcile.sessions import Platforms
 from virtcloud.model.errors import BadInput
+from virtcloud.model.topology import Topology
 from virtcloud.model.transport import TransportKind
 
 Change = Callable[[dict[str, Any]], None]
@@ -60,6 +63,17 @@ def test_an_edge_with_an_unknown_credential_is_refused(world: World) -> None:
     assert put(world, lambda edge: edge.update(credential="secret"))[2] == (
         "edge brno-pe1: expected a credential of the service's settings (none), got secret"
     )
+
+
+@pytest.mark.parametrize("name", ["brno-sw1", "brno-pe1"])
+def test_a_device_without_an_address_is_refused(name: str) -> None:
+    document = three_edges().model_dump(mode="json")
+    for device in [one for site in document["sites"] for one in (*site["switches"], *site["edges"])]:
+        kind = "linux_edge" if "loopback" in device else "arista_eos"
+        device.update(platform=kind, address=None if device["name"] == name else "192.0.2.10")
+    topology = Topology.model_validate(document)
+    with pytest.raises(BadInput, match=f"{name}: expected the key address, to which SBF connects, got none"):
+        check_device_support(topology, topology.sites, Platforms(find_switch_platform, find_edge_platform), ())
 
 
 def test_an_unknown_edge_platform_is_refused_with_the_known_ones() -> None:
