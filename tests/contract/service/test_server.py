@@ -148,7 +148,7 @@ def test_committed_clusters_survive_a_kill(tmp_path: Path) -> None:
     path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
     document = three_sites().model_dump(mode="json")
     for site in document["sites"]:
-        site["switches"][0] |= {"platform": "linux_bridge"}
+        site["switches"][0] |= {"platform": "linux_bridge", "address": "127.0.0.1:1"}
     with running_service(path) as process, connect_to_socket(tmp_path / "sbf.sock") as client:
         client.put("/v1/topology", json=document).raise_for_status()
         client.put("/v1/sites/brno/pool", json={"vlans": "100-109"}).raise_for_status()
