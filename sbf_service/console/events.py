@@ -19,7 +19,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.console.sessions import Browser, read_session
 from sbf_service.store.console_sessions import CONSOLE_SESSIONS_TOPIC
 from sbf_service.store.tokens import TOKENS_TOPIC
-from virtcloud.model.errors import ServiceUnreachable, TooManyRequests, VirtcloudError
+from virtcloud.model.errors import ServiceUnreachable, VirtcloudError
 
 PAUSE_S: Final = 0.5
 """The minimum time between two events, so that many changes cause few requests."""
@@ -31,7 +31,6 @@ checks the session after each notice of the change feed.
 """
 MAX_STREAMS: Final = 20
 """The maximum number of streams of one user at this replica. The console closes the stream of a hidden page."""
-RETRY_AFTER_S: Final = 30
 ReadVersion = Callable[[], Hashable]
 
 
@@ -41,29 +40,25 @@ class StreamCounts:
 
     counts: Counter[str] = field(default_factory=Counter)
 
-    def check(self, user: str) -> None:
-        """Raise TooManyRequests for a user with too many streams."""
-        if self.counts[user] >= MAX_STREAMS:
-            raise TooManyRequests(
-                f"{user} has {MAX_STREAMS} pages open that show changes: close some of them", RETRY_AFTER_S
-            )
-
 
 def stream_events(
     service: SbfService, browser: Browser, counts: StreamCounts, topics: Sequence[str], read_version: ReadVersion
 ) -> StreamingResponse:
     """Return the stream of a page. The stream sends an event when the value of ``read_version()`` has changed.
 
-    The change feed announces changes under ``topics``. Raise TooManyRequests if the user has too many streams.
+    The change feed announces changes under ``topics``.
     """
-    counts.check(browser.caller.who)
     events = _count_stream(browser, counts, _follow(service, browser, topics, read_version))
     return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
 async def _count_stream(browser: Browser, counts: StreamCounts, events: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield the events of a counted stream. Yield no event if other streams have reached the limit since the check."""
+    """Yield the events of a counted stream. If the user has too many streams, yield only ``full`` with their number.
+
+    An answer with an error status would not do, because scripts cannot read the status of an event stream.
+    """
     if counts.counts[browser.caller.who] >= MAX_STREAMS:
+        yield f"event: full\ndata: {MAX_STREAMS}\n\n"
         return
     counts.counts[browser.caller.who] += 1
     try:

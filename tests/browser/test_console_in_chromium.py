@@ -9,6 +9,7 @@ from sbf_fakes.browser_visit import Visitor
 from sbf_fakes.console_server import send_counters
 from sbf_fakes.world import World, spec
 
+from sbf_service.console import events
 from sbf_service.store.tokens import revoke_token
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
@@ -174,3 +175,10 @@ def test_a_long_key_does_not_cover_the_live_state(visit: Visitor, world: World) 
     page = visit().open(f"clusters/{key}")
     badge, state = page.locator("h1 .badge").bounding_box(), page.locator("#live-state").bounding_box()
     assert badge["x"] + badge["width"] < state["x"] or badge["y"] > state["y"] + state["height"]
+
+
+def test_a_page_above_the_limit_names_the_limit(visit: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_STREAMS", 0)
+    page = visit(Role.USER, "carol").open("")
+    page.locator("#live-state.lost").wait_for()
+    assert page.inner_text("#live-state").startswith("You have 0 other pages open that show changes")

@@ -47,6 +47,14 @@
     show(`The connection to SBF was lost at ${time}. This page may be out of date. It updates by itself when SBF answers.`);
   }
 
+  // SBF limits the streams of a user. Try again later, because the user can close another page.
+  function full(event) {
+    lost = true; // read the page again when it gets a stream
+    show(`You have ${event.data} other pages open that show changes, which is the limit. This page shows no changes until you close one of them.`);
+    close();
+    retry = setTimeout(open, LONGEST_RETRY_MS * (0.75 + Math.random() / 2));
+  }
+
   // While the browser loads another page, do not reload: the reload would cancel the navigation, for example a logout.
   function reload() {
     if (!leaving) location.reload();
@@ -70,6 +78,7 @@
     source.addEventListener("alive", hear);
     source.addEventListener("changed", () => { hear(); update(); });
     source.addEventListener("end", reload);
+    source.addEventListener("full", full);
     source.addEventListener("error", () => {
       disconnected();
       if (source && source.readyState === EventSource.CLOSED) openLater();
