@@ -158,8 +158,15 @@ def require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> Clus
     """
     row = find_newest_cluster(unit, key) if cluster_id is None else unit.session.get(ClusterRow, cluster_id)
     if row is None or row.key != key:
-        raise NotFound(f"cluster {key} is not known")
+        raise make_unknown_error(key, cluster_id)
     return row
+
+
+def make_unknown_error(key: str, cluster_id: str | None) -> NotFound:
+    """Return the error for a cluster that does not exist, or that the caller may not see."""
+    if cluster_id is None:
+        return NotFound(f"cluster {key} is not known")
+    return NotFound(f"cluster {key} with the ID {cluster_id} is not known: omit the ID to get the newest cluster {key}")
 
 
 def make_cluster_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:

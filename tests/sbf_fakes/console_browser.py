@@ -9,7 +9,7 @@ import httpx
 from fastapi import APIRouter
 
 from sbf_fakes.world import World
-from sbf_service.console.app import add_console
+from sbf_service.console.app import add_console, add_error_pages
 from sbf_service.http.app import create_app
 from virtcloud.model.access import Role
 
@@ -34,6 +34,7 @@ class ConsoleBrowser:
 
         async def call() -> httpx.Response:
             app = create_app(self.world.service)
+            add_error_pages(app)
             if not ROUTERS:
                 ROUTERS.append(add_console(app).router)
             app.router = ROUTERS[0]

@@ -22,7 +22,7 @@ from sbf_service.domain.rights import (
 )
 from sbf_service.http.auth.caller import Caller
 from sbf_service.store.cluster_lists import ClusterFilter
-from sbf_service.store.clusters import get_cluster
+from sbf_service.store.clusters import get_cluster, make_unknown_error
 from sbf_service.store.network_scopes import find_cluster_scope
 from sbf_service.store.pages import require_filter_names
 from sbf_service.store.revisions import require_element
@@ -121,7 +121,7 @@ def authorize_in_unit(
         return
     if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
         caller.require(action, resource)
-    raise caller.deny(NotFound(f"cluster {key} is not known"), action, resource)
+    raise caller.deny(make_unknown_error(key, cluster_id), action, resource)
 
 
 def require_visible(caller: Caller, view: ClusterView) -> ClusterView:

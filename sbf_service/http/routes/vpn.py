@@ -19,14 +19,14 @@ from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath, UserPath
 from sbf_service.store import vpn_profile_views, vpn_profiles, vpn_users
-from sbf_service.store.clusters import get_cluster, require_cluster
+from sbf_service.store.clusters import get_cluster, make_unknown_error, require_cluster
 from sbf_service.store.confirmations import confirmation_topic
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_profiles import NewDevice
 from virtcloud.model.access import Role
 from virtcloud.model.element import ElementKind
-from virtcloud.model.errors import Forbidden, NotFound
+from virtcloud.model.errors import Forbidden
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.vpn import (
     AuthorityRenewal,
@@ -243,7 +243,7 @@ def authorize_vpn(
         return UserName(caller.principal.name)
     if is_allowed(caller.principal, Action.READ_CLUSTER, describe_cluster(view)):
         caller.require(action, resource)
-    raise caller.deny(NotFound(f"cluster {key} is not known"), action, resource)
+    raise caller.deny(make_unknown_error(key, cluster_id), action, resource)
 
 
 def _check_own(unit: Unit, key: ClusterKey, profile: str, user: UserName | None, cluster_id: str | None) -> None:

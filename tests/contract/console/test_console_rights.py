@@ -101,12 +101,24 @@ def test_no_page_shows_a_user_the_clusters_of_others(installed: World, path: str
 
 
 @pytest.mark.parametrize(
-    "path", ["sites/nowhere", "elements/nothing", "clusters/nothing", "clusters/%00", "pages", "sites/-"]
+    "path", ["sites/nowhere", "elements/nothing", "clusters/nothing", "clusters/%00", "pages", "sites/-", "a%0Ab"]
 )
 def test_an_unknown_path_or_object_gets_an_error_page(installed: World, path: str) -> None:
     answer = visit(installed, Role.OPERATOR, "eva").get(f"/console/{path}")
     assert (answer.status_code in {404, 422}, answer.headers["content-type"]) == (True, "text/html; charset=utf-8")
     assert "Go to the overview" in answer.text
+
+
+def test_an_unknown_method_gets_an_error_page(installed: World) -> None:
+    answer = visit(installed, Role.OPERATOR, "eva").request("PUT", "/console/clusters")
+    assert (answer.status_code, answer.headers["content-type"]) == (405, "text/html; charset=utf-8")
+    assert "does not accept the method PUT" in text_of(answer)
+
+
+@pytest.mark.parametrize("role", [Role.USER, Role.OPERATOR])
+def test_an_unknown_id_of_a_known_cluster_is_named(installed: World, role: Role) -> None:
+    answer = visit(installed, role, "alice").get("/console/clusters/hers?id=none")
+    assert "cluster hers with the ID none is not known" in text_of(answer)
 
 
 def test_pages_of_a_user_contain_exactly_the_own_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
