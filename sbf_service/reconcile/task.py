@@ -61,7 +61,8 @@ class SwitchTask(ReconcileTask):
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
         """Mark VLANs in other use in an observed state. Then compare the observed state with the wanted state.
 
-        After a restore, omit from the wanted state the VLANs of held clusters that the switch does not carry yet.
+        While SBF holds VLAN IDs after a restore of its database (``store/unchecked_elements.py``), omit from the wanted
+        state of each port the held VLAN IDs that the port does not carry yet.
         """
         marked = mark_foreign_vlans(observed, self.scope.created)
         wanted, postponed = limit_switch(self.wanted, marked, self.held)
@@ -161,7 +162,8 @@ class EdgeTask(ReconcileTask):
     def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
         """Compare an observed state with the wanted state.
 
-        After a restore, omit from the wanted state the circuits of held clusters that the edge lacks.
+        While SBF holds VLAN IDs after a restore of its database (``store/unchecked_elements.py``), omit from the wanted
+        state the circuits with held VLAN IDs that the edge does not have yet.
         """
         wanted, postponed = limit_edge(self.wanted, observed, self.held)
         return EdgeTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), observed)

@@ -243,7 +243,11 @@ class ClusterSpec(Document):
 
 
 MAX_ATTEMPT: Final = 1_000_000_000
-"""The maximum attempt number of a request. PostgreSQL's column has space for the further attempts that SBF counts."""
+"""The maximum attempt number in a request.
+
+If a request without an attempt number creates a cluster with a used key, SBF increments the key's latest attempt
+number. The result can exceed this maximum. PostgreSQL's 32-bit column has space for such results.
+"""
 
 
 class ClusterRequest(Document):

@@ -1,7 +1,8 @@
 """The seed of a guest as NoCloud data for cloud-init: ``meta-data``, ``user-data`` and ``network-config``. Pure.
 
 Sources of the formats: https://docs.cloud-init.io/en/latest/reference/datasources/nocloud.html, the same site's
-"Module reference" and "Networking config Version 2". The keys need cloud-init 21.3 or later.
+"Module reference" and "Networking config Version 2". Some configuration keys in these files need cloud-init 21.3 or
+later.
 """
 
 from ipaddress import ip_interface
