@@ -117,7 +117,7 @@ def test_declaring_a_members_host_clean_releases_the_ids(ring: World) -> None:
 
 
 def test_a_dead_host_of_an_ended_member_can_be_declared_clean(ring: World) -> None:
-    """The network runs on. Otherwise the host could not be removed from the topology until the end of the network."""
+    """The declaration allows the removal of the host from the topology before the end of the network."""
     join_network(ring, "m1", "praha-h1")
     ring.dead_hosts.add("praha-h1")
     ring.delete("m1")

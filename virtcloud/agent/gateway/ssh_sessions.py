@@ -1,7 +1,7 @@
 """The open connections through a gateway's sshd. The agent records them, and kills the relay to end a connection.
 
-The relays copy the data, not the agent. So connections continue while the agent restarts. After the restart, the agent
-reads the record of the connections.
+A relay process copies the data of each connection. So connections continue while the agent restarts. After the restart,
+the agent reads the record of the connections.
 """
 
 import os

@@ -123,7 +123,7 @@ def test_a_guest_that_cannot_be_destroyed_holds_back_no_other(
 def test_a_hypervisor_that_hangs_holds_back_no_other(
     images: Path, hypervisor: FakeHypervisor, pauses: list[float], monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """One hypervisor stops to answer after it has listed its domains."""
+    """One hypervisor does not answer any more after it has listed its domains."""
     hanging = FakeHypervisor()
     settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0.3)
     guests = LocalGuests({Hypervisor.QEMU: hanging, Hypervisor.LXC: hypervisor}, settings, pauses.append)
