@@ -53,11 +53,12 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     message of the exception that ``work`` raised. Also raises ChildError if no process can be started, if the deadline
     passes, if the child ends without a complete result, or if the result is longer than ``MAX_RESULT_BYTES``.
     """
-    reading, writing = os.pipe()
+    pipe = ()  # type: Any
     try:
+        reading, writing = pipe = os.pipe()
         pid = os.fork()
     except OSError as error:
-        for descriptor in (reading, writing):
+        for descriptor in pipe:
             os.close(descriptor)
         raise ChildError("cannot start a process: %s" % error.strerror) from None
     if pid == 0:
@@ -108,10 +109,11 @@ def _close_file(descriptor: int) -> None:
 
 
 def _read_result(reading: int, deadline: Deadline) -> bytes:
-    text = b""
+    text, readable = b"", select.poll()  # select(2) cannot wait for descriptors above 1023
+    readable.register(reading, select.POLLIN)
     try:
         while len(text) <= MAX_RESULT_BYTES:
-            if not select.select([reading], [], [], deadline.left())[0]:
+            if not readable.poll(deadline.left() * 1000):
                 break
             part = os.read(reading, 1 << 16)
             if not part:
