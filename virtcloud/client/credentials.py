@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pydantic import SecretStr
 
@@ -114,13 +115,13 @@ def replace_private_file(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, text: str, kind: str) -> None:
-    new_path = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new_path.unlink(missing_ok=True)
-        with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w") as file:
-            file.write(text)
-        new_path.replace(path)
+        with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:  # two commands can write one file
+            new_path = Path(folder) / "new"
+            with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w") as file:
+                file.write(text)
+            new_path.replace(path)
     except OSError as error:
         raise BadInput(f"{kind} {path}: cannot be written: {error.strerror}") from error
 

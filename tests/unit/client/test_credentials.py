@@ -2,6 +2,7 @@
 
 import io
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,13 @@ def test_text_that_is_no_token_is_neither_sent_nor_shown(home: Path, script: Scr
 
 def test_a_token_is_written_for_its_owner_only(home: Path) -> None:
     assert write(home / "new" / "t", "x").stat().st_mode & 0o777 == 0o600
+
+
+def test_simultaneous_commands_write_the_same_file(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for written in [threads.submit(write, tmp_path / "t", f"vc_{number}") for number in range(200)]:
+            written.result()
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
 def test_a_token_is_sent_as_a_bearer_token(script: Script) -> None:
