@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -19,7 +20,7 @@ from virtcloud.lab.fabric import control_server, program_streams, protocol
 from virtcloud.lab.fabric.control_server import ControlServer
 from virtcloud.lab.fabric.nodes import NodeHandle
 from virtcloud.lab.fabric.plan import LabNode
-from virtcloud.lab.fabric.protocol import receive_frame, send_frame, send_line
+from virtcloud.lab.fabric.protocol import receive_frame, receive_line, send_frame, send_line
 from virtcloud.lab.state import LabState
 
 FIRST_PROCESS = """
@@ -196,3 +197,20 @@ def test_a_closed_standard_input_is_an_empty_input(state: LabState, monkeypatch:
     """Python sets ``sys.stdin`` to None if a shell closed the input (``<&-``)."""
     monkeypatch.setattr(sys, "stdin", None)
     assert run_attached(state, "h1", ["cat"], terminal=False) == 0
+
+
+def test_clients_are_served_after_a_lack_of_descriptors(state: LabState, monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = threading.Event()
+    monkeypatch.setattr(control_server.time, "sleep", lambda _: lacking.set())
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+            for client in (first, second):  # the kernel has already reserved the descriptor of the first connection
+                client.connect(str(state.socket))
+            lacking.wait(10)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        second.settimeout(10)
+        send_line(second, {"token": "wrong"})
+        assert receive_line(second) == {"error": "the token is wrong"}

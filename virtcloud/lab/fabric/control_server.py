@@ -4,12 +4,14 @@ A lab in User-mode Linux has two control servers: one on the machine, and one in
 """
 
 import contextlib
+import errno
 import hmac
 import json
 import shutil
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,6 +29,9 @@ from virtcloud.lab.fabric.service_control import ServiceControl
 
 ControlRequest = dict[str, Any]
 Services = Mapping[tuple[str, str], ServiceControl]
+TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
+PAUSE_S = 0.1
+"""The pause in seconds before the next attempt to accept a client."""
 
 
 class ControlServer:
@@ -52,9 +57,18 @@ class ControlServer:
         self._relay = relay
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept clients until the listener is closed. Each client is served in a separate thread."""
+        """Accept clients until the listener is closed. Each client is served in a separate thread.
+
+        While this process has too many open files, clients wait.
+        """
         while True:
-            connection, _ = listener.accept()
+            try:
+                connection, _ = listener.accept()
+            except OSError as error:
+                if error.errno not in TOO_MANY_FILES:
+                    raise
+                time.sleep(PAUSE_S)
+                continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
