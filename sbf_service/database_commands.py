@@ -9,7 +9,7 @@ import click
 from sqlalchemy import Engine
 
 from sbf_service.command_options import CONFIG, describe_database, load_settings, report_bad_input
-from sbf_service.local_files import ensure_database_file, remove_new_database_file
+from sbf_service.local_files import ensure_database_file
 from sbf_service.store.database import check_migrated, make_engine, migrate
 from sbf_service.store.metric_counts import BACKUP_TIME, record_service_time
 from sbf_service.store.replica_lock import hold_whole_database
@@ -82,13 +82,12 @@ def restore(file: Path, *, replace: bool, grace: int, config: Path | None) -> No
     with report_bad_input():
         settings = load_settings(config)
         checked = open_backup(file)
-        with remove_new_database_file(settings.database):
-            ensure_database_file(settings.database)
-            engine = make_engine(settings.database)
-            report = restore_backup(
-                engine, checked, replace=replace, grace=timedelta(minutes=grace), who=f"{getpass.getuser()}@sbf"
-            )
-            engine.dispose()
+        ensure_database_file(settings.database)
+        engine = make_engine(settings.database)
+        report = restore_backup(
+            engine, checked, replace=replace, grace=timedelta(minutes=grace), who=f"{getpass.getuser()}@sbf"
+        )
+        engine.dispose()
     _print_rows(checked.rows, report.rows)
     taken_at = format_utc(report.taken_at)
     click.echo(f"restored the backup of {taken_at} into {describe_database(settings)}")

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from sbf_fakes.restores import HOUR, back_up, restore
 from sbf_fakes.world import World, spec
 from sqlalchemy import Engine, event, select
 
+from sbf_service.__main__ import main
+from sbf_service.store import restore as restores
 from sbf_service.store.backup_format import BackupFile
 from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.database import explain_error, make_engine, migrate
+from sbf_service.store.database import explain_error, is_migrated_to_newest, make_engine, migrate
 from sbf_service.store.restore import restore_backup
 from virtcloud.model.errors import BadInput
 
@@ -57,6 +60,32 @@ def test_a_restore_that_is_killed_changes_nothing(world: World, tmp_path: Path) 
     assert keys(world) == ["after", "before"]
     restore(backup, world.database, replace=True)
     assert keys(world) == ["before"]
+
+
+def test_a_failed_restore_leaves_the_file_of_a_starting_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service has opened the database during the restore, and waits until it may write."""
+    made = World(f"sqlite:///{tmp_path / 'sbf.db'}")
+    backup = back_up(made, tmp_path)
+    made.close()
+    (tmp_path / "sbf.toml").write_text(f'database = "sqlite:///{tmp_path}/new.db"\n')
+    service = make_engine(f"sqlite:///{tmp_path}/new.db")
+    (tmp_path / "new.db").unlink()
+
+    def open_and_fail(*_: object) -> dict[str, int]:
+        with service.connect():
+            return {}
+
+    monkeypatch.setattr(restores, "_count_rows", open_and_fail)
+    result = CliRunner().invoke(main, ["restore", str(backup.path), "--config", str(tmp_path / "sbf.toml")])
+    assert (result.exit_code, "the database was left unchanged" in result.stderr) == (2, True)
+    migrate(service)
+    service.dispose()
+    reopened = make_engine(f"sqlite:///{tmp_path}/new.db")
+    with reopened.connect() as connection:
+        assert is_migrated_to_newest(connection)
+    reopened.dispose()
 
 
 def limit_size(engine: Engine, pages: int) -> None:
