@@ -2,14 +2,13 @@
 
 import errno
 import fcntl
-import gc
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyroute2
 from pyroute2 import IPRoute
@@ -17,11 +16,11 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from virtcloud.agent.network.interface_messages import PACKET_FILTERS, MessageAttributes, parse_interface
 from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface
+from virtcloud.agent.network.netlink_dumps import read_dump, release_memory
 from virtcloud.model.errors import Refused
 
+T = TypeVar("T")
 SYSCTL = Path("/proc/sys/net")
-MESSAGES_IN_MEMORY = 20
-"""Maximum number of parsed netlink messages in memory while interfaces are listed."""
 _SIOCGIFMTU, _SIOCSIFMTU = 0x8921, 0x8922  # linux/sockios.h
 _MTU_REQUEST = struct.Struct("16si20x")  # struct ifreq of netdevice(7)
 _UNICAST = 1  # RTN_UNICAST, linux/rtnetlink.h
@@ -44,10 +43,11 @@ class NetlinkKernel:
     def list_interfaces(self) -> list[KernelInterface]:
         """Return all interfaces."""
         with _translate_errors("list interfaces"):
-            addresses = self._socket.addr("dump")
-            addressed = {message["index"] for message in addresses if message["scope"] < _SCOPE_LINK}
-            messages = _release_memory(self._socket.link("dump"))
-            return [parse_interface(message, addressed) for message in messages]
+            addresses = self._dump_addresses(lambda message: (message["index"], message["scope"]))
+            addressed = {index for index, scope in addresses if scope < _SCOPE_LINK}
+            return read_dump(
+                lambda: release_memory(self._socket.link("dump")), lambda message: parse_interface(message, addressed)
+            )
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
         """Create an 802.1Q interface that is down, with the MTU of its parent. Return its index.
@@ -223,14 +223,17 @@ class NetlinkKernel:
     def list_addresses(self) -> frozenset[str]:
         """Return the IP addresses of all interfaces of this host."""
         with _translate_errors("list the addresses of this host"):
-            found = (MessageAttributes(message) for message in self._socket.addr("dump"))
+            found = self._dump_addresses(MessageAttributes)
             return frozenset(str(one["IFA_LOCAL"] or one["IFA_ADDRESS"]) for one in found)
 
     def _link_local(self, name: str) -> tuple[str, ...]:
         index = _read_index(name)
-        messages = self._socket.addr("dump", family=socket.AF_INET6)
+        messages = self._dump_addresses(lambda message: message, family=socket.AF_INET6)
         link_local = [message for message in messages if message["index"] == index and message["scope"] == _SCOPE_LINK]
         return tuple(sorted(f"{message.get_attr('IFA_ADDRESS')}/{message['prefixlen']}" for message in link_local))
+
+    def _dump_addresses(self, parse: Callable[[Any], T], **filters: int) -> list[T]:
+        return read_dump(lambda: self._socket.addr("dump", **filters), parse)
 
     def delete(self, index: int) -> None:
         """Delete an interface. An absent interface is success."""
@@ -285,14 +288,3 @@ def _translate_errors(action: str) -> Iterator[None]:
         raise Refused(f"the kernel refused to {action}: {error.args[1]}") from error
     except OSError as error:
         raise Refused(f"the kernel refused to {action}: {error.strerror}") from error
-
-
-def _release_memory(messages: Iterable[Any]) -> Iterator[Any]:
-    """Yield messages, and release the memory of messages that were yielded before.
-
-    A message of pyroute2 contains reference cycles, so only a garbage collection releases its memory.
-    """
-    for number, message in enumerate(messages, start=1):
-        yield message
-        if number % MESSAGES_IN_MEMORY == 0:
-            gc.collect()

@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from fake_machine import FakeUplinkRecords
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from virtcloud.agent.network import kernel as kernel_module
+from virtcloud.agent.network import netlink_dumps
+from virtcloud.agent.network.interface_messages import parse_interface
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.segments import SegmentInterfaces
@@ -182,7 +184,7 @@ def test_a_foreign_bridge_of_the_real_kernel_stays_unchanged(
 
 
 def test_a_large_reading_has_few_messages_in_memory(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_module, "MESSAGES_IN_MEMORY", 5)
+    monkeypatch.setattr(netlink_dumps, "MESSAGES_IN_MEMORY", 5)
 
     def work() -> object:
         for number in range(60):
@@ -197,6 +199,26 @@ def test_a_large_reading_has_few_messages_in_memory(in_namespace: Run, monkeypat
                 gc.enable()
 
     assert in_namespace(work) < 30  # the kernel sends about 20 interfaces at once
+
+
+def test_a_reading_that_a_change_interrupts_is_repeated(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bridge is deleted when its message has arrived, and before the kernel has sent the messages of all bridges."""
+    bridges = {f"br{number}" for number in range(150)}
+
+    def work() -> object:
+        with netlink() as kernel:
+            indices = {name: kernel.add_bridge(name) for name in bridges}
+
+            def parse_and_delete(message: ifinfmsg, addressed: Container[int]) -> KernelInterface:
+                interface = parse_interface(message, addressed)
+                if interface.index == min(indices.values()):
+                    kernel_links.link("del", index=interface.index)
+                return interface
+
+            monkeypatch.setattr(kernel_module, "parse_interface", parse_and_delete)
+            return len({interface.name for interface in kernel.list_interfaces()} & bridges)
+
+    assert in_namespace(work) == len(bridges) - 1
 
 
 def test_the_packet_filter_of_bridges_is_detected(in_namespace: Run) -> None:

@@ -1,0 +1,42 @@
+"""Dumps of netlink (netlink(7)): lists of all interfaces or addresses, which the kernel sends in many messages."""
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+ATTEMPTS: Final = 4
+"""Largest number of dumps for one reading."""
+MESSAGES_IN_MEMORY = 20
+"""Maximum number of parsed messages that `release_memory` leaves in memory."""
+_INTERRUPTED: Final = 0x10  # NLM_F_DUMP_INTR, linux/netlink.h
+
+
+def read_dump(request: Callable[[], Iterable[Any]], parse: Callable[[Any], T]) -> list[T]:
+    """Return the parsed messages of a dump. If the dump was interrupted, request the dump again.
+
+    If an interface or an address changes during a dump, the kernel marks the later messages as interrupted. Such a dump
+    can lack an interface that exists all the time (seen with Linux 6.1). pyroute2 ignores the mark.
+
+    The last of `ATTEMPTS` dumps is used even if it was interrupted: otherwise, the agent could not work on a host whose
+    interfaces change all the time.
+    """
+    for _ in range(ATTEMPTS):
+        found, interrupted = [], 0
+        for message in request():
+            interrupted |= message["header"]["flags"] & _INTERRUPTED
+            found.append(parse(message))
+        if not interrupted:
+            break
+    return found
+
+
+def release_memory(messages: Iterable[Any]) -> Iterator[Any]:
+    """Yield messages, and release the memory of messages that were yielded before.
+
+    A message of pyroute2 contains reference cycles, so only a garbage collection releases its memory.
+    """
+    for number, message in enumerate(messages, start=1):
+        yield message
+        if number % MESSAGES_IN_MEMORY == 0:
+            gc.collect()
