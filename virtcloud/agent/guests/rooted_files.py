@@ -7,6 +7,7 @@ files are within the guest's range of IDs.
 """
 
 import ctypes
+import errno
 import os
 import secrets
 import stat
@@ -175,11 +176,11 @@ class RootedFiles:
 
 def _open_in_root(root: int, path: str, flags: int) -> int:
     how = _OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
-    size = ctypes.c_size_t(ctypes.sizeof(how))
-    descriptor = ctypes.CDLL(None, use_errno=True).syscall(OPENAT2, root, os.fsencode(path), ctypes.byref(how), size)
-    if descriptor < 0:
+    size, libc = ctypes.c_size_t(ctypes.sizeof(how)), ctypes.CDLL(None, use_errno=True)
+    while (descriptor := libc.syscall(OPENAT2, root, os.fsencode(path), ctypes.byref(how), size)) < 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), path)
+        if number != errno.EAGAIN:  # EAGAIN: a file of the host was renamed while the kernel resolved ".."
+            raise OSError(number, os.strerror(number), path)
     return int(descriptor)
 
 

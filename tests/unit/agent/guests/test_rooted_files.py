@@ -38,6 +38,20 @@ def test_a_file_belongs_to_its_owner_in_the_guest(files: RootedFiles, root: Path
     assert (root / "home").stat().st_uid == SHIFT
 
 
+def test_renamed_files_elsewhere_do_not_disturb_the_access(files: RootedFiles, root: Path, tmp_path: Path) -> None:
+    (root / "etc/link").symlink_to("../" * 1000 + "etc/file")
+    (root / "etc/file").write_text("content")
+    process = os.fork()
+    while process == 0:
+        (tmp_path / "host").rename(tmp_path / "other")
+        (tmp_path / "other").rename(tmp_path / "host")
+    try:
+        assert {files.read("etc/link") for _ in range(1000)} == {"content"}
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+
 def test_a_folder_never_has_a_wrong_owner(files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent is killed before it sets the owner."""
 
