@@ -56,7 +56,6 @@ PR_SET_PDEATHSIG = 1
 def main(root: int, namespace: int) -> None:
     """Enter the namespace and the root, and pack the root. Raise OSError if a file cannot be read."""
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # if the agent ends, the kernel kills this program
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     texts = [text.encode() for text in json.load(sys.stdin)]
@@ -65,6 +64,8 @@ def main(root: int, namespace: int) -> None:
     os.setgroups([])
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
+    # If the agent ends, the kernel kills this program. A change of the user would remove this setting.
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.fchdir(root)
     os.chroot(".")
     sys.path.clear()

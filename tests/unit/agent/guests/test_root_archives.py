@@ -159,6 +159,23 @@ def test_modules_of_the_guest_are_not_imported(tmp_path: Path, pack: Pack, monke
         pack()
 
 
+def test_the_program_is_killed_at_the_end_of_the_agent(
+    tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test changes the program, so that it ends with the number of the signal (PR_GET_PDEATHSIG)."""
+    (tmp_path / "image").mkdir()
+    report = "    libc.prctl(2, ctypes.byref(number := ctypes.c_int()))\n    raise OSError(f'signal {number.value}')\n"
+    program = Path(pack_program.__file__).read_text()
+    write(
+        tmp_path,
+        "program.py",
+        text=program.replace("    pack(sys.stdout.buffer", f"{report}    pack(sys.stdout.buffer"),
+    )
+    monkeypatch.setattr(pack_program, "__file__", str(tmp_path / "program.py"))
+    with pytest.raises(Refused, match="signal 9"):
+        pack()
+
+
 def test_hard_links_stay_one_file(tmp_path: Path, pack: Pack) -> None:
     write(tmp_path / "image", "bin/a")
     (tmp_path / "image/bin/b").hardlink_to(tmp_path / "image/bin/a")
