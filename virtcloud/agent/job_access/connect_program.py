@@ -67,7 +67,8 @@ def request_connection(path: str, line: str) -> socket.socket:
                 EIO, f"cannot connect to the job's relay {path}: {error.strerror}; check that the job still runs"
             ) from error
         relay.sendall(f"{line}\n".encode())
-        answer, ancillary, _, _ = relay.recvmsg(CHUNK, socket.CMSG_SPACE(DESCRIPTOR))
+        # The agent calls this function too: OpenVPN and other programs that it starts must not inherit the connection.
+        answer, ancillary, _, _ = relay.recvmsg(CHUNK, socket.CMSG_SPACE(DESCRIPTOR), socket.MSG_CMSG_CLOEXEC)
     if ancillary:
         return socket.socket(fileno=array.array("i", ancillary[0][2])[0])
     message = answer.decode(errors="replace").strip() or "the job's relay ended"

@@ -78,6 +78,11 @@ def test_a_guest_is_reached_at_its_own_address(relays: FakeRelays, make_segment:
         assert relays.lines == ["10.0.0.1 22\n"]
 
 
+def test_other_programs_do_not_inherit_a_connection(relays: FakeRelays, make_segment: Make) -> None:
+    with GuestPorts(relays).connect(make_segment("a", 100, ("g1",)), Name("g1"), PORT) as connection:
+        assert not connection.get_inheritable()
+
+
 def test_the_relay_is_removed_with_its_last_user(relays: FakeRelays, make_segment: Make) -> None:
     ports, segment = GuestPorts(relays), make_segment("a", 100, ("g1",))
     with ports.connect(segment, Name("g1"), PORT):
