@@ -7,6 +7,8 @@ import click
 import pytest
 
 from sbf_command import main as sbf
+from virtcloud.agent.gateway import ssh_sessions
+from virtcloud.agent.guest_access import session_listener
 from virtcloud.cli import main as virtcloud
 
 ROOT = Path(__file__).parents[3]
@@ -33,6 +35,11 @@ def test_a_unit_starts_an_existing_command_with_valid_options(unit: Path) -> Non
 
 def test_a_restart_of_the_agent_leaves_processes_of_jobs() -> None:
     assert "\nKillMode=process\n" in (ROOT / "setup/systemd/virtcloud-agent.service").read_text()
+
+
+def test_the_agent_may_open_files_for_all_connections() -> None:
+    (limit,) = re.findall(r"\nLimitNOFILE=(\d+)\n", (ROOT / "setup/systemd/virtcloud-agent.service").read_text())
+    assert int(limit) > ssh_sessions.MAX_SESSIONS + 4 * session_listener.MAX_SESSIONS
 
 
 def test_units_named_in_messages_and_pages_exist() -> None:
