@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from virtcloud.agent.files import refuse_os_errors
 from virtcloud.model.errors import Refused
 
 END_S = 5.0
@@ -24,12 +25,12 @@ _STATE, _START_TIME = 0, 19
 
 
 def read_start_time(pid: int) -> int | None:
-    """Return the start of a process in clock ticks after the boot, or None if the process has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[_STATE] in {"Z", "X"} else int(fields[_START_TIME])
+    """Return the start of a process in clock ticks after the boot, or None if the process has ended.
+
+    Raise Refused if the start cannot be read, for example because this process has too many open files.
+    """
+    fields = _read_file(pid, "stat").decode(errors="replace").rpartition(")")[2].split()
+    return None if not fields or fields[_STATE] in {"Z", "X"} else int(fields[_START_TIME])
 
 
 def list_own_processes() -> set[int]:
@@ -98,16 +99,16 @@ def _has_argument(pid: int, argument: str) -> bool:
     after the function that started the process has returned. Therefore this function waits for the arguments.
     """
     deadline = time.monotonic() + EXEC_S
-    while not (arguments := _read_arguments(pid)) and _has_program(pid) and time.monotonic() < deadline:
+    while not (arguments := _read_file(pid, "cmdline")) and _has_program(pid) and time.monotonic() < deadline:
         time.sleep(0.001)
     return argument.encode() in arguments.split(b"\0")
 
 
-def _read_arguments(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+def _read_file(pid: int, name: str) -> bytes:
+    """Return the content of a file in /proc/PID (proc(5)), or b"" if the process has ended."""
+    with refuse_os_errors(f"read {name} of process {pid}"), suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    return b""
 
 
 def _has_program(pid: int) -> bool:

@@ -1,12 +1,14 @@
 """Tests of the agent's processes: they are found and killed also while they start or end."""
 
 import os
+import resource
 import signal
 import subprocess
 
 import pytest
 
-from virtcloud.agent.own_processes import kill_processes
+from virtcloud.agent.own_processes import kill_processes, read_start_time
+from virtcloud.model.errors import Refused
 
 send_signal = signal.pidfd_send_signal
 
@@ -33,3 +35,20 @@ def test_a_process_is_killed_directly_after_its_start() -> None:
         pid = os.posix_spawn(argv[0], argv, {"PATH": os.defpath})
         kill_processes(argv[-1], [pid])
         assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+
+
+def test_a_lack_of_open_files_is_no_end_of_a_process() -> None:
+    process = subprocess.Popen(["/usr/bin/sleep", "60"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        with pytest.raises(Refused, match=r"cannot read stat of process .*: Too many open files"):
+            read_start_time(process.pid)
+        with pytest.raises(Refused, match=r"cannot read cmdline of process .*: Too many open files"):
+            kill_processes("60", [process.pid])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        process.kill()
+        process.wait()
