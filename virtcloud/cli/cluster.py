@@ -66,7 +66,9 @@ cluster.add_command(verify_command)
     help="Maximum number of clusters.  [default: all; 100 with --ended and without --newest]",
 )
 @click.option(
-    "--before", metavar="ID", help="With --ended, without --newest: only clusters older than the cluster with this ID."
+    "--before",
+    metavar="ID",
+    help="Only clusters older than the cluster with this ID. Requires --ended, without another filter than --owner.",
 )
 @printing.json_option
 @click.pass_context
@@ -94,6 +96,11 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
     if ended and not (newest or state or site or element):
         _print_newest(sbf, owner, limit or NEWEST, before, as_json=as_json)
         return
+    if before is not None:
+        raise BadInput(
+            "--before: expected --ended without --newest, --state, --site and --element, got other options: "
+            "add --ended and omit these options, or omit --before"
+        )
     pages = sbf.cluster_pages(owner, ended=ended, newest=newest, state=state, site=site, element=element)
     printing.print_pages(CLUSTER_COLUMNS, pages, cluster_row, "no clusters", as_json=as_json, limit=limit)
 
