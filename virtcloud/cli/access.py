@@ -1,5 +1,6 @@
 """``virtcloud login``, ``whoami``, ``token`` and ``quota``: the caller's identity, tokens, and quotas of users."""
 
+import sys
 from pathlib import Path
 from typing import TextIO
 
@@ -23,7 +24,7 @@ TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "v
     "--from",
     "token_input",
     type=click.File(errors="replace"),
-    help="Read the token from this file ('-': stdin), instead of prompting.",
+    help="Read the token from this file ('-': stdin), instead of prompting at the terminal.",
 )
 @click.pass_context
 def login(context: click.Context, token_input: TextIO | None) -> None:
@@ -42,15 +43,21 @@ def login(context: click.Context, token_input: TextIO | None) -> None:
 
 
 def _prompt_for_token() -> str:
-    """Return the token that the user enters. Raise BadInput at the end of the input, and click.Abort on Ctrl-C."""
+    """Return the token that the user enters at the terminal, or the first line of an input that is no terminal.
+
+    Raise BadInput at the end of the input, and click.Abort on Ctrl-C.
+    """
+    end = BadInput("token: expected input, got its end: pass the token's file (virtcloud login --from FILE)")
+    if not sys.stdin.isatty():
+        if line := sys.stdin.buffer.readline():
+            return line.decode(errors="replace")
+        raise end
     try:
         entered: str = click.prompt("Token", hide_input=True, err=True)
     except click.Abort as error:
         if not isinstance(error.__context__, EOFError):
             raise
-        raise BadInput(
-            "token: expected input, got its end: pass the token's file (virtcloud login --from FILE)"
-        ) from error
+        raise end from error
     return entered
 
 

@@ -2,6 +2,8 @@
 
 import io
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -134,6 +136,17 @@ def test_login_stores_a_valid_token(script: Script, home: Path) -> None:
     done = CliRunner().invoke(main, ["--url", script.url, "login"], input="vc_x\n")
     assert (done.exit_code, script.headers[0]["authorization"]) == (0, "Bearer vc_x")
     assert done.stdout == f"you are alice, user; the token is stored in {home}/virtcloud/token\n"
+    assert (home / "virtcloud" / "token").read_text() == "vc_x\n"
+
+
+def test_login_without_a_terminal_shows_no_warning(script: Script, home: Path) -> None:
+    """In a session of its own, the process has no terminal. Python's getpass would print a warning."""
+    script.answer(200, ME)
+    arguments = [sys.executable, "-m", "virtcloud.cli", "--url", script.url, "login"]
+    done = subprocess.run(  # noqa: S603 - our own program
+        arguments, input="vc_x\n", capture_output=True, text=True, check=False, start_new_session=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
     assert (home / "virtcloud" / "token").read_text() == "vc_x\n"
 
 
