@@ -69,7 +69,10 @@ def _print_guests(view: ClusterView) -> None:
 
 
 def _print_placements(view: ClusterView) -> None:
-    """Print a table with the progress of each element. Below the table, print errors that are too long for a cell."""
+    """Print a table with the progress of each element.
+
+    Below the table, print errors that are too long for a cell, unless the cluster's reason contains them already.
+    """
     click.echo()
     parts = [
         (
@@ -83,11 +86,10 @@ def _print_placements(view: ClusterView) -> None:
     ]
     printing.print_table(("element", "kind", "site", "progress", "trouble"), parts, "no elements")
     for placement in view.placements:
-        if placement.trouble != printing.shorten(placement.trouble):
+        trouble = placement.trouble or ""
+        if trouble != printing.shorten(trouble) and trouble not in (view.reason or ""):
             element = f"{placement.kind} {placement.element}"
-            click.echo(
-                f"\n{'' if (placement.trouble or '').startswith(element) else f'{element}: '}{placement.trouble}"
-            )
+            click.echo(f"\n{'' if trouble.startswith(element) else f'{element}: '}{trouble}")
 
 
 def _format_progress(placement: PlacementView) -> str:

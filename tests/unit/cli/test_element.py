@@ -57,3 +57,14 @@ def test_a_long_error_is_printed_below_the_table(run: RunCommand, sbf: FakeSbf) 
     sbf.clusters["demo"] = ClusterView.model_validate(document)
     output = run("cluster", "show", "demo").stdout
     assert output.endswith(f"\n\n{LONG}\n")
+
+
+def test_a_long_error_in_the_reason_is_printed_once(run: RunCommand, sbf: FakeSbf) -> None:
+    run("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
+    document = sbf.clusters["demo"].model_dump(mode="json") | {
+        "state": "failing",
+        "reason": f"not set up in time: {LONG}",
+    }
+    document["placements"][0]["trouble"] = LONG
+    sbf.clusters["demo"] = ClusterView.model_validate(document)
+    assert run("cluster", "show", "demo").stdout.count(LONG) == 1
