@@ -34,7 +34,7 @@ class AgentMessage:
 
 SILENCE: Final = AgentMessage(
     "its agent has sent no heartbeat for 150 s",
-    ("its agent has sent no heartbeat for",),
+    ("its agent has sent no heartbeat",),
     "the host or its agent died, or the host cannot reach SBF. The host's clusters are degraded; guests may still run. "
     "During these 150 s (`timing.agent_silence` of SBF), `cluster show` still shows `active`, and a command such as "
     "`guest stop` waits",

@@ -15,6 +15,8 @@ from sbf_service.log import get_log
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import find_stale_agents
+from sbf_service.store.revisions import require_element
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.transitions import BY_IDS, ClusterSelection, apply_due_transitions, find_due_clusters
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.errors import DatabaseUnavailable
@@ -45,14 +47,14 @@ class DeadlineTransactions(Protocol):
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
         """Return whether any cluster has a due transition, and the elements whose agent is stale.
 
-        An agent is stale if it sent no heartbeat for ``silence``. Elements that are already recorded as unreachable are
-        omitted.
+        An agent is stale if it sent no heartbeat for ``silence``, or never. Elements that are already recorded as
+        unreachable are omitted.
         """
 
     def apply_transitions(self) -> None:
         """Apply all due transitions of clusters. Idempotent."""
 
-    def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
+    def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``.
 
         The sweep applies the transitions of the element's clusters afterwards, with :meth:`apply_transitions`.
@@ -80,15 +82,22 @@ class StoreDeadlineTransactions:
         for cluster_id in due:
             _try_change(partial(self._apply, BY_IDS, ids=[cluster_id]), cluster_id=cluster_id)
 
-    def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
+    def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``."""
         with self.store.change() as unit:
             if name in find_stale_agents(unit, silence):
+                message = _describe_silence(require_element(unit, name), silence)
                 record_error(unit, name, message, self.timing.drain, reachable=False, with_transitions=False)
 
     def _apply(self, selected: ClusterSelection | None = None, **parameters: object) -> None:
         with self.store.change() as unit:
             apply_due_transitions(unit, self.timing.drain, selected, **parameters)
+
+
+def _describe_silence(row: ElementRow, silence: timedelta) -> str:
+    if row.last_seen is None:
+        return "its agent has sent no heartbeat yet: install and start the agent"
+    return f"its agent has sent no heartbeat for {silence.total_seconds():g} s: check that the agent runs"
 
 
 @dataclass
@@ -114,8 +123,7 @@ class DeadlineSweep:
         due, silent = self.transactions.find_overdue(silence)
         stale = silent if self._has_run_long_enough() else []
         for name in stale:
-            message = f"its agent has sent no heartbeat for {self.timing.agent_silence:g} s: check that the agent runs"
-            _try_change(partial(self.transactions.record_stale_agent, name, silence, message), element=name)
+            _try_change(partial(self.transactions.record_stale_agent, name, silence), element=name)
         if due or stale:
             self.transactions.apply_transitions()
 

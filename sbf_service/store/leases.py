@@ -93,7 +93,7 @@ _FIND_STALE = union_all(
 
 
 def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
-    """Return the reachable hosts and gateways whose agents have sent no heartbeat for ``silence``, sorted."""
+    """Return the reachable hosts and gateways whose agents have sent no heartbeat for ``silence``, or never, sorted."""
     names = unit.connection.execute(_FIND_STALE, {"silent_since": unit.now - silence}).scalars()
     return sorted(Name(name) for name in names)
 

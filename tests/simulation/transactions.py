@@ -207,7 +207,7 @@ class MemoryDeadlines:
     def apply_transitions(self) -> None:
         self.database.do("apply the due transitions", self.database.store.apply_transitions)
 
-    def record_stale_agent(self, name: Name, silence: timedelta, _message: str) -> None:
+    def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         self.database.do(f"record the stale agent of {name}", lambda: self._record_stale(name, silence))
 
     def _record_stale(self, name: Name, silence: timedelta) -> None:

@@ -1,5 +1,7 @@
 """Tests of the deadline sweep, which runs every second and must read only clusters with a due transition."""
 
+from itertools import count
+
 import pytest
 from sbf_fakes.world import World, spec
 
@@ -9,6 +11,7 @@ from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
 from sbf_service.store.leases import record_agent_heartbeat
+from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import DatabaseUnavailable
@@ -110,6 +113,15 @@ def test_no_agent_is_stale_right_after_an_outage_of_the_database(world: World, m
     times.append(1350.0)
     world.sweep()
     assert not world.element("brno-h1").reachable
+
+
+def test_a_new_host_has_sent_no_heartbeat_yet(world: World) -> None:
+    with world.store.change() as unit:
+        require_element(unit, "brno-h1").last_seen = None
+    world.service.scheduler.sweep.clock = count(step=1000).__next__
+    world.sweep()
+    world.sweep()
+    assert world.element("brno-h1").trouble == "its agent has sent no heartbeat yet: install and start the agent"
 
 
 def test_a_heartbeat_during_the_sweep_is_respected(world: World) -> None:
