@@ -186,7 +186,7 @@ def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timed
     for rule in TRANSITION_RULES:
         if cluster.state in rule.states and cluster.holds(rule.condition, now, drain_deadline):
             to = cluster.state if rule.to is None else check_transition(cluster.state, rule.to)
-            return ClusterTransition(to, _describe_reason(cluster, rule), rule.frees, rule.quarantines)
+            return ClusterTransition(to, _describe_reason(cluster, rule, now), rule.frees, rule.quarantines)
     return None
 
 
@@ -250,7 +250,11 @@ def describe_unconfirmed(cluster: ClusterStatus) -> str:
     return "; ".join(_list_unconfirmed(cluster.placements))
 
 
-def _describe_reason(cluster: ClusterStatus, rule: TransitionRule) -> str | None:
+def _describe_reason(cluster: ClusterStatus, rule: TransitionRule, now: datetime) -> str | None:
+    """Return the reason of a transition at ``now``, or None for a transition without a reason.
+
+    The reason of a quarantine is in the past tense, because an ended cluster keeps its reason after the quarantine.
+    """
     match rule.condition:
         case Condition.LEASE_ENDED:
             return f"its lease ended at {format_utc(cluster.lease_ends)}"
@@ -260,21 +264,22 @@ def _describe_reason(cluster: ClusterStatus, rule: TransitionRule) -> str | None
             return f"being restored: {_describe_pending(cluster.wanted_placements)}"
         case Condition.DRAIN_DEADLINE_PASSED:
             of_members = (placement for member in cluster.members for placement in member.placements)
-            return f"its VLAN IDs are quarantined: {_describe_pending([*cluster.placements, *of_members])}"
+            pending = _describe_pending([*cluster.placements, *of_members], "had")
+            return f"its VLAN IDs were quarantined at {format_utc(now)}: {pending}"
         case _:
             return None
 
 
-def _describe_pending(placements: Iterable[PlacementStatus]) -> str:
-    return "; ".join(_list_unconfirmed(placements)) or "all elements have confirmed"
+def _describe_pending(placements: Iterable[PlacementStatus], verb: str = "has") -> str:
+    return "; ".join(_list_unconfirmed(placements, verb)) or "all elements have confirmed"
 
 
-def _list_unconfirmed(placements: Iterable[PlacementStatus]) -> Iterator[str]:
+def _list_unconfirmed(placements: Iterable[PlacementStatus], verb: str = "has") -> Iterator[str]:
     done = {PlacementProgress.CONFIRMED, PlacementProgress.REMOVED}
     for placement in sorted(placements, key=lambda placement: placement.element):
         if placement.progress not in done or (placement.removed is None and not placement.reachable):
             cause = _describe_cause(placement)
-            yield f"{placement.kind} {placement.element} at {placement.site} has not confirmed{cause}"
+            yield f"{placement.kind} {placement.element} at {placement.site} {verb} not confirmed{cause}"
 
 
 def _describe_cause(placement: PlacementStatus) -> str:

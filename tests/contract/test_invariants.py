@@ -121,8 +121,8 @@ def test_invariant_2_an_id_stays_quarantined_until_confirmation(world: World) ->
     view = world.view("demo")
     assert (view.state, view.quarantined, view.vlans) == (ClusterState.RELEASED, True, {"brno": 100, "praha": 100})
     assert view.reason == (
-        "ended by its user; its VLAN IDs are quarantined: switch praha-sw1 at praha has not confirmed "
-        "(switch praha-sw1 (fake) does not answer: cut off; SBF tries again)"
+        "ended by its user; its VLAN IDs were quarantined at 2026-01-01 00:01:01 UTC: switch praha-sw1 at praha had "
+        "not confirmed (switch praha-sw1 (fake) does not answer: cut off; SBF tries again)"
     )
     assert str(world.site("brno").quarantined) == "100"
     assert world.put("next", TWO_SITES).view.vlans == {"brno": 101, "praha": 101}

@@ -91,8 +91,8 @@ def test_a_members_dead_host_quarantines_the_networks_ids(ring: World) -> None:
     ring.clock.advance(3600)
     ring.sweep()
     message = (
-        "ended by its user; its VLAN IDs are quarantined: host praha-h1 at praha has not confirmed"
-        " (its agent last called SBF at 2026-01-01 00:00:00 UTC)"
+        "ended by its user; its VLAN IDs were quarantined at 2026-01-01 01:00:00 UTC: host praha-h1 at praha had "
+        "not confirmed (its agent last called SBF at 2026-01-01 00:00:00 UTC)"
     )
     assert (ring.view("root").reason, ring.view("root").quarantined) == (message, True)
     (kept,) = ring.site("brno").quarantine

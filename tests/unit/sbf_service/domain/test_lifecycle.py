@@ -135,7 +135,7 @@ def test_the_drain_deadline_ends_a_cluster_and_quarantines_its_claims(state: Clu
     one = cluster(state, part("brno-sw1", removed=8, trouble="cut off"), leaving_since=NOW - DRAIN)
     assert next_transition(one) == ClusterTransition(
         end,
-        "its VLAN IDs are quarantined: switch brno-sw1 at brno has not confirmed (cut off)",
+        "its VLAN IDs were quarantined at 2026-01-01 12:00:00 UTC: switch brno-sw1 at brno had not confirmed (cut off)",
         quarantines=True,
     )
 
@@ -153,7 +153,8 @@ def test_a_network_waits_for_the_removal_of_its_members() -> None:
     assert next_transition(replace(own, members=())) == ClusterTransition(ClusterState.RELEASED, frees=True)
     assert next_transition(replace(own, leaving_since=NOW - DRAIN)) == ClusterTransition(
         ClusterState.RELEASED,
-        "its VLAN IDs are quarantined: host brno-h1 at brno has not confirmed (its agent has never called SBF)",
+        "its VLAN IDs were quarantined at 2026-01-01 12:00:00 UTC: host brno-h1 at brno had not confirmed "
+        "(its agent has never called SBF)",
         quarantines=True,
     )
 
