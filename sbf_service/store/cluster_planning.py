@@ -4,11 +4,19 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from sbf_service.domain.addressing import NetworkIdentity, check_guests_differ, plan_member, plan_network
+from sbf_service.domain.addressing import (
+    NetworkAddresses,
+    NetworkIdentity,
+    check_guests_differ,
+    choose_device_addresses,
+    plan_member,
+    plan_network,
+)
 from sbf_service.domain.admission import check_admitted, check_filters, find_origin
-from sbf_service.domain.gateway_access import check_destinations, list_roles
+from sbf_service.domain.gateway_access import OUTSIDE_LINK, check_destinations, list_roles
 from sbf_service.domain.network_conflicts import check_ports_exclusive, find_access_ports
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster, list_elements
+from sbf_service.domain.service_nodes import find_service_node
 from sbf_service.store.allocation import (
     CanSeeOwner,
     NetworkIds,
@@ -34,7 +42,7 @@ from sbf_service.store.service_nodes import find_cluster_service_node
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_grants import choose_cluster_gateways
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.errors import NameTaken
+from virtcloud.model.errors import BadInput, NameTaken
 from virtcloud.model.image import ImageSource
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name
@@ -105,6 +113,7 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
     planned = plan(unit, topology, replace(new, images=images), reserved)
     if planned.cluster.spec.uses_gateways:
         planned = replace(planned, cluster=_add_gateways(unit, topology, planned.cluster))
+        _check_gateway_addresses(topology, planned.cluster, NetworkIdentity(new.spec.owner, new.key, new.attempt))
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
     if topology.access_ports and (ports := find_access_ports(topology, planned.cluster)):
         others = read_clusters_on(unit, list_elements(ports))
@@ -125,6 +134,24 @@ def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveC
         node = find_cluster_service_node(unit, topology, cluster)
         cluster = replace(cluster, gateways=tuple(dict.fromkeys((*cluster.gateways, node))))
     return cluster
+
+
+def _check_gateway_addresses(topology: Topology, cluster: LiveCluster, identity: NetworkIdentity) -> None:
+    """Check that a new network has addresses for its service node and for the gateways that can be its router.
+
+    Raise BadInput for a service node in a network without subnets. Raise NoAddressFree if a subnet is too small.
+    """
+    spec, network = cluster.spec, NetworkAddresses(identity, cluster.spec, cluster.spec.guests)
+    node = find_service_node(topology, cluster.gateways) if spec.services else None
+    routers = [name for name in cluster.gateways if spec.router == "gateway" and OUTSIDE_LINK.has(topology, name)]
+    for name in dict.fromkeys([*([] if node is None else [node]), *routers]):
+        addresses = choose_device_addresses(network, f"gateway {name}")
+        if name == node and not addresses:
+            raise BadInput(
+                f"spec.services: expected a subnet for the addresses of {node}, got a network without subnets"
+            )
+        used = (address.partition("/")[0] for address in addresses)
+        network = replace(network, gateways=(*network.gateways, *used))
 
 
 def _check_name_free(unit: Unit, key: str, name: Name | None) -> None:

@@ -16,7 +16,6 @@ from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses, read_gateway_addresses
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import WANTED_STATES
-from virtcloud.model.errors import BadInput
 from virtcloud.model.nfs import FileMount
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
@@ -30,10 +29,10 @@ def find_cluster_service_node(unit: Unit, topology: Topology, cluster: LiveClust
 
 
 def address_service_node(unit: Unit, topology: Topology, row: ClusterRow, cluster: LiveCluster) -> None:
-    """Assign addresses in a new network to its service node. Raise BadInput if the network has no subnet."""
+    """Assign addresses in a new network to its service node."""
     node = find_service_node(topology, cluster.gateways)
-    if node is not None and not ensure_gateway_addresses(unit, row, node):
-        raise BadInput(f"spec.services: expected a subnet for the addresses of {node}, got a network without subnets")
+    if node is not None:
+        ensure_gateway_addresses(unit, row, node)
 
 
 def add_mounts(unit: Unit, view: ClusterView) -> ClusterView:

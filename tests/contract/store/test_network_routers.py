@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.vpn_world import furnish, gateway, make_profile, stop_agents, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
@@ -57,6 +58,15 @@ def test_a_users_choice_of_the_routers_addresses_is_kept(world: World) -> None:
     put(world, router="device", subnets=["10.0.0.0/24"], router_addresses=["10.0.0.1/24"])
     view = world.view("demo").spec
     assert (view.router_addresses, view.guests[0].addresses) == (("10.0.0.1/24",), ("10.0.0.2/24",))
+
+
+def test_a_dry_run_is_refused_without_addresses_for_routers(world: World) -> None:
+    """The guest and the router have the two addresses of the subnet."""
+    wanted = spec("brno-h1", router="gateway", subnets=["10.0.0.0/30"], router_addresses=["10.0.0.1/30"])
+    request = {"spec": wanted.model_dump(mode="json")}
+    dry_run, creation = (ask(world, "PUT", f"/v1/clusters/demo{query}", request) for query in ("?dry_run=true", ""))
+    assert problem(dry_run) == problem(creation)
+    assert "expected 1 free address in subnet 10.0.0.0/30 for gateway brno-gw, got 0" in problem(dry_run)[2]
 
 
 def test_hosts_learn_the_routers_addresses(world: World) -> None:

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from sbf_fakes.http_calls import ask
+from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
+from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, NoGateway, NotFound
 from virtcloud.model.nfs import NFS, NfsListener
 from virtcloud.model.views import ClusterView
@@ -116,6 +117,19 @@ def test_the_file_server_is_removed_with_the_cluster(world: World) -> None:
     world.delete("demo")
     world.settle()
     assert world.wanted_of_host("brno-files").segments == ()
+
+
+def test_a_dry_run_is_refused_without_addresses_for_services(world: World) -> None:
+    """SBF assigns no addresses to the guests of a batch system."""
+    request = {"spec": spec("brno-h1", services=["nfs"]).model_dump(mode="json")}
+    token = world.token(Role.SCHEDULER, "pbs")
+    dry_run, creation = (
+        ask(world, "PUT", f"/v1/clusters/demo{query}", request, token=token) for query in ("?dry_run=true", "")
+    )
+    assert problem(dry_run) == problem(creation)
+    assert problem(dry_run)[2] == (
+        "spec.services: expected a subnet for the addresses of brno-files, got a network without subnets"
+    )
 
 
 @pytest.mark.parametrize("folder", ["/srv/home", "srv/{owner}", "/srv/../{owner}", "/srv//{owner}", "/srv/{user}", "/"])
