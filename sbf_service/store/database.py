@@ -7,11 +7,12 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
+from sqlite3 import OperationalError
 from typing import Any
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, func, inspect, make_url, select, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
@@ -23,7 +24,7 @@ from virtcloud.model.errors import BadInput
 
 OWNER_ONLY, BY_OTHERS = 0o600, 0o007
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
-BUSY_TIMEOUT_S = 30.0
+BUSY_TIMEOUT_S, LOCK_POLL_S = 30.0, 0.01
 POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
 """The maximum number of connections of one replica. Three replicas stay below PostgreSQL's default limit of 100.
 
@@ -131,9 +132,24 @@ def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) ->
     """Disable implicit transactions (see :func:`_begin_sqlite`), and enable the write-ahead log and foreign keys."""
     connection.isolation_level = None
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    _enable_write_ahead_log(cursor)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _enable_write_ahead_log(cursor: DBAPICursor) -> None:
+    """Enable the write-ahead log. Without the log, SQLite can report another program's lock without waiting: retry."""
+    ends = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > ends:
+                raise
+            time.sleep(LOCK_POLL_S)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -1,5 +1,7 @@
 """Tests of the errors and log lines for statements that the database refuses."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from sbf_service.__main__ import main
+from sbf_service.store import database
+from sbf_service.store.database import make_engine
 from sbf_service.store.service_tables import ReplicaRow
 from virtcloud.model.errors import Conflict
 
@@ -50,3 +54,16 @@ def test_commands_name_a_remedy_for_a_damaged_sqlite_file(words: tuple[str, ...]
     done = CliRunner().invoke(main, [*words, "--config", str(config)])
     assert done.exit_code == 2
     assert "; correct the setting database, or move the damaged file to another folder and restore" in done.stderr
+
+
+def test_a_first_connection_waits_for_another_programs_first_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other program creates the tables. Without the write-ahead log, SQLite does not wait for its end."""
+    engine = make_engine(f"sqlite:///{tmp_path}/sbf.db")
+    with closing(sqlite3.connect(tmp_path / "sbf.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr(database.time, "sleep", lambda _: other.execute("COMMIT"))
+        with engine.connect() as connection:
+            assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+    engine.dispose()
