@@ -55,8 +55,7 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
     for name in spec.all_hosts:
         rule, _ = _find_host_rules(topology, name)
         if not rule.allows(origin):
-            user = f"a batch job of {origin.owner}" if origin.batch else origin.owner
-            yield f"host {name} is for {rule}, not for {user}: see 'admits' of the host or its site in the topology"
+            yield f"host {name} is for {rule}, not for {origin}: see 'admits' of the host or its site in the topology"
     for guest in spec.guests:
         _, images = _find_host_rules(topology, guest.host)
         if not origin.batch and images is not None and guest.image not in images:

@@ -22,6 +22,10 @@ class ClusterOrigin(Document):
     batch: bool
     """Whether a batch system requested the cluster."""
 
+    def __str__(self) -> str:
+        """Return a description of the origin for messages."""
+        return f"a batch job of {self.owner}" if self.batch else self.owner
+
 
 class AdmissionRule(Document):
     """The clusters that a host accepts: clusters of batch jobs, and clusters that certain users request themselves."""

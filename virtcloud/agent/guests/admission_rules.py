@@ -51,7 +51,7 @@ class AdmissionRules:
             return
         if not self.admits.allows(origin):
             raise Refused(
-                f"guest {guest.name} of {origin.owner}: this host admits {self.admits} ([guests] {SETTINGS_HINT})"
+                f"guest {guest.name}: this host is for {self.admits}, not for {origin} ([guests] {SETTINGS_HINT})"
             )
         if not origin.batch and self.images is not None and guest.image not in self.images:
             permitted = ", ".join(self.images) or "none"

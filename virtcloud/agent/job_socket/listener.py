@@ -54,7 +54,7 @@ class CallerPolicy:
         if not self.is_trusted(uid) and not (isinstance(request, CancelRequest) and self._is_job_of(request, uid)):
             raise Forbidden(
                 f"user ID {uid} may not send this request; root and the user IDs in the agent's setting 'socket_uids' "
-                "may send all requests, and a job's user may cancel the job's run"
+                "may send all requests, and a job's user may cancel only the present run of this job"
             )
 
     def _is_job_of(self, request: CancelRequest, uid: int) -> bool:

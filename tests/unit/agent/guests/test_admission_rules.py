@@ -54,14 +54,18 @@ def test_guests_with_open_filters_need_the_hosts_permission(allowed: bool, image
     [
         (AdmissionRules(), ALICE, None),
         (BATCH_ONLY, JOB, None),
-        (BATCH_ONLY, ALICE, "guest g1 of alice: this host admits batch jobs"),
+        (BATCH_ONLY, ALICE, "guest g1: this host is for batch jobs, not for alice"),
         (
             AdmissionRules(AdmissionRule(users=(UserName("bob"),))),
             ALICE,
-            "this host admits batch jobs and users bob",
+            "this host is for batch jobs and users bob",
         ),
         (AdmissionRules(AdmissionRule(users=(UserName("alice"),))), ALICE, None),
-        (AdmissionRules(AdmissionRule(batch=False)), JOB, "this host admits all users"),
+        (
+            AdmissionRules(AdmissionRule(batch=False)),
+            JOB,
+            "this host is for all users, not for a batch job of alice",
+        ),
         (
             AdmissionRules(images=(Name("debian"),)),
             ALICE,
@@ -84,7 +88,7 @@ def test_a_host_runs_only_guests_that_its_settings_admit(
 
 
 def test_a_members_guest_is_checked_by_the_members_origin(images: Path, make_segment: Make) -> None:
-    with pytest.raises(Refused, match="this host admits batch jobs"):
+    with pytest.raises(Refused, match="this host is for batch jobs"):
         check(BATCH_ONLY, ALICE, images, make_segment("a", 100, ("g1",)), cluster="m")
 
 

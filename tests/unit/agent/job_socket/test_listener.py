@@ -121,7 +121,7 @@ def test_other_users_are_refused(uids: tuple[int, ...], *, allowed: bool) -> Non
             "forbidden",
             (
                 "user ID 65534 may not send this request; root and the user IDs in the agent's setting 'socket_uids' "
-                "may send all requests, and a job's user may cancel the job's run"
+                "may send all requests, and a job's user may cancel only the present run of this job"
             ),
         )
 
