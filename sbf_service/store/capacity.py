@@ -67,15 +67,21 @@ def place_spread(
 
     Call this function in the transaction that inserts the cluster. Other creations wait until this transaction ends,
     so the free capacity does not change meanwhile (decision 10). Raise NoCapacity if the hosts have too little free
-    capacity. Raise NotFound for an unknown site. If the spec joins a network, raise the errors of
-    :func:`find_joinable_network`.
+    capacity. Raise NotFound for an unknown site. Raise Conflict if no transport connects the chosen sites. If the spec
+    joins a network, raise the errors of :func:`find_joinable_network`.
     """
     topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)
     network = None if spec.joins is None else make_live_clusters(unit, [find_joinable_network(unit, spec)])[0]
     hosts = _HostReader(unit, topology, spec, spread, origin, overcommit, network)
     guests = place_guests(spread, list(hosts.read(sites)))
-    return spec.model_copy(update={"guests": (*spec.guests, *guests), "spread": None})
+    placed = spec.model_copy(update={"guests": (*spec.guests, *guests), "spread": None})
+    try:
+        choose_transport(topology, placed.all_hosts, placed.sites)
+    except Conflict as error:
+        advice = "SBF chose the sites of the guests: name connected sites (--sites, spread.sites)"
+        raise Conflict(f"{error}; {advice}") from error
+    return placed
 
 
 @dataclass(frozen=True, slots=True)

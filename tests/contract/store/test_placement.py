@@ -13,7 +13,7 @@ from sbf_service.store.error_reports import record_error
 from sbf_service.store.quotas import put_quota
 from virtcloud.model.access import AdmissionRule, QuotaLimits, Role
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
-from virtcloud.model.errors import BeyondLimit, Forbidden, NoCapacity, NotFound, QuotaExceeded
+from virtcloud.model.errors import BeyondLimit, Conflict, Forbidden, NoCapacity, NotFound, QuotaExceeded
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 from virtcloud.model.views import HostCapacity
@@ -162,6 +162,14 @@ def test_guests_are_placed_where_named_hosts_can_reach_them(hosts: World) -> Non
     hosts.put_topology(Topology.model_validate(document))
     hosts.put("demo", spread(2, "brno", "plzen", hosts=["praha-h1"]))
     assert chosen(hosts, "demo") == ["brno-h1", "brno-h2"]
+
+
+def test_a_spread_over_unconnected_sites_names_the_option(hosts: World) -> None:
+    document = hosts.topology().model_dump(mode="json")
+    document["sites"][2]["attachments"] = []
+    hosts.put_topology(Topology.model_validate(document))
+    with pytest.raises(Conflict, match=r"no transport connects brno, plzen: .*name connected sites \(--sites"):
+        hosts.put("demo", spread(3, "brno", "plzen"))
 
 
 def test_placed_guests_of_an_ended_member_are_no_peers(hosts: World) -> None:
