@@ -57,8 +57,8 @@ class JobRemovals:
         self._script_access = script_access
         self._delete_sent: set[JobRunId] = set()
         self._missing: dict[JobRunId, list[str]] = {}
-        self._cancelled: list[JobRecord] = []
-        """The cancelled runs at the last search for lost runs."""
+        self._never_up: list[JobRecord] = []
+        """The runs at the last search for lost runs whose cluster was never up."""
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -99,18 +99,18 @@ class JobRemovals:
 
         Torque counts no attempts, sends no lists of jobs, and reports no end of a job if the host crashed during the
         job. A run without an attempt number is lost if SBF has removed the cluster from this host, and either the
-        cluster was up or the run was already cancelled at the previous search.
+        cluster was up, or the previous search has found the same record: a new run's cluster may not exist yet.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]
         for job in jobs:
-            if job.phase is RecordPhase.LEAVING or not (job.was_up or job in self._cancelled):
+            if job.phase is RecordPhase.LEAVING or not (job.was_up or job in self._never_up):
                 continue
             report_progress()
             with calling_for(make_job_call(job.cluster, job.attempt)):
                 errors.append(_attempt_step(self._forget_if_lost, job))
         if not any(errors):
-            self._cancelled = [job for job in jobs if job.phase is RecordPhase.CANCELLED]
+            self._never_up = [job for job in jobs if not job.was_up]
         return not any(errors)
 
     def _forget_if_lost(self, job: JobRecord) -> None:

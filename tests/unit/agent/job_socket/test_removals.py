@@ -87,10 +87,13 @@ def test_a_run_that_no_hook_ended_is_forgotten(
     assert (records.get(KEY) is not None, sbf.calls) == (is_kept, [])
 
 
-def test_a_cancelled_run_that_was_never_up_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first search only remembers the run, which may have been cancelled immediately before this search."""
+@pytest.mark.parametrize("phase", [RecordPhase.ASKED, RecordPhase.CANCELLED])
+def test_a_run_that_was_never_up_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: RecordPhase
+) -> None:
+    """The first search only remembers the run, which may have begun or been cancelled just before this search."""
     sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
-    records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=0, phase=RecordPhase.CANCELLED))
+    records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=0, phase=phase))
     monkeypatch.setattr(sbf, "cluster", lambda _: _view(ClusterState.RELEASED, "removed"))
     removals = JobRemovals(Name("brno-h1"), sbf, records, ScriptAccess(NoAccess(), records, sbf.peers))
     kept = [(removals._forget_lost_runs(lambda: None), records.get(KEY) is not None) for _ in range(2)]
