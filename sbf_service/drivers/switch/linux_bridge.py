@@ -10,6 +10,7 @@ configured the port before, SBF removes all other VLANs instead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.domain.ownership import find_stated_vlans
@@ -64,8 +65,13 @@ class LinuxBridge:
         self._entries: Mapping[PortName, tuple[str, ...]] = {}
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the managed ports and the use of managed VLAN IDs on other ports, in one round trip."""
+        """Read the managed ports and the use of managed VLAN IDs on other ports, in one round trip.
+
+        Returned ports that are no longer ports of a bridge are ignored: the kernel deleted their VLANs.
+        """
         entries, devices = self._query()
+        attached = {device.name for device in devices if device.master is not None}
+        scope = replace(scope, returned={port: use for port, use in scope.returned.items() if port in attached})
         _check_existing(self._name, devices, scope)
         _check_filtering(self._name, devices, scope)
         down = [device.name for device in devices if not device.is_up]

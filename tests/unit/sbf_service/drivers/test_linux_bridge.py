@@ -244,6 +244,13 @@ def test_a_port_is_restored_exactly(former_use: str, access: bool) -> None:
     assert switch.ports["p1"] == before
 
 
+def test_a_returned_port_that_was_removed_is_ignored() -> None:
+    switch, driver = make_bridge(USES["tagged VLANs"])
+    returned = SwitchScope((), POOL, returned=driver.read(SwitchScope((P1,), POOL)).untaken)
+    del switch.ports["p1"]
+    assert driver.read(returned).astray == {}
+
+
 def test_a_port_that_is_down_is_detected() -> None:
     switch, driver = make_bridge({112: []})
     switch.down = {"p1"}
