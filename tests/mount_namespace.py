@@ -4,7 +4,9 @@ import ctypes
 import os
 import select
 import struct
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -18,6 +20,7 @@ MNT_DETACH: Final = 2
 FUSE_MAJOR, FUSE_MINOR = 7, 31
 REQUEST_BYTES = 1 << 17
 POLL_MS = 50
+RELEASE_S: Final = 1.0
 REQUEST_HEADER, ANSWER_HEADER = struct.Struct("=IIQ"), struct.Struct("=IiQ")
 INIT_ANSWER = struct.pack("=IIIIHHIIHHII6I", FUSE_MAJOR, FUSE_MINOR, 0, 0, 16, 12, 1 << 16, 1, 32, *(0,) * 9)
 """The answer to FUSE's first request (struct fuse_init_out in linux/fuse.h)."""
@@ -34,6 +37,34 @@ def unshare_mounts() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS) or libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None):
         raise OSError(ctypes.get_errno(), "cannot create a mount namespace")
+
+
+def is_disk_released(folder: Path, start: Callable[[], object]) -> bool:
+    """Mount a disk, call ``start``, and unmount the disk. Return whether the kernel then releases the disk.
+
+    The kernel does not release the disk while another mount namespace has the disk mounted. Mounts are propagated, as
+    on a host with systemd. Call this function only in a separate mount namespace.
+    """
+    image, disks = folder / "image", folder / "disks"
+    image.touch()
+    os.truncate(image, 8 << 20)
+    disks.mkdir()
+    _run("mke2fs", "-q", "-F", image)
+    _run("mount", "-t", "tmpfs", "--make-shared", "disks", disks)
+    _run("mount", "-o", "loop,X-mount.mkdir", image, disks / "disk")
+    start()
+    _run("umount", disks / "disk")
+    deadline = time.monotonic() + RELEASE_S
+    while is_used := bool(_run("losetup", "-j", image)):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    _run("umount", disks)
+    return not is_used
+
+
+def _run(*command: str | Path) -> bytes:
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout  # noqa: S603 - util-linux
 
 
 @contextmanager

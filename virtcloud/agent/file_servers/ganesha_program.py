@@ -34,7 +34,7 @@ from virtcloud.agent.host_services.server_isolation import (
 
 CLONE_NEWNS = 0x00020000  # linux/sched.h
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32  # linux/mount.h
-MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 4096, 8192, 1 << 14, 1 << 18
+MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE, MS_SLAVE = 4096, 8192, 1 << 14, 1 << 18, 1 << 19
 DAC_READ_SEARCH = 2  # linux/capability.h
 MIB = 1 << 20
 LIMITS = {
@@ -69,7 +69,7 @@ def _start() -> None:
     spec = read_specification()
     join_network_namespace(spec["namespace"])
     call("create a mount namespace", _LIBC.unshare(CLONE_NEWNS))
-    _mount("", "/", "", MS_REC | MS_PRIVATE)
+    _mount("", "/", "", MS_REC | MS_SLAVE)  # a file system that the host unmounts is unmounted here too
     folders = {export["name"]: open_export(export, spec["uid"], spec["gid"]) for export in spec["exports"]}
     _build_root(Path(spec["root"]), spec, folders)
     os.nice(NICENESS)
@@ -216,6 +216,7 @@ def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int])
         _mount("tmpfs", root / name, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
     _mount("proc", root / "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "subset=pid,hidepid=2")
     _mount("", root, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    _mount("", root, "", MS_REC | MS_PRIVATE)  # later mounts of the host do not appear in the root directory
     os.chdir(root)
     _mount(".", "/", "", MS_MOVE)
     os.chroot(".")

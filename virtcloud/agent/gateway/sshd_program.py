@@ -31,7 +31,7 @@ from virtcloud.agent.host_services.server_isolation import (
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x20000, 0x08000000, 0x20000000  # linux/sched.h
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096  # linux/mount.h
-MS_REC, MS_PRIVATE = 16384, 1 << 18
+MS_REC, MS_SLAVE = 16384, 1 << 19
 FIRST_FREE_PORT = 1024
 MODE, EXECUTABLE = 0o400, 0o500
 LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_FSIZE: 1 << 20}
@@ -73,7 +73,7 @@ def _mount_files(spec: dict[str, Any]) -> None:
     Also mount each file in ``spec["replaced"]`` over a file of the host, such as /etc/passwd.
     """
     socket_folder = os.open(spec["socket_folder"], os.O_PATH | os.O_DIRECTORY)  # a later mount may hide this path
-    _mount("none", "/", None, MS_REC | MS_PRIVATE)
+    _mount("none", "/", None, MS_REC | MS_SLAVE)  # a file system that the host unmounts is unmounted here too
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for hidden in ("/tmp", "/var/tmp"):  # noqa: S108 - hidden, not used
         _mount("tmpfs", hidden, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=1777,size=4m")

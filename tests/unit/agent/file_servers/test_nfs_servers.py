@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from mount_namespace import unshare_mounts
+from mount_namespace import is_disk_released, unshare_mounts
 from nfs_client import EXIST, INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, STALE, NfsClient
 
 from virtcloud.agent.file_servers import nfs_probe
@@ -193,6 +193,14 @@ def test_the_server_has_the_owners_rights_and_one_capability(in_network: Run) ->
             assert {gateway.read_status(key) for key in ("CapEff", "CapPrm", "CapBnd")} == {f"{1 << 2:016x}"}
             assert gateway.read_status("NoNewPrivs") == "1"
             assert not Path(f"/proc/{gateway.pid}/root{gateway.folder}").exists()
+
+    in_network(scenario)
+
+
+def test_a_disk_that_is_unmounted_later_is_released(in_network: Run) -> None:
+    def scenario() -> None:
+        with furnished() as gateway:
+            assert is_disk_released(gateway.folder, lambda: gateway.reconcile(gateway.make_segment()))
 
     in_network(scenario)
 

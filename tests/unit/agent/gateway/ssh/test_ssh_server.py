@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import pytest
 from kernel_links import find_index, link
+from mount_namespace import is_disk_released, unshare_mounts
 from ssh_world import GATEWAY, LISTENER, SECRET, SshWorld, StockSsh, make_segment, opened
 
 from sbf_service.domain.ssh_authority import make_ssh_server
@@ -306,6 +307,21 @@ def test_a_taken_port_is_named(world: SshWorld, in_gateway: Callable[[Callable[[
         return str(error.value)
 
     assert in_gateway(start) == "cannot start sshd: cannot use TCP port 2222: Address already in use"
+
+
+def test_a_disk_that_is_unmounted_later_is_released(
+    in_namespace: Callable[[Callable[[], T]], T], tmp_path: Path
+) -> None:
+    def work() -> bool:
+        link("set", index=find_index("lo"), state="up")
+        unshare_mounts()
+        world = SshWorld(tmp_path)
+        try:
+            return is_disk_released(tmp_path, lambda: world.gateway.ensure_sshd(world.server))
+        finally:
+            world.close()
+
+    assert in_namespace(work)
 
 
 def test_connections_are_made_in_the_namespace_of_the_network(in_namespace: Callable[[Callable[[], T]], T]) -> None:
