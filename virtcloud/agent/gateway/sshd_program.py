@@ -5,7 +5,8 @@ The agent runs `main` with ``python -I -S``. The program uses only the standard 
 1. create the namespaces, and print ``apart`` and the process ID of the first process of the PID namespace. If this
    process is killed, the kernel kills all processes of the namespace, and all connections end
 2. read the specification, which is one line of JSON
-3. mount the files of the sshd, which are only in memory, and hide the gateway's own accounts and temporary files
+3. replace /etc: the sshd's files are only in memory, and no account of the gateway is in /etc/passwd; hide the
+   gateway's SSH configuration and temporary files
 4. check the port, drop the privileges, and execute sshd, which keeps the process ID of step 1
 
 The sshd runs as an unprivileged user, so it cannot change to another user. sshd has no capability except, for a port
@@ -18,6 +19,7 @@ import resource
 import socket
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ from virtcloud.agent.host_services.server_isolation import (
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x20000, 0x08000000, 0x20000000  # linux/sched.h
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096  # linux/mount.h
 MS_REC, MS_SLAVE = 16384, 1 << 19
+ETC, HOST_ETC = Path("/etc"), ".host"
+"""The sshd's folder /etc, and the folder in it at which the host's /etc is mounted."""
 FIRST_FREE_PORT = 1024
 MODE, EXECUTABLE = 0o400, 0o500
 LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_FSIZE: 1 << 20}
@@ -68,9 +72,10 @@ def _start() -> None:
 
 
 def _mount_files(spec: dict[str, Any]) -> None:
-    """Mount the sshd's files at ``spec["folder"]``, and the agent's socket folder below it.
+    """Replace /etc, so that it contains the sshd's files in ``spec["folder"]`` and the files in ``spec["replaced"]``.
 
-    Also mount each file in ``spec["replaced"]`` over a file of the host, such as /etc/passwd.
+    The other files of the host's /etc are reached by links. A mount on a single file such as /etc/passwd would not
+    suffice: when the host replaces the file, for example by useradd(8), the kernel removes the mount (rename(2)).
     """
     socket_folder = os.open(spec["socket_folder"], os.O_PATH | os.O_DIRECTORY)  # a later mount may hide this path
     _mount("none", "/", None, MS_REC | MS_SLAVE)  # a file system that the host unmounts is unmounted here too
@@ -78,17 +83,33 @@ def _mount_files(spec: dict[str, Any]) -> None:
     for hidden in ("/tmp", "/var/tmp"):  # noqa: S108 - hidden, not used
         _mount("tmpfs", hidden, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=1777,size=4m")
     folder = Path(spec["folder"])
-    _mount("tmpfs", str(folder), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
+    _mount_etc({*(Path(path).name for path in spec["replaced"]), folder.name})
+    (folder / spec["requests"]).mkdir(parents=True)
     for name, text in spec["files"].items():
         _write(folder / name, text, spec)
-    requests = folder / spec["requests"]
-    requests.mkdir()
-    _mount(f"/proc/self/fd/{socket_folder}", str(requests), None, MS_BIND)
-    os.close(socket_folder)
-    _mount("none", str(folder), None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
     for target, name in spec["replaced"].items():
-        if Path(target).exists():
-            _mount(str(folder / name), target, None, MS_BIND)
+        (folder / name).rename(target)
+    _mount(f"/proc/self/fd/{socket_folder}", str(folder / spec["requests"]), None, MS_BIND)
+    os.close(socket_folder)
+    _mount("none", str(ETC), None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def _mount_etc(omitted: Collection[str]) -> None:
+    """Mount an empty file system on /etc, with a link to each file of the host's /etc that is not in ``omitted``.
+
+    Hide the folders in ``omitted``. The files in ``omitted`` can still be read at `HOST_ETC`.
+    """
+    host = os.open(ETC, os.O_RDONLY | os.O_DIRECTORY)
+    _mount("tmpfs", str(ETC), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
+    (ETC / HOST_ETC).mkdir()
+    _mount(f"/proc/self/fd/{host}", str(ETC / HOST_ETC), None, MS_BIND)
+    os.close(host)
+    for path in (ETC / HOST_ETC).iterdir():
+        if path.name in omitted:
+            if path.is_dir():
+                _mount("tmpfs", str(path), "tmpfs", MS_RDONLY)
+        else:  # a link of the host can be relative to /etc
+            (ETC / path.name).symlink_to(path.readlink() if path.is_symlink() else f"{HOST_ETC}/{path.name}")
 
 
 def _write(path: Path, text: str, spec: dict[str, Any]) -> None:

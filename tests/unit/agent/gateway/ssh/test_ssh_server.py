@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -307,6 +308,29 @@ def test_a_taken_port_is_named(world: SshWorld, in_gateway: Callable[[Callable[[
         return str(error.value)
 
     assert in_gateway(start) == "cannot start sshd: cannot use TCP port 2222: Address already in use"
+
+
+def test_new_accounts_of_the_gateway_do_not_disturb_the_sshd(
+    in_namespace: Callable[[Callable[[], T]], T], tmp_path: Path
+) -> None:
+    """Like useradd(8), the test replaces /etc/passwd by a new file."""
+    shutil.copytree("/etc", tmp_path / "etc", symlinks=True)
+
+    def work() -> object:
+        link("set", index=find_index("lo"), state="up")
+        unshare_mounts()
+        subprocess.run(("/usr/bin/mount", "--bind", tmp_path / "etc", "/etc"), check=True)  # noqa: S603 - mount(8)
+        world = SshWorld(tmp_path)
+        try:
+            world.gateway.ensure_sshd(world.server)
+            world.grant(make_segment("alice"))
+            shutil.copy("/etc/passwd", "/etc/passwd+")
+            Path("/etc/passwd+").rename("/etc/passwd")
+            return StockSsh(world).run()
+        finally:
+            world.close()
+
+    assert in_namespace(work) == (0, "c1 10.0.0.1/24 22\n", "")
 
 
 def test_a_disk_that_is_unmounted_later_is_released(
