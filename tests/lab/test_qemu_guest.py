@@ -8,9 +8,10 @@ import hashlib
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from lab_jobs import ask
@@ -28,10 +29,10 @@ from virtcloud.model.views import ClusterView, PlacementProgress
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
+T = TypeVar("T")
 BOOT_S = 90
 FULL_LINE = 70
 """The length of a private key's lines, except the first and the last line."""
-LOGIN_S = 120.0
 SILENCE_S = 120.0
 COUNT_CONSOLE_BYTES = "cat /run/virtcloud/agent/guests/*/console.log 2>/dev/null | wc -c"
 FOLDER = "/run/qemu-test"
@@ -102,14 +103,18 @@ def booted(mixed: Lab, client: SbfClient, user_key: Path) -> BootedMachine:
     view = client.put_cluster("seeded", ClusterRequest(spec=spec, attempt=1))
     messages = wait_for_barrier(mixed, job)
     assert client.cluster("seeded").state is ClusterState.ACTIVE
-    known_hosts = render_known_hosts(client.peers(view.key, view.id).peers)
-    for name, text in (("id", user_key.read_text()), ("known_hosts", known_hosts)):
-        script = f"umask 077; mkdir -p {FOLDER}; cat >{FOLDER}/{name}"
-        mixed.run("praha-h1", ("sh", "-c", script), stdin=text, check=True)
+    write_on_host(mixed, "id", user_key.read_text())
+    write_on_host(mixed, "known_hosts", render_known_hosts(client.peers(view.key, view.id).peers))
     (domain,) = read_guests(mixed, "brno-h1")
     mark = "===\n"
     texts = log_in(mixed, "; echo ===; ".join(COMMANDS.values())).split(mark)
     return BootedMachine(domain, messages, dict(zip(COMMANDS, texts, strict=True)), before)
+
+
+def write_on_host(lab: Lab, name: str, text: str) -> None:
+    """Write a file that only root can read, in `FOLDER` on the container's host."""
+    script = f"umask 077; mkdir -p {FOLDER}; cat >{FOLDER}/{name}"
+    lab.run("praha-h1", ("sh", "-c", script), stdin=text, check=True)
 
 
 def add_disk(lab: Lab, client: SbfClient) -> None:
@@ -128,8 +133,8 @@ def add_disk(lab: Lab, client: SbfClient) -> None:
     client.share_image("small", everybody=True)
 
 
-def log_in(lab: Lab, command: str) -> str:
-    """Run a command in the machine with this computer's ssh, which asks no question and trusts the known host key only.
+def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
+    """Run a command in a machine with this computer's ssh, which asks no question and trusts the known host key only.
 
     ssh runs in the network of the container.
     """
@@ -137,13 +142,31 @@ def log_in(lab: Lab, command: str) -> str:
     known = f"UserKnownHostsFile={FOLDER}/known_hosts"
     options = ("BatchMode=yes", "StrictHostKeyChecking=yes", known, "ConnectTimeout=10")
     ssh = ("ssh", "-F", "none", "-i", f"{FOLDER}/id", *(word for option in options for word in ("-o", option)))
-    deadline = time.monotonic() + LOGIN_S
-    while True:
-        result = lab.run("praha-h1", ("sh", "-c", ENTER_NETWORK, container, *ssh, "alice@10.0.0.1", command))
-        if result.returncode == 0 or time.monotonic() > deadline:
-            assert result.returncode == 0, result.stderr
-            return result.stdout
+    argv = ("sh", "-c", ENTER_NETWORK, container, *ssh, f"alice@{address}", command)
+    errors: list[str] = []
+
+    def attempt() -> str | None:
+        result = lab.run("praha-h1", argv)
+        errors[:] = [result.stderr]
+        return result.stdout if result.returncode == 0 else None
+
+    return wait_while_booting(lab, attempt, errors)
+
+
+def wait_while_booting(lab: Lab, attempt: Callable[[], T | None], errors: list[str]) -> T:
+    """Call ``attempt`` until it returns a result.
+
+    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`: on a busy computer, an
+    emulated machine can boot for minutes.
+    """
+    printed, deadline = -1, 0.0
+    while (result := attempt()) is None:
+        now_printed = int(run_checked(lab, "brno-h1", "sh", "-c", COUNT_CONSOLE_BYTES))
+        if now_printed > printed:
+            printed, deadline = now_printed, time.monotonic() + SILENCE_S
+        assert time.monotonic() < deadline, errors
         time.sleep(1)
+    return result
 
 
 def wait_for_state(client: SbfClient, view: ClusterView, state: ClusterState) -> ClusterView:
@@ -157,20 +180,16 @@ def wait_for_state(client: SbfClient, view: ClusterView, state: ClusterState) ->
 def wait_for_barrier(lab: Lab, job: dict[str, object]) -> list[str]:
     """Wait on the container's host, as a job does, until the cluster is up.
 
-    Return the agent's sentences about the elements and guests for which the job waited. The test fails if the machine's
-    console prints nothing for `SILENCE_S`: on a busy computer, an emulated machine can boot for minutes.
+    Return the agent's sentences about the elements and guests for which the job waited.
     """
     missing: list[str] = []
-    printed, deadline = -1, 0.0
-    while True:
+
+    def attempt() -> list[str] | None:
         (output,) = ask(lab, "praha-h1", {"do": "state", "wait": 20, **job})
-        if output["state"] == "up":
-            return missing
-        missing += output["missing"]
-        now_printed = int(run_checked(lab, "brno-h1", "sh", "-c", COUNT_CONSOLE_BYTES))
-        if now_printed > printed:
-            printed, deadline = now_printed, time.monotonic() + SILENCE_S
-        assert time.monotonic() < deadline, f"not up: {missing}"
+        missing.extend(output.get("missing", ()))
+        return missing if output["state"] == "up" else None
+
+    return wait_while_booting(lab, attempt, missing)
 
 
 def run_in_container(lab: Lab, *argv: str, given: str = "") -> str:
@@ -219,15 +238,20 @@ def test_the_console_of_a_machine_has_its_name(mixed: Lab, booted: BootedMachine
     assert run_in_container(mixed, "hostname") == "container\n"
 
 
-def test_a_clone_of_a_machine_has_its_files_without_keys(
-    mixed: Lab, client: SbfClient, booted: BootedMachine, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def clone(mixed: Lab, client: SbfClient, booted: BootedMachine) -> Iterator[str]:
+    """Clone the machine as image ``cloned``. Yield the machine's private keys."""
     pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installed")
     keys = log_in(mixed, "echo a file of the clone >note; sudo cat /etc/ssh/ssh_host_ed25519_key .ssh/id_ed25519; sync")
-    secrets = {line.encode() for line in keys.splitlines() if len(line) == FULL_LINE}
-    secrets = {secret for secret in secrets if not secret.startswith(b"b3BlbnNz")}  # all keys begin with this line
     with Client(f"unix://{mixed.sbf_socket}") as opened:
-        opened.get("seeded").guests["machine"].clone("cloned", stop=True)
+        opened.get("seeded").guests["machine"].stop().clone("cloned")
+    yield keys
+    client.remove_image("cloned")
+
+
+def test_a_clone_of_a_machine_has_its_files_without_keys(client: SbfClient, clone: str, tmp_path: Path) -> None:
+    secrets = {line.encode() for line in clone.splitlines() if len(line) == FULL_LINE}
+    secrets = {secret for secret in secrets if not secret.startswith(b"b3BlbnNz")}  # all keys begin with this line
     with client.download_image("cloned") as file:
         (tmp_path / "disk").write_bytes(b"".join(file.chunks))
     convert = ("qemu-img", "convert", "-O", "raw", str(tmp_path / "disk"), str(tmp_path / "raw"))
@@ -236,7 +260,24 @@ def test_a_clone_of_a_machine_has_its_files_without_keys(
     assert b"a file of the clone\n" in content
     assert len(secrets) > 1
     assert not [secret for secret in secrets if secret in content]
-    client.remove_image("cloned")
+
+
+@pytest.mark.usefixtures("clone")
+def test_a_clone_of_a_machine_boots_as_another_machine(mixed: Lab, client: SbfClient, user_key: Path) -> None:
+    """The clone joins the network of the machine that was cloned. ssh trusts only the clone's own host key."""
+    guest = {"name": "twin", "host": "brno-h1", "image": "cloned", "memory_mb": 256, "addresses": ["10.0.0.3/24"]}
+    keys = [user_key.with_suffix(".pub").read_text().strip()]
+    spec = {"owner": "alice", "deadline_s": 120, "joins": "seeded", "authorized_keys": keys, "guests": [guest]}
+    client.share_image("cloned", everybody=True)
+    view = client.put_cluster("twin", ClusterRequest(spec=ClusterSpec.model_validate(spec)))
+    wait_for_state(client, view, ClusterState.ACTIVE)
+    write_on_host(mixed, "known_hosts", render_known_hosts(client.peers(view.key, view.id).peers))
+    assert log_in(mixed, "id -un; hostname; cat note", "10.0.0.3").split("\n", 2) == [
+        "alice",
+        "twin",
+        "a file of the clone\n",
+    ]
+    wait_for_state(client, client.delete_cluster("twin"), ClusterState.RELEASED)
 
 
 def test_nothing_remains_of_a_removed_qemu_guest(mixed: Lab, client: SbfClient, booted: BootedMachine) -> None:
