@@ -90,6 +90,10 @@ class FakeRelays:
     def ensure_none(self, key: str) -> None:
         """Do nothing."""
 
+    def is_lost(self, key: str) -> bool:
+        """Return False."""
+        return False
+
 
 def settings_in(folder: Path, **changes: object) -> AgentSettings:
     """Return settings of an agent that stores all its files in ``folder``."""

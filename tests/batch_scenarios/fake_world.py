@@ -51,6 +51,10 @@ class NoJobAccess:
     def ensure_none(self, key: str) -> None:
         """Do nothing."""
 
+    def is_lost(self, key: str) -> bool:
+        """Return False."""
+        return False
+
 
 def every_guest_answers(_bridge: str) -> AbstractContextManager[AnsweringGuests]:
     """Return the prober that reports every guest as reachable."""

@@ -32,6 +32,9 @@ class FakeRelays:
     def ensure_none(self, key: str) -> None:
         pass
 
+    def is_lost(self, key: str) -> bool:
+        return False
+
 
 class AnsweringGuests:
     """A prober that reports every guest as reachable."""

@@ -63,7 +63,7 @@ class JobAccess(Document):
 
 
 class JobAccessProvider(Protocol):
-    """Opens and closes the access of jobs. Both methods are idempotent, even after an interrupted call."""
+    """Opens and closes the access of jobs. All methods are idempotent, even after an interrupted call."""
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
         """Open the access. Return environment variables for the script.
@@ -73,6 +73,9 @@ class JobAccessProvider(Protocol):
 
     def close(self, key: str) -> None:
         """Remove the access. An absent access is success. Raise Refused if a part of the access cannot be removed."""
+
+    def is_lost(self, key: str) -> bool:
+        """Return whether an opened access has ended by itself, and can be opened again without harm to connections."""
 
 
 def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:

@@ -35,7 +35,7 @@ Host *
 
 
 class RelayProvider(Protocol):
-    """Creates and removes the relays of jobs. Both methods are idempotent."""
+    """Creates and removes the relays of jobs. All methods are idempotent."""
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
         """Create a relay to which the user ``uid`` can connect. Return the path of the relay's socket.
@@ -45,6 +45,9 @@ class RelayProvider(Protocol):
 
     def ensure_none(self, key: str) -> None:
         """Remove a relay. An absent relay is success."""
+
+    def is_lost(self, key: str) -> bool:
+        """Return whether a relay's process has ended, and no connection through the relay is left."""
 
 
 class JobFiles:
@@ -80,6 +83,10 @@ class JobFiles:
         """Remove the relay and the files."""
         self._relays.ensure_none(key)
         self._folders.ensure_none(key)
+
+    def is_lost(self, key: str) -> bool:
+        """Return whether the relay's process has ended, and no connection through the relay is left."""
+        return self._relays.is_lost(key)
 
 
 def render_hosts(guests: Iterable[Guest]) -> str:

@@ -87,6 +87,18 @@ class JobRelays:
         with self._lock, self._open_kernel() as kernel:
             self._ensure_none(kernel, key)
 
+    def is_lost(self, key: str) -> bool:
+        """Return whether a job's relay process has ended, and no connection through the relay is left.
+
+        A connection keeps the ended relay's namespace and port. If the relay were created again, the port would be
+        deleted, and the connection lost. Raise Refused if the relay process runs, but accepts no connection.
+        """
+        path = self.socket_path(key)
+        if not path.exists() or find_listener_pid(path) is not None:
+            return False
+        with self._lock, self._open_kernel() as kernel:
+            return not any(names.is_job_port(interface.name, key) for interface in kernel.list_interfaces())
+
     def socket_path(self, key: str) -> Path:
         """Return the path of a relay's socket. The socket's name begins with a dot, unlike every job's folder."""
         return self._root / f".relay-{names.file_name(key)}"

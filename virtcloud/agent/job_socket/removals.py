@@ -39,6 +39,8 @@ previous pause. A new removal begins with the shortest pause.
 """
 LOST_CHECK_S = 3600.0
 """Interval in seconds of the search for lost runs. The first search is at the agent's start."""
+ACCESS_CHECK_S = 60.0
+"""Interval in seconds of the search for jobs whose relay has ended."""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
 """In seconds: interval of progress reports while no run is being removed, and longest time without a report.
 
@@ -78,10 +80,13 @@ class JobRemovals:
         return self._missing.get(job.run) or ["the end of the cluster has not been requested from SBF yet"]
 
     def _run(self, report_progress: ReportProgress) -> None:
-        pause, former_runs, is_open, check_at = MIN_PAUSE_S, frozenset[JobRunId](), False, time.monotonic()
+        pause, former_runs, is_open = MIN_PAUSE_S, frozenset[JobRunId](), False
+        check_at = reopen_at = time.monotonic()
         while not self._closing.is_set():
             report_progress()
-            is_open = is_open or self._script_access.reopen(report_progress)
+            if not is_open or time.monotonic() >= reopen_at:
+                is_open = self._script_access.reopen(report_progress) or is_open
+                reopen_at = time.monotonic() + ACCESS_CHECK_S
             if time.monotonic() >= check_at and self._forget_lost_runs(report_progress):
                 check_at = time.monotonic() + LOST_CHECK_S
             ending = self._list_ending()

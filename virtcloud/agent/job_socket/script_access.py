@@ -79,6 +79,7 @@ class ScriptAccess:
     def reopen(self, report_progress: ReportProgress = lambda: None) -> bool:
         """Open the access of all jobs whose record has an access. Return False if an access cannot be opened yet.
 
+        An access that is open already stays open, unless its relay has ended.
         After a reboot, an access cannot be opened until the reconciler has built the cluster's bridge. The access of a
         cancelled run is opened too, because the script may survive the signal of the cancellation (``qsig -s TERM``).
         An error is logged if it differs from the error of the previous call.
@@ -108,6 +109,8 @@ class ScriptAccess:
             job = self._records.get(cluster)
             opening = job.opening if job and job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} else None
             if opening and opening.network:
+                if opening in self._environments and self._provider.is_lost(cluster):
+                    del self._environments[opening]
                 self._ensure_open(opening)
 
     def close(self, job: JobRecord) -> None:

@@ -45,6 +45,9 @@ class FakeRelays:
     def ensure_none(self, key: str) -> None:
         self.uids.clear()
 
+    def is_lost(self, key: str) -> bool:
+        raise AssertionError(key)
+
 
 def test_the_files_name_every_guest(tmp_path: Path) -> None:
     variables = JobFiles(tmp_path, FakeRelays(), FakeMounts()).open(job_access())

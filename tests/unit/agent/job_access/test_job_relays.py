@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from job_access_host import JOB, UID, Host, as_user, job_access, open_host
 
 from virtcloud.agent.job_access.connect_program import request_connection
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
-from virtcloud.agent.job_access.relay_processes import find_listener_pid
+from virtcloud.agent.job_access.relay_processes import find_listener_pid, wait_for_end
 from virtcloud.model.errors import Refused
 
 Run = Callable[[Callable[[], object]], object]
@@ -168,6 +169,22 @@ def test_a_connection_survives_the_end_of_its_relay(in_namespace: Run, root: Pat
                 return connection.recv(100)
 
     assert in_namespace(work) == b"still here"
+
+
+def test_a_dead_relay_is_lost_when_its_last_connection_ends(in_namespace: Run, root: Path) -> None:
+    def work() -> object:
+        with open_host(root) as host:
+            host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")
+            path, before = host.relays.ensure(JOB, UID), host.relays.is_lost(JOB.key)
+            with request_connection(str(path), "g1 7"):
+                os.kill(find_listener_pid(path) or 0, 9)
+                wait_for_end(path, find_listener_pid(path))
+                connected = host.relays.is_lost(JOB.key)
+            while not host.relays.is_lost(JOB.key):  # the kernel deletes the namespace in the background
+                time.sleep(0.01)
+            return before, connected
+
+    assert in_namespace(work) == (False, False)
 
 
 def test_a_dead_relay_is_created_again(in_namespace: Run, root: Path) -> None:

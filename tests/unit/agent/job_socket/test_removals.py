@@ -30,6 +30,9 @@ class NoAccess:
     def close(self, key: str) -> None:
         """Do nothing."""
 
+    def is_lost(self, key: str) -> bool:
+        raise AssertionError(key)
+
 
 class RestoredSbf:
     """SBF with one cluster. After the first request for the end of the cluster, the state is restored from a backup."""

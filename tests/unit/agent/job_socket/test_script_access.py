@@ -29,6 +29,7 @@ class FakeAccessProvider:
     calls: list[str] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
     refuses: bool = False
+    lost: set[str] = field(default_factory=set)
     failure: type[Exception] = Refused
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
@@ -40,6 +41,9 @@ class FakeAccessProvider:
 
     def close(self, key: str) -> None:
         self.calls.append(f"close {key}")
+
+    def is_lost(self, key: str) -> bool:
+        return key in self.lost
 
 
 def view(vlan: int = 100) -> ClusterView:
@@ -149,6 +153,17 @@ def test_after_a_reboot_the_access_opens_when_its_bridge_exists(
     restarted.refuses = False
     assert access.reopen()
     assert restarted.calls == ["open 12.pbs in 100 for alice"]
+
+
+def test_an_access_without_its_relay_is_opened_again(
+    script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
+) -> None:
+    script_access.provide_environment(record(records, job_record()), view(), BRNO)
+    script_access.reopen()
+    assert len(provider.calls) == 1
+    provider.lost.add(KEY)
+    script_access.reopen()
+    assert provider.calls == ["open 12.pbs in 100 for alice"] * 2
 
 
 def test_a_restarted_agent_keeps_the_access_of_a_later_run(
