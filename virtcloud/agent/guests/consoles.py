@@ -10,6 +10,7 @@ import os
 import select
 import termios
 import threading
+import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ from virtcloud.model.errors import Refused
 MAX_LOG_BYTES = 1 << 20
 """When the log ``NAME`` has this size in bytes, the agent renames it to ``NAME.0`` and replaces an older ``NAME.0``."""
 CHUNK = 1 << 16
+STALL_S, WRITE_POLL_S = 1.0, 0.01
+"""In seconds: how long the input of a user waits for a guest that reads nothing, and the pause between two attempts."""
 Listener = Callable[[bytes], None]
 """A function that receives the output of a console. It must not block. ``b""`` means that the console has ended."""
 
@@ -128,14 +131,23 @@ class GuestConsoles:
             os.close(descriptor)
 
     def _write(self, console: _Console, data: bytes) -> None:
-        """Send input to a console. If the guest does not read and the terminal's buffer is full, discard the input."""
+        """Send input to a console. If the guest reads nothing for `STALL_S` seconds, discard the rest of the input."""
+        rest, deadline = data, time.monotonic() + STALL_S
+        while rest and time.monotonic() < deadline:
+            if written := self._write_part(console, rest):
+                rest, deadline = rest[written:], time.monotonic() + STALL_S
+            else:
+                time.sleep(WRITE_POLL_S)
+
+    def _write_part(self, console: _Console, data: bytes) -> int:
+        """Write as much of ``data`` as the terminal's buffer accepts (about 8 KiB). Return the number of bytes."""
         with self._lock:
             if console.descriptor is None:
                 raise Refused("the guest has ended")
             try:
-                os.write(console.descriptor, data)
+                return os.write(console.descriptor, data)
             except BlockingIOError:
-                return
+                return 0
             except OSError as error:  # EIO: the reader has not noticed the guest's end yet
                 raise Refused(f"the guest has ended: {error.strerror}") from error
 

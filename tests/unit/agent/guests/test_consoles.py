@@ -107,6 +107,34 @@ def test_two_users_share_a_console(consoles: GuestConsoles, terminal: tuple[int,
         await_true(lambda: first == second == b"bin\n")
 
 
+def test_input_that_exceeds_the_terminals_buffer_is_complete(
+    consoles: GuestConsoles, terminal: tuple[int, str]
+) -> None:
+    consoles.add("vc-a-g1", terminal[1], None)
+    text, received = os.urandom(1 << 17), bytearray()
+
+    def read() -> None:
+        while len(received) < len(text):
+            received.extend(os.read(terminal[0], 1000))
+
+    guest = threading.Thread(target=read, daemon=True)
+    guest.start()
+    with consoles.connect("vc-a-g1", lambda _data: None) as write:
+        write(text)
+    guest.join(10)
+    assert received == text
+
+
+def test_a_guest_that_does_not_read_holds_no_user_up(
+    consoles: GuestConsoles, terminal: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STALL_S", 0.1)
+    consoles.add("vc-a-g1", terminal[1], None)
+    with consoles.connect("vc-a-g1", lambda _data: None) as write:
+        write(bytes(1 << 17))
+    assert 0 < len(os.read(terminal[0], 1 << 17)) < 1 << 17
+
+
 def test_the_end_of_a_guest_ends_its_console(consoles: GuestConsoles, tmp_path: Path) -> None:
     guest, host = os.openpty()
     consoles.add("vc-a-g1", os.ttyname(host), tmp_path / "console.log")
