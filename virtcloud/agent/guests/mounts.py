@@ -123,13 +123,16 @@ def unmount_below(folder: Path) -> None:
 @contextmanager
 def user_namespace(shift: int, count: int) -> Iterator[int]:
     """Yield a descriptor of a user namespace whose IDs 0 to ``count`` - 1 are the host's IDs from ``shift`` on."""
-    process = subprocess.Popen(["unshare", "--user", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)  # noqa: S607
+    pipe, argv = subprocess.PIPE, ["unshare", "--user", "cat"]
+    process = subprocess.Popen(argv, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True)  # noqa: S603 - no shell
     try:
         own, folder = Path("/proc/self/ns/user").readlink(), Path(f"/proc/{process.pid}")
         deadline = time.monotonic() + NAMESPACE_TIMEOUT_S
         while (folder / "ns/user").readlink() == own:
-            if time.monotonic() > deadline:
-                raise OSError(0, "cannot create a user namespace")
+            if time.monotonic() > deadline or process.poll() is not None:
+                process.kill()
+                error = process.stderr.read().strip() if process.stderr else ""
+                raise OSError(0, f"cannot create a user namespace: {error or 'no answer'}")
             time.sleep(0.001)
         for name in ("uid_map", "gid_map"):
             (folder / name).write_text(f"0 {shift} {count}")

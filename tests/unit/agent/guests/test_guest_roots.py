@@ -68,6 +68,17 @@ def run_as(uid: int, *argv: str) -> int:
     return subprocess.run(["setpriv", *user, *argv], check=False).returncode  # noqa: S603, S607 - the test's commands
 
 
+def test_the_reason_for_a_missing_user_namespace_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, a host has a limit of user namespaces (user.max_user_namespaces)."""
+    program = tmp_path / "unshare"
+    program.write_text("#!/bin/sh\necho 'unshare failed: No space left on device' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(mounts, "NAMESPACE_TIMEOUT_S", 1.0)
+    with pytest.raises(OSError, match="No space left on device"), mounts.user_namespace(SHIFT, 1):
+        pass
+
+
 def test_owners_are_shifted_into_the_guests_range(
     roots: GuestRoots, image: Path, shifted: str, with_mounts: Run[None]
 ) -> None:
