@@ -40,7 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401 - MkDocs calls it with more
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401 - MkDocs passes further arguments
     """Replace each link to a file outside of docs by the link's text, unless the file is a page of the site."""
     folder = posixpath.dirname(page.file.src_uri)
 
