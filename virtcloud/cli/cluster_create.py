@@ -256,7 +256,7 @@ def _list_guest_options(context: click.Context) -> tuple[str, ...]:
 
 
 def _describe_created(created: Cluster, seconds: float | None) -> str:
-    """Return the line about a created cluster. ``seconds`` is the time until it was active, or None without waiting."""
+    """Return the line about a created cluster, which was active after ``seconds`` (None: the command did not wait)."""
     if seconds is None:
         return f"cluster {created.key} is {created.state}; wait for it: virtcloud cluster wait {created.key}"
     return (

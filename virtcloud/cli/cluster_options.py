@@ -62,7 +62,7 @@ class ClusterOptions:
     ssh_keys: tuple[IO[str], ...]
     user_data: IO[str] | None
     about_guests: tuple[str, ...] = ()
-    """The options of the command line that describe hosts and guests, such as ``--host``."""
+    """The options on the command line that describe hosts and guests, such as ``--host``."""
 
 
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:

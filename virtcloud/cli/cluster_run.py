@@ -155,7 +155,7 @@ class PrefixedOutput:
     """Writes the output of all guests to the standard streams. Each line begins with the guest's name. Thread-safe."""
 
     def __init__(self, stdout: IO[bytes], stderr: IO[bytes]) -> None:
-        """Write to these streams."""
+        """Store the streams to which the output is written."""
         self._streams = {False: stdout, True: stderr}
         self._lock = threading.Lock()
         self._has_reader = True
@@ -184,7 +184,7 @@ class PrefixedSink:
     """An `OutputSink` that writes whole lines with a prefix."""
 
     def __init__(self, prefix: bytes, write: Callable[[bytes, bool], None]) -> None:
-        """Write lines with ``write``. The second argument of ``write`` is true for the standard error."""
+        """Store the prefix, and the function that writes lines. Its second argument is true for the standard error."""
         self._prefix = prefix
         self._write = write
         self._rest = {False: b"", True: b""}

@@ -91,7 +91,7 @@ def _make_replay(record: TrialRecord, options: Mapping[str, object]) -> TrialReq
 
 
 def _make_trial(options: Mapping[str, object], password_file: Path | None, enable_file: Path | None) -> TrialRequest:
-    """Return the request to test a switch. Prompt for the password unless a file contains it.
+    """Return the request to test a switch. Prompt for the password, unless an option names a password file or a key file.
 
     Raise BadInput if an option is missing or malformed.
     """
@@ -136,9 +136,9 @@ def _run_trial(trial: TrialRequest) -> TrialRecord:
 
 
 def run_driver_program(module: str, request: Document, command: str) -> str:
-    """Run a module of the service that uses drivers, and return the output of the module.
+    """Run the program ``module`` of sbf_service, which uses drivers, and return the output of the program.
 
-    If the module fails, exit with the exit code of the module.
+    If the program fails, exit with the exit code of the program.
 
     Raise BadInput if the libraries of drivers are missing. ``command`` is the command's name for this message.
     """

@@ -117,7 +117,7 @@ class LazyGroup(click.Group):
 
 
 def prepare_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream. Print '?' for characters that the encoding of stdout lacks."""
+    """Open /dev/null for each closed standard stream. Set stdout to print '?' for characters outside its encoding."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open until the end

@@ -42,7 +42,7 @@ def describe_content(
             digest.update(data)
             size += len(data)
             head += data[: HEAD_BYTES - len(head)]
-    if _is_url(source) and length is not None and size != length:  # http.client reports no early end of the body
+    if _is_url(source) and length is not None and size != length:  # http.client raises no error if the body ends early
         raise Unreachable(f"{source}: expected {length} bytes, got {size}: the connection was lost; try again")
     if not size:
         raise BadInput(f"{source}: expected an image, got an empty file")

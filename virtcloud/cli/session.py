@@ -1,4 +1,4 @@
-"""Sessions with guests on the command line: copies bytes between a session and the standard streams or the terminal."""
+"""Copies bytes between a session with a guest and the standard streams or the terminal of the command line."""
 
 import codecs
 import os

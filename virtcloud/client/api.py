@@ -90,9 +90,9 @@ class Client:
         """Create a cluster. SBF sets up the cluster after this call returns. Idempotent for the same key and spec.
 
         Pass either ``spec`` or the keys of a spec: ``create("demo", hosts=["brno-h1"])``. The default owner is the
-        authenticated caller. Raise BadInput or NoSuchHost for an invalid spec. Raise Gone if ``attempt`` is outdated.
-        The other errors are subclasses of Conflict: NameTaken, NoVlanFree, VlanNotInPool, HostNotLinked, QuotaExceeded,
-        AttemptWaits.
+        authenticated caller. Raise BadInput, NoSuchHost or NoSuchNetwork for an invalid spec. Raise Forbidden if the
+        caller may not create the cluster. Raise Gone if ``attempt`` is outdated. Raise a subclass of Conflict, such as
+        NoVlanFree or AttemptWaits, if SBF cannot create the cluster now.
         """
         wanted = self._spec(spec, keys)
         return Cluster(self.sbf, self.sbf.put_cluster(key, ClusterRequest(spec=wanted, attempt=attempt)))

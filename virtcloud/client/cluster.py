@@ -45,7 +45,7 @@ class Cluster(PolledCluster):
 
     @property
     def key(self) -> str:
-        """The caller's name for the cluster."""
+        """The idempotency key that the caller chose for the cluster."""
         return self.view.key
 
     @property

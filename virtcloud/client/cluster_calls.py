@@ -129,7 +129,8 @@ class ClusterCalls(SbfCalls):
     def verify_cluster(self, key: str, cluster_id: str | None = None) -> ClusterVerification:
         """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return the result of each pair.
 
-        Raise NotFound if no cluster ever had the key. Raise Conflict if the cluster is being configured or is ending.
+        Raise NotFound if no cluster ever had the key. Raise Conflict unless the cluster is active or degraded.
+        Also raise Conflict if the cluster has too many hosts for a check of all pairs.
         """
         path = f"/v1/clusters/{ClusterKey(key)}/verify"
         answer = self._connection.send("POST", path, query={"id": cluster_id}, wait=VERIFY_S)

@@ -154,10 +154,10 @@ class ElementCalls(SbfCalls):
         """Report that an element's state is exactly the wanted state of ``revision``. Idempotent.
 
         ``incomplete`` maps the id of each cluster that is not complete yet to what the cluster waits for. ``remaining``
-        maps the id of each cluster that the element could not remove to the error. An earlier SBF refuses each of these
-        keys with BadInput.
+        maps the id of each cluster that the element could not remove to the error. An earlier SBF refuses each
+        of these two arguments with BadInput.
         """
-        # Without incomplete or remaining clusters, the keys are omitted, so that an earlier SBF accepts the call.
+        # The keys of empty arguments are omitted, so that an earlier SBF accepts the call.
         confirmation = Confirmation(
             revision=revision,
             incomplete=dict(incomplete) if incomplete else None,

@@ -44,7 +44,7 @@ class SessionStream:
     """
 
     def __init__(self, opening: Any) -> None:  # noqa: ANN401 - a call of websockets.sync.client.connect
-        """Open a WebSocket."""
+        """Store an open WebSocket, which :meth:`close` closes."""
         self._closing = ExitStack()
         self._connection = self._closing.enter_context(opening)
 

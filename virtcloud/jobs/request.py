@@ -252,7 +252,7 @@ def _build_request(values: Dict[str, Any]) -> JobRequest:
 def _parse_pairs(text: str) -> Iterator[_Pair]:
     if not text.strip():
         raise RequestError("expected a request such as image=debian12:guests=2, got nothing")
-    if text[0].isspace():  # qselect finds jobs by a request that begins with a letter
+    if text[0].isspace():  # qselect finds only requests that begin with a letter
         raise RequestError("expected a key as the first word, got a space (character 1)")
     start = 0
     while start <= len(text):

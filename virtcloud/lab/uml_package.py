@@ -23,7 +23,7 @@ from virtcloud.lab.uml_kernel import UmlKernel
 PACKAGE = "user-mode-linux"
 SUITE = "forky"
 PREFERRED = "7.2um1"
-"""The version with which the lab was tested. If the suite lacks this version, the suite's version is used."""
+"""The version with which the lab was tested. If `SUITE` lacks this version, the version in `SUITE` is used."""
 UPDATE_S, DOWNLOAD_S = 180.0, 600.0
 TRANSFER = ("Acquire::Retries=1", "Acquire::http::Timeout=20", "Acquire::https::Timeout=20")
 
@@ -91,7 +91,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _download(folder: Path) -> DownloadedPackage:
-    """Download the version :data:`PREFERRED`. If this version is not available, download the version of the suite."""
+    """Download the version :data:`PREFERRED`. If `SUITE` lacks this version, download the version in `SUITE`."""
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "sources.list").write_text(apt_sources.newer_source(SUITE))
