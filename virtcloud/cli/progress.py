@@ -114,7 +114,7 @@ class ProgressDisplay:
         return grid
 
     def _elapsed(self, placement: PlacementView) -> float:
-        """Return the seconds from the display's start to the element's confirmation, or to now without a confirmation."""
+        """Return the seconds from the display's start to the element's confirmation (no confirmation: to now)."""
         if placement.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING}:
             return self.seconds
         progress, seconds = self._ended.get(placement.element, (None, 0.0))
