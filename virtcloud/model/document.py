@@ -234,7 +234,10 @@ def error_path(detail: ErrorDetails) -> str:
 
 
 def locate_first_fault(error: ValidationError) -> str:
-    """Return the key and the expectation of the first error, without the value, which may be a secret."""
+    """Return the key and the message of the first error.
+
+    pydantic's own messages do not quote the value, which may be a secret. Messages of virtcloud's validators quote it.
+    """
     first = error.errors(include_url=False, include_input=False)[0]
     key = error_path(first)
     return f"{key}: {first['msg']}" if key else first["msg"]

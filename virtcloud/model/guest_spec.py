@@ -47,7 +47,7 @@ def check_disk_names(disks: Iterable[GuestDisk], guest: str) -> None:
 
 
 class Guest(Document):
-    """A virtual machine of a cluster on a host.
+    """A virtual machine or container of a cluster on a host.
 
     If ``mac`` is null, SBF generates a MAC address that differs in every cluster. If no guest of a request has
     ``addresses``, SBF assigns addresses of the network's subnets.
