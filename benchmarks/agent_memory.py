@@ -101,7 +101,7 @@ class WantedServer(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
     def __init__(self, path: Path) -> None:
-        """Serve an empty document at a Unix socket."""
+        """Listen at the Unix socket ``path``. The first wanted document is empty."""
         super().__init__(str(path), _Answers)
         self.document: dict[str, Any] = {"element": "h1", "revision": 1, "confirmed_revision": 0, "wanted": {}}
         self.polls = 0

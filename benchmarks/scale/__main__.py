@@ -38,7 +38,10 @@ def open_database(kind: str) -> Iterator[tuple[str, ServerProcesses | None]]:
 def measure_size(
     database: str, server: ServerProcesses | None, size: InstallationSize, repeat: int, *, whole: bool = True
 ) -> dict[str, Costs]:
-    """Fill a database and return the median costs of each operation."""
+    """Fill a database and return the median costs of each operation.
+
+    If ``whole``, also measure the operations whose answer or input contains the whole installation.
+    """
     measured = MeasuredService(database, size)
     measured.server = server
     measured.service.prepare()

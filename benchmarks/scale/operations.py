@@ -216,7 +216,7 @@ class MeasuredService:
             read_site_page(unit, PagePart(2, first.cursor), self.service.reserved)
 
     def read_audit_page(self) -> None:
-        """Read two pages of the audit log: of a user, and of an element since a time."""
+        """Read two pages of a user's entries in the audit log, and two pages of an element's entries since a time."""
         with self.store.read() as unit:
             for selected in (
                 AuditFilter(who="n1"),

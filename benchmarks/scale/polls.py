@@ -4,7 +4,7 @@ Usage: ``PYTHONPATH=tests python -m benchmarks.scale.polls [--database sqlite|po
 
 The service runs in its own process, with switches in memory that answer at once. The agents run in a second process.
 The latency begins with the request for a cluster, and ends when an agent of one of its hosts has the new revision.
-After the restart, every agent reads its wanted document again. During the restart, one user makes a call every 0.2 s.
+After the restart, every agent reads its wanted document again. In this time, one user makes a call every 0.2 s.
 """
 
 import argparse

@@ -33,9 +33,9 @@ def ask_agent(
 ) -> Dict[str, Any]:
     """Send a request to the agent's socket ``path`` and return the answer. Idempotent.
 
-    The request contains ``wait``, the longest time in seconds that the agent may take. The call ends after at most
-    ``wait`` + ``grace`` seconds. Raises AgentUnreachable if the agent does not answer in time, or if its answer is
-    invalid. Raises AgentRefused if the agent refuses the request.
+    If ``wait`` is set, the request contains ``wait``, the longest time in seconds that the agent may take. The call
+    ends after at most ``wait`` + ``grace`` seconds. Raises AgentUnreachable if the agent does not answer in time, or if
+    its answer is invalid. Raises AgentRefused if the agent refuses the request.
     """
     message = request if wait is None else dict(request, wait=wait)
     deadline = time.monotonic() + (wait or 0) + grace

@@ -48,13 +48,13 @@ def list_own_processes() -> set[int]:
 
 
 def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]:
-    """Return the IDs of processes of ``user`` that are the first of a PID namespace and see ``folder`` at ``seen_at``.
+    """Return the IDs of processes of ``user`` that are the first of a PID namespace and have ``folder`` at ``seen_at``.
 
     The paths of other processes are not examined: the file system of a guest can be slow, or deceive.
     """
     wanted, found = folder.stat(), []
     for path in Path("/proc").iterdir():
-        with suppress(OSError):  # the process has ended, or does not see the path
+        with suppress(OSError):  # the process has ended, or the path does not exist in its root
             if not path.name.isdigit():
                 continue
             status = dict(line.split(":\t", 1) for line in (path / "status").read_text().splitlines() if ":\t" in line)

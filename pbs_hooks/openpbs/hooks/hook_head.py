@@ -1,6 +1,6 @@
 """The first lines of the server hook and of the MoM hook.
 
-By `concerns`, a hook accepts a job without a virtual cluster before the hook loads its other modules.
+The hooks call `concerns` to accept a job without a virtual cluster before they load their other modules.
 """
 
 import time

@@ -1,6 +1,6 @@
 """MoM events after a job's start: deletion, abort, end, and the periodic report of the jobs on this host.
 
-No event in this module fails a job. If the agent does not answer, the server hook ends the cluster at the job's end.
+No handler in this module fails a job. If the agent does not answer, the server hook ends the cluster at the job's end.
 Reconciliation ends clusters that neither the agent nor the server hook ended. With the periodic report, the agent can
 end clusters of jobs that PBS lost.
 """

@@ -232,8 +232,8 @@ def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
 def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dict[str, Any]:
     """Return the spec of the job's cluster.
 
-    The deadline in the spec is earlier than the time at which the hosts stop waiting for the cluster. If SBF cannot set
-    up the cluster, the hosts can therefore report SBF's reason.
+    With the default settings, the deadline in the spec is earlier than the time at which the hosts stop waiting for the
+    cluster. If SBF cannot set up the cluster, the hosts can therefore report SBF's reason.
     """
     spec = build_cluster_spec(order.request, order.run, joined)
     return dict(spec, deadline_s=event.settings.setup * 3 // 4)

@@ -23,7 +23,7 @@ RESOURCES_ARGUMENT = {
     "epilogue.parallel": 6,
     "epilogue.precancel": 6,
 }
-"""The position of the argument with the requested resources. In an epilogue, a process session's ID precedes it."""
+"""The position of the argument with the requested resources. In epilogues, argument 5 is a process session's ID."""
 SCRIPT_ARGUMENT = {"prologue": 8, "epilogue": 11}
 """The position of the argument with the file of the job's script. Only the first host has the file."""
 TRUNCATED_FROM = 900

@@ -1,6 +1,6 @@
 """The submit filter of qsub: rejects invalid requests, and writes a valid request into the job's script.
 
-The hosts read the request from the job's script.
+The first host reads the request from the job's script if Torque has dropped the request from the list of resources.
 """
 
 import sys

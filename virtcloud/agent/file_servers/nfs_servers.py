@@ -66,7 +66,7 @@ class NfsServers:
     def __init__(
         self, open_namespace: OpenNamespace, folder: Path, boot: str | None = None, probe: NfsProbe | None = None
     ) -> None:
-        """Store the records of servers in ``folder``, which `ensure_server` creates. ``boot`` is the host's boot ID.
+        """Create an object with records in ``folder``, which `ensure_server` creates. ``boot`` is the host's boot ID.
 
         If ``boot`` is None, the boot ID is read from the kernel.
         """

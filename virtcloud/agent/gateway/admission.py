@@ -53,7 +53,7 @@ class DeviceRequest(NamedTuple):
 
 
 class DeviceSession(Document):
-    """A connection that the agent admitted. The agent records sessions, to recognize connections after a restart."""
+    """A connection that the agent admitted. A restarted agent recognizes open connections by the recorded sessions."""
 
     client: int
     """OpenVPN's number of the connection."""

@@ -53,8 +53,8 @@ FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
 """The rule that accepts neighbour discovery (RFC 4861) on a link. Hop limit 255: no router forwarded the packet."""
 DIRECTIONS: Final = {"sent": "d", "received": "s"}
-"""The directions in which packets are counted. The value states which address of a packet is in the destination: "d"
-for ``daddr`` (packets to the destination), "s" for ``saddr`` (packets from the destination).
+"""The directions in which packets are counted. The value states which address of a packet belongs to the destination:
+"d" for ``daddr`` (packets to the destination), "s" for ``saddr`` (packets from the destination).
 """
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500

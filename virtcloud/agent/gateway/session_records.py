@@ -25,7 +25,7 @@ class SessionRecords:
     """The connections of a server, stored in a file."""
 
     def __init__(self, path: Path) -> None:
-        """Store the connections in the file ``path``."""
+        """Create an object that stores the connections in the file ``path``."""
         self._path = path
 
     def read(self) -> tuple[DeviceSession, ...]:

@@ -77,7 +77,7 @@ class SshGateway:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         boot: str | None = None,
     ) -> None:
-        """Store the records in ``folder``. ``connect`` connects to guests. ``boot`` is the host's boot ID.
+        """Create an object with records in ``folder``. ``connect`` connects to guests. ``boot`` is the host's boot ID.
 
         If ``boot`` is None, the boot ID is read from the kernel.
         """
@@ -236,7 +236,7 @@ class SshGateway:
                     os.close(descriptor)
 
     def _find_running(self) -> list[SshdRecord]:
-        """Return records of this gateway's sshd processes, which see its folder of requests below `FOLDER`."""
+        """Return records of this gateway's sshd processes, which have its folder of requests below `FOLDER`."""
         pids = list[int]()
         with suppress(FileNotFoundError, Refused):  # without the folder or the user, no sshd runs
             pids = list_isolated_processes(find_ssh_user().pw_uid, self._folder / REQUESTS, Path(FOLDER) / REQUESTS)

@@ -45,7 +45,7 @@ class SshSessions:
     """The connections of a gateway's sshd. Thread-safe."""
 
     def __init__(self, path: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Store the connections in the file ``path``."""
+        """Create an object that stores the connections in the file ``path``."""
         self._path = path
         self._clock = clock
         self._lock = threading.Lock()

@@ -63,7 +63,7 @@ class VpnGateway:
         shared: SharedGrants | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        """Store the servers' records in ``folder``. If ``limits`` is None, clients' connections are not limited."""
+        """Create an object with records in ``folder``. If ``limits`` is None, clients' connections are not limited."""
         self._interfaces = VpnInterfaces(kernel)
         self._folder = folder
         self.changed: Callable[[], object] = lambda: None

@@ -25,7 +25,9 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 WAIT_S = 30.0
 """Longest time in seconds of one long poll."""
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
-"""In seconds: half of the first pause after a failed long poll, and the longest pause. Failures double the pause."""
+"""In seconds: the first and the longest pause after a failed long poll, without the added random time. Each further
+failure doubles the pause.
+"""
 MAX_IDLE_S = 300.0
 """Longest time in seconds between two polls. After this time, the agent counts as hanging."""
 END_S = 10.0

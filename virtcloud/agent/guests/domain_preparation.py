@@ -76,7 +76,7 @@ class DomainPreparation:
         hypervisor: HypervisorApi,
         limits: ContainerLimits | None,
     ) -> DomainEnvironment:
-        """Prepare the domain of a guest that does not run: all that the domain's XML names, and the guest's seed."""
+        """Create all files, mounts and groups to which a stopped guest's domain refers, and write the guest's seed."""
         name = names.domain_name(segment.id, guest.name)
         if isinstance(image, QemuImage):
             environment = self._prepare_machine(name, guest, image, hypervisor)

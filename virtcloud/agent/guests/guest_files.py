@@ -31,7 +31,7 @@ class GuestFiles:
     def __init__(
         self, folder: Path, roots: ContainerRoots, groups: ContainerGroups, libvirt_logs: Path = LIBVIRT_LOGS
     ) -> None:
-        """Store guests' folders in ``folder``, which `ensure` creates. ``roots`` uses the same folder.
+        """Create an object for guests' folders below ``folder``. ``roots`` uses the same ``folder``.
 
         When a guest's files are removed, its control group in ``groups`` is removed too.
         """

@@ -142,9 +142,9 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
     if "dns" in segment.host_services:
         yield f"dhcp-option=option:dns-server,{ADDRESS}"
         yield "dhcp-option=option6:dns-server,[fe80::]"  # dnsmasq inserts the server's link-local address
-    # With this option, clients ignore the option ``router`` (RFC 3442), so this option repeats the default routes.
+    # Clients that get the option classless-static-route ignore the option ``router`` (RFC 3442).
     default = "".join(f",0.0.0.0/0,{address}" for address in routers)
-    # The option is always sent, because some clients do not request it.
+    # Therefore classless-static-route repeats the default routes. It is always sent: some clients do not request it.
     yield f"dhcp-option-force=option:classless-static-route,{ADDRESS}/32,0.0.0.0{default}"
     if segment.mtu is not None:
         yield f"dhcp-option=option:mtu,{segment.mtu}"

@@ -3,8 +3,8 @@
 If a cluster has a metadata service, a second process runs in the same namespace (`metadata_processes`).
 
 A veth pair connects the namespace to the cluster's bridge. The end on the bridge has the cluster's ownership alias. The
-namespace has no name, so the kernel removes the namespace and the veth pair when the process ends. Servers continue
-while the agent restarts.
+namespace has no name, so the kernel removes the namespace and the veth pair when the last process in the namespace
+ends. Servers continue while the agent restarts.
 
 The folder ``<state>/servers/<cluster id>`` contains the server's files, and a record of the process. Only root can
 write to the folder. So if a guest has gained control of a server, the guest cannot change these files. A record is
@@ -96,7 +96,7 @@ class DnsmasqServers:
     def __init__(
         self, kernel: ServerPortKernel, folder: Path, boot: str | None = None, *, has_filters: bool = True
     ) -> None:
-        """Store the servers' files in ``folder``. `ensure_server` creates the folder.
+        """Create an object that stores the servers' files in ``folder``. `ensure_server` creates a missing folder.
 
         ``has_filters`` states whether the agent filters the frames of guests.
         """

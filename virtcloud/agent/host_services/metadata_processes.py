@@ -39,7 +39,7 @@ class MetadataProcesses:
     """The metadata services of all clusters of this host. All operations are idempotent."""
 
     def __init__(self, folder: Path, boot: str, *, has_filters: bool) -> None:
-        """Store the records in ``folder``. ``has_filters`` states whether the agent filters the frames of guests."""
+        """Create an object with records in ``folder``. ``has_filters``: the agent filters the frames of guests."""
         self._folder = folder
         self._boot = boot
         self._has_filters = has_filters

@@ -54,7 +54,7 @@ class JobFiles:
     """A `JobAccessProvider` that writes files to the job's folder and creates a relay to the guests."""
 
     def __init__(self, root: Path, relays: RelayProvider, mounts: FileSystemMounts) -> None:
-        """Store the jobs' folders in ``root``."""
+        """Create an object for jobs' folders below ``root``."""
         self._folders = JobFolders(root, mounts)
         self._relays = relays
 

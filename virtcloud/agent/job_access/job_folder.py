@@ -81,7 +81,7 @@ class JobFolders:
     """The folders of all jobs on this host, below ``root``."""
 
     def __init__(self, root: Path, mounts: FileSystemMounts) -> None:
-        """Store folders in ``root``. `ensure` creates a missing ``root``."""
+        """Create an object for folders below ``root``. `ensure` creates a missing ``root``."""
         self._root = root
         self._mounts = mounts
 

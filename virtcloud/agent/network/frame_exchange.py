@@ -3,8 +3,8 @@
 The frames have EtherType 0x88b5, which IEEE 802 reserves for local experiments. No element fragments the frames,
 because they are no IP packets.
 
-The source MAC address of a host's frames is the address of the uplink port of its bridge. The bridge delivers frames
-with this destination to the host, and forwards them to no guest. Therefore the socket needs no bridge port of its own
+The source MAC address of a host's frames is the address of the uplink port of its bridge. The bridge delivers frames to
+this address to the host itself, and forwards them to no guest. Therefore the socket needs no bridge port of its own
 and no promiscuous mode, and the host needs no cleanup when the process ends. Guests receive only the small broadcasts;
 from these, the switches learn the hosts' addresses. Each frame contains a message authentication code (HMAC, RFC 2104)
 of its sender, receiver, kind, round and content, so guests cannot forge frames.

@@ -151,7 +151,7 @@ class UplinkRecordFiles:
     """The records of this boot, stored in files."""
 
     def __init__(self, folder: Path, boot: str | None = None) -> None:
-        """Store records in ``folder``. `record` creates the folder."""
+        """Create an object that stores records in ``folder``. `record` creates a missing folder."""
         self._folder = folder
         self._boot = boot or BOOT_ID.read_text().strip()
 

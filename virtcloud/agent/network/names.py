@@ -44,7 +44,9 @@ MAX_DOMAIN_NAME = 64  # systemd-machined limits the name of a domain
 MAX_FILE_NAME = 63
 ALIAS_PREFIX = "virtcloud:"
 SESSIONS_PREFIX = "guests."
-"""The key of the relay for sessions with a network's guests is this prefix and the network's ID."""
+"""A job's relay has the job's key. The key of the relay for sessions with a network's guests is this prefix and the
+network's ID.
+"""
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
 _JOB_PORT = re.compile(r"vj([1-9][0-9]{0,3})-[0-9a-f]{8}")
 _SERVER_PORT = re.compile(r"vs([1-9][0-9]{0,3})")

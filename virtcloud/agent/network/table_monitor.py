@@ -1,7 +1,8 @@
 """Monitor of a table of nftables: the kernel notifies the agent of each change of a table.
 
-The reconciler reads the host only every `timing.check` seconds, and corrects only the filters of guests while SBF does
-not answer. If an administrator deletes a table that protects a gateway, the agent must restore the table sooner.
+The reconciler reads the host only every `timing.check` seconds. While SBF does not answer, the reconciler corrects only
+the filters of guests. If an administrator deletes a table that protects a gateway, the agent must restore the table
+sooner.
 """
 
 import select
