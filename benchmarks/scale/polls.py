@@ -73,7 +73,10 @@ def make_topology(agents: int) -> dict[str, Any]:
 
 
 def fill(database: str, agents: int, tokens: Path) -> None:
-    """Store the topology, the pools and a token for each agent."""
+    """Store the topology, the pools and a token for each agent. Confirm revision 1 of each host.
+
+    Write the agents' names and tokens to the file ``tokens``.
+    """
     service = build_service(ServiceSettings.model_validate({"database": database, "replica": "filling"}))
     service.prepare()
     with service.store.change() as unit:

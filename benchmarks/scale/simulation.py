@@ -103,7 +103,7 @@ def describe_times(name: str, values: list[float]) -> dict[str, float]:
 
 
 async def run_trace(installation: SimulatedInstallation, trace: Trace, token: str) -> list[str]:
-    """Run all jobs of a trace. Return the errors of jobs."""
+    """Run all jobs of a trace, and disconnect its dark site for some time. Return the errors."""
     began = time.monotonic()
     work = [installation.darken(trace, began), *(installation.run_job(job, began, token) for job in trace.arrivals)]
     tasks = [asyncio.create_task(one) for one in work]

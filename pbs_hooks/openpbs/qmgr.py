@@ -50,7 +50,7 @@ class PbsInstallation:
 
 
 def find_installation(environment: Mapping[str, str] = os.environ) -> PbsInstallation:
-    """Find OpenPBS through pbs.conf, the default folder, or ``qmgr`` on PATH. Raises NotFound if this fails."""
+    """Find OpenPBS through PBS_EXEC, pbs.conf, the default folder, or ``qmgr`` on PATH. Raises NotFound on failure."""
     file = Path(environment.get("PBS_CONF_FILE", PBS_CONF))
     values = {**parse_pbs_conf(file.read_text() if file.is_file() else ""), **environment}
     on_path = shutil.which("qmgr", path=environment.get("PATH"))

@@ -139,7 +139,7 @@ class HostReconciler:
             log.info("stopped", element=self._element)
 
     def reconcile_once(self) -> None:
-        """Wait until the wanted state changes or the next check is due, then reconcile once."""
+        """Run one round: wait until the wanted state changes or the next check is due, then reconcile."""
         try:
             with self._stop.interruptible():
                 document = self._fetch()

@@ -119,7 +119,7 @@ def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobSh
 
 
 def _check_caller(event: ServerHookEvent, user: str) -> None:
-    """Raise RequestError if the caller is not ``user``, who owns the request file: error messages can quote the file.
+    """Raise RequestError unless the caller is certainly ``user``, because error messages can quote the user's file.
 
     PBS checks only after the hook whether the caller may alter another user's job, or may act as that user from the
     caller's host.

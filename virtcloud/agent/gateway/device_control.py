@@ -1,6 +1,6 @@
 """Control of the devices at one OpenVPN server: admits and refuses devices, and ends connections without a grant.
 
-A thread reads the server's management socket. It decides with the grants of the latest wanted document that the agent
+A thread reads the server's management socket, and decides with the grants of the latest wanted document that the agent
 received, and with the agent's clock. So grants end in time even if SBF does not answer.
 
 The agent ends a connection with two commands. The first command sends the device a notice with the reason. After the

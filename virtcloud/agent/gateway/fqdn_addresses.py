@@ -112,7 +112,7 @@ class FqdnAddresses:
         interval_s: float = INTERVAL_S,
         resolve: Resolve = resolve_names,
     ) -> None:
-        """Create an object with records in the file ``path``. It resolves all names every ``interval_s`` seconds.
+        """Create an object with records in the file ``path``. All names will be resolved every ``interval_s`` seconds.
 
         ``sbf`` is the URL of SBF. The addresses of SBF's host are not admitted. Until the name of SBF's host was
         resolved once, no new addresses are admitted.
