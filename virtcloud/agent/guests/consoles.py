@@ -1,4 +1,4 @@
-"""The consoles of guests: logs of containers' consoles, and interactive use of all consoles.
+"""The consoles of guests: logs of the consoles of containers and guests of Xen, and interactive use of all consoles.
 
 libvirt connects each console with a pseudo terminal of the host. For guests of QEMU, virtlogd writes a log of the
 console; the agent reads the terminal only while a user is connected. For containers and guests of Xen, libvirt writes
