@@ -15,6 +15,7 @@ from sbf_service.domain.lifecycle import (
     find_transition,
     make_drain,
 )
+from sbf_service.log import get_log
 from sbf_service.request_context import current_call
 from sbf_service.store.claims import release_vlans
 from sbf_service.store.cluster_documents import parse_current_spec
@@ -39,6 +40,8 @@ from sbf_service.store.tables import Base
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import WANTED_STATES, ClusterState
+
+log = get_log(__name__)
 
 _READ_SITES = select(ClaimRow.site).where(ClaimRow.cluster_id == bindparam("network"))
 _CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
@@ -193,12 +196,21 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
     """Return the hosts of a cluster's network, if the cluster is a member with guests, and the network does not end.
 
-    Otherwise return an empty set.
+    Otherwise return an empty set. If the row cannot be read, the cluster counts as a cluster with guests: its removal
+    does not depend on the spec, and an unneeded revision of a host changes nothing there.
     """
-    if row.network is None or not parse_current_spec(row).guests:
+    if row.network is None or not _may_have_guests(row):
         return frozenset()
     network = unit.session.get_one(ClusterRow, row.network)
     return find_network_hosts(unit, network.id) if network.state in WANTED_STATES else frozenset()
+
+
+def _may_have_guests(row: ClusterRow) -> bool:
+    try:
+        return bool(parse_current_spec(row).guests)
+    except ValueError as error:
+        log.fault("cluster_unreadable", error, cluster=row.id)
+        return True
 
 
 def _drain_members(unit: Unit, row: ClusterRow) -> None:

@@ -7,12 +7,14 @@ from sbf_fakes.world import World, spec
 
 from sbf_service.domain.error_report import ErrorReport
 from sbf_service.reconcile.deadlines import StoreDeadlineTransactions
+from sbf_service.store import transitions
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import DatabaseUnavailable
 
@@ -66,26 +68,47 @@ def test_a_configuring_cluster_is_read_at_its_deadline(active: World) -> None:
     assert find_due_clusters(active) == ["c"]
 
 
-def test_an_unreadable_cluster_delays_no_other_cluster(world: World) -> None:
-    world.put("network", spec("brno-h1"))
-    world.put("member", spec(hosts=["brno-h1"], lease_s=3600, joins="network"))
-    world.put("other", spec("praha-h1", lease_s=3600))
-    world.settle()
-    with world.store.change() as unit:
-        unit.session.get_one(ClusterRow, world.view("member").id).spec = "{"
-    world.clock.advance(3600)
-    world.service.scheduler.sweep.run()
-    with world.store.read() as unit:
-        states = {row.key: row.state for row in find_clusters(unit)}
-    assert states == {"network": "active", "member": "active", "other": "draining"}
+def make_untransitionable(monkeypatch: pytest.MonkeyPatch, cluster_id: str) -> None:
+    """Make each transition of a cluster to an ending state raise ValueError, as an invalid value in a row would."""
+    find_hosts = transitions._find_hosts_with_changed_peers
+
+    def fail(unit: Unit, row: ClusterRow) -> frozenset[str]:
+        if row.id == cluster_id:
+            raise ValueError("an invalid row")
+        return find_hosts(unit, row)
+
+    monkeypatch.setattr(transitions, "_find_hosts_with_changed_peers", fail)
 
 
-def test_an_unreadable_cluster_delays_no_agent(world: World) -> None:
+def test_an_unreadable_member_ends_with_its_lease(world: World) -> None:
     world.put("network", spec("brno-h1"))
     world.put("member", spec(hosts=["brno-h1"], lease_s=100, joins="network"))
     world.settle()
     with world.store.change() as unit:
         unit.session.get_one(ClusterRow, world.view("member").id).spec = "{"
+    world.clock.advance(100)
+    world.settle()
+    with world.store.read() as unit:
+        assert {row.key: row.state for row in find_clusters(unit)} == {"network": "active", "member": "released"}
+
+
+def test_an_invalid_cluster_delays_no_other_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put("network", spec("brno-h1"))
+    world.put("member", spec(hosts=["brno-h1"], lease_s=3600, joins="network"))
+    world.put("other", spec("praha-h1", lease_s=3600))
+    world.settle()
+    make_untransitionable(monkeypatch, world.view("member").id)
+    world.clock.advance(3600)
+    world.service.scheduler.sweep.run()
+    states = {key: world.view(key).state for key in ("network", "member", "other")}
+    assert states == {"network": "active", "member": "active", "other": "draining"}
+
+
+def test_an_invalid_cluster_delays_no_agent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put("network", spec("brno-h1"))
+    world.put("member", spec(hosts=["brno-h1"], lease_s=100, joins="network"))
+    world.settle()
+    make_untransitionable(monkeypatch, world.view("member").id)
     sweep = world.service.scheduler.sweep
     sweep.run()
     sweep.clock = lambda: 1e12
@@ -135,12 +158,11 @@ def test_a_heartbeat_during_the_sweep_is_respected(world: World) -> None:
     assert world.element("praha-h1").trouble is None
 
 
-def test_an_unreadable_cluster_does_not_hide_a_switch_error(world: World) -> None:
+def test_an_invalid_cluster_does_not_hide_a_switch_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.put("network", spec("brno-h1"))
     world.put("member", spec(hosts=["brno-h1"], lease_s=100, joins="network"))
     world.settle()
-    with world.store.change() as unit:
-        unit.session.get_one(ClusterRow, world.view("member").id).spec = "{"
+    make_untransitionable(monkeypatch, world.view("member").id)
     world.clock.advance(151)
     transactions = world.service.scheduler.worker.transactions
     fence = transactions.acquire_lease("brno-sw1")
