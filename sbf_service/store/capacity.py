@@ -3,7 +3,7 @@
 With a spread, a spec requests a number of equal guests without naming their hosts. SBF chooses a host for each guest.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -20,8 +20,11 @@ from sbf_service.domain.placement import (
     place_guests,
     sum_used,
 )
+from sbf_service.log import get_log
 from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_queries import find_unsettled_clusters
+from sbf_service.store.cluster_statuses import read_placements
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.live_clusters import make_live_clusters
@@ -40,6 +43,8 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.values import Name, PortRef, format_utc
 from virtcloud.model.views import HostCapacity
+
+log = get_log(__name__)
 
 
 def record_capacity(unit: Unit, name: str, capacity: HostCapacity) -> None:
@@ -110,13 +115,26 @@ class _HostReader:
             for group in split_ids(names)
             for row in self.unit.session.scalars(select(ElementRow).where(ElementRow.site.in_(group)))
         }
-        clusters = find_unsettled_clusters(self.unit, rows)
-        used = sum_used([*map(parse_current_spec, clusters), self.spec])
+        specs, unknown = self._read_specs(find_unsettled_clusters(self.unit, rows))
+        used = sum_used([*specs, self.spec])
         taken, silent = self._find_taken_ports(), {row.name for row in rows.values() if not row.reachable}
         for site in self.topology.sites:
             for host in site.hosts if site.name in names else ():
-                obstacle = self._find_obstacle(host, rows[host.name], taken, silent)
+                obstacle = "SBF cannot read a cluster on it (log: cluster_unreadable)" if host.name in unknown else None
+                obstacle = obstacle or self._find_obstacle(host, rows[host.name], taken, silent)
                 yield self._make_candidate(site, host, rows[host.name], used, obstacle)
+
+    def _read_specs(self, rows: Sequence[ClusterRow]) -> tuple[list[ClusterSpec], frozenset[str]]:
+        """Return the specs of clusters, and the elements of the clusters whose rows cannot be read."""
+        specs, unreadable = [], []
+        for row in rows:
+            try:
+                specs.append(parse_current_spec(row))
+            except ValueError as error:
+                log.fault("cluster_unreadable", error, cluster=row.id)
+                unreadable.append(row.id)
+        placed = (read_placements(self.unit, unreadable) if unreadable else {}).values()
+        return specs, frozenset(placement.element for placements in placed for placement in placements)
 
     def _make_candidate(
         self, site: Site, host: Host, row: ElementRow, used: Mapping[Name, ComputeResources], obstacle: str | None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import bindparam, func, select
 
+from sbf_service.log import get_log
 from sbf_service.store.cluster_documents import parse_image_sources, parse_spec
 from sbf_service.store.cluster_queries import IS_UNSETTLED, NOT_ENDED
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
@@ -15,13 +16,15 @@ from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name, UserName
 
+log = get_log(__name__)
+
 _IN_USE = (
     select(ClusterRow.id, ClusterRow.key, ClusterRow.images)
     .where(NOT_ENDED, ClusterRow.images.is_not(None))
     .order_by(ClusterRow.key)
 )
 _CURRENT_SPEC = func.coalesce(ClusterRow.resolved, ClusterRow.spec).label("spec")
-_RUNNING_SPECS = select(ClusterRow.owner, _CURRENT_SPEC, ClusterRow.images).where(NOT_ENDED)
+_RUNNING_SPECS = select(ClusterRow.id, ClusterRow.owner, _CURRENT_SPEC, ClusterRow.images).where(NOT_ENDED)
 _LOCAL_IMAGES = (
     select(ElementRow.name, ElementRow.local_images)
     .where(ElementRow.present, ElementRow.local_images.is_not(None))
@@ -53,10 +56,17 @@ def find_uses(unit: Unit) -> Iterator[tuple[str, str, frozenset[Name]]]:
 
 
 def find_local_users(unit: Unit, name: Name, owner: UserName) -> Iterator[str]:
-    """Yield the owners, except ``owner``, of running clusters that use a host's own image with this name."""
+    """Yield the owners, except ``owner``, of running clusters that use a host's own image with this name.
+
+    A cluster whose row cannot be read is omitted.
+    """
     for row in unit.session.execute(_RUNNING_SPECS.where(ClusterRow.owner != owner)):
-        local = {guest.image for guest in parse_spec(row.spec).guests} - parse_image_sources(row.images or "{}").keys()
-        if name in local:
+        try:
+            guests, sources = parse_spec(row.spec).guests, parse_image_sources(row.images or "{}")
+        except ValueError as error:
+            log.fault("cluster_unreadable", error, cluster=row.id)
+            continue
+        if name in {guest.image for guest in guests} - sources.keys():
             yield row.owner
 
 

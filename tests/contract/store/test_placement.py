@@ -9,6 +9,7 @@ from sbf_fakes.world import World, spec
 from sbf_service.domain.placement import Overcommit
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_creation import put_cluster
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.quotas import put_quota
 from virtcloud.model.access import AdmissionRule, QuotaLimits, Role
@@ -170,6 +171,14 @@ def test_a_spread_over_unconnected_sites_names_the_option(hosts: World) -> None:
     hosts.put_topology(Topology.model_validate(document))
     with pytest.raises(Conflict, match=r"no transport connects brno, plzen: .*name connected sites \(--sites"):
         hosts.put("demo", spread(3, "brno", "plzen"))
+
+
+def test_hosts_of_an_unreadable_cluster_get_no_guests(hosts: World) -> None:
+    hosts.put("broken", spec("brno-h1", owner="bob"))
+    with hosts.store.change() as unit:
+        unit.session.get_one(ClusterRow, hosts.view("broken").id).resolved = "{"
+    hosts.put("demo", spread(2, "brno"))
+    assert chosen(hosts, "demo") == ["brno-h2", "brno-h2"]
 
 
 def test_placed_guests_of_an_ended_member_are_no_peers(hosts: World) -> None:

@@ -8,6 +8,7 @@ from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.image_calls import QCOW2, add_url, content, files, upload
 from sbf_fakes.world import World, spec
 
+from sbf_service.store.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 
 
@@ -110,6 +111,13 @@ def test_a_user_cannot_replace_a_local_image_of_others(world: World, alice: str,
     world.put("c", with_image("brno-h1", image="debian12"))
     assert problem(add_url(world, bob, "debian12"))[:2] == (403, "not-admitted")
     assert add_url(world, world.token(Role.OPERATOR, "eva"), "debian12").status_code == 201
+
+
+def test_an_unreadable_cluster_prevents_no_image(world: World, bob: str) -> None:
+    world.put("c", with_image("brno-h1", image="debian12"))
+    with world.store.change() as unit:
+        unit.session.get_one(ClusterRow, world.view("c").id).resolved = "{"
+    assert add_url(world, bob).status_code == 201
 
 
 def test_a_user_cannot_take_a_name_that_a_site_lists(world: World, alice: str) -> None:
