@@ -34,7 +34,7 @@ from virtcloud.agent.host_services.server_isolation import (
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x20000, 0x08000000, 0x20000000  # linux/sched.h
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096  # linux/mount.h
 MS_REC, MS_SLAVE = 16384, 1 << 19
-ETC, HOST_ETC = Path("/etc"), ".host"
+ETC, HOST_ETC = Path("/etc"), ".virtcloud-host"
 """The sshd's folder /etc, and the folder in it at which the host's /etc is mounted."""
 FIRST_FREE_PORT = 1024
 MODE, EXECUTABLE = 0o400, 0o500
