@@ -47,6 +47,16 @@ def list_own_processes() -> set[int]:
     return found
 
 
+def list_network_processes(namespace: int) -> set[int]:
+    """Return the IDs of the processes in an open network namespace, whatever their mount namespace is."""
+    wanted, found = os.fstat(namespace), set()
+    for path in Path("/proc").iterdir():
+        with suppress(OSError):  # the process has ended
+            if path.name.isdigit() and os.path.samestat(wanted, (path / "ns/net").stat()):
+                found.add(int(path.name))
+    return found
+
+
 def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]:
     """Return the IDs of processes of ``user`` that are the first of a PID namespace and have ``folder`` at ``seen_at``.
 

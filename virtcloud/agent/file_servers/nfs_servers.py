@@ -29,7 +29,12 @@ from virtcloud.agent.host_services.server_processes import (
     write_record,
 )
 from virtcloud.agent.network.interfaces import BOOT_ID
-from virtcloud.agent.own_processes import kill_processes, list_own_processes, read_start_time
+from virtcloud.agent.own_processes import (
+    kill_processes,
+    list_network_processes,
+    list_own_processes,
+    read_start_time,
+)
 from virtcloud.model.errors import NotFound, Refused
 from virtcloud.model.nfs import NfsServer
 from virtcloud.model.wanted import Segment
@@ -180,10 +185,16 @@ class NfsServers:
         return self._open_namespace(segment.id)
 
     def _stop(self, cluster: str) -> None:
-        """Kill a server's process, and any other process with the argument `_config_path`. Success if there is none."""
+        """Kill a server's process, and any other process with the argument `_config_path`. Success if there is none.
+
+        If the record is missing or unreadable, a server is found by its network namespace, because a server has its own
+        mount namespace.
+        """
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
-        recorded = {record.pid} if record is not None and record.is_running(self._boot) else set()
-        kill_processes(_config_path(cluster), recorded | list_own_processes())
+        pids = {record.pid} if record is not None and record.is_running(self._boot) else set()
+        with suppress(NotFound), self._open_namespace(cluster) as namespace:
+            pids |= list_network_processes(namespace)
+        kill_processes(_config_path(cluster), pids | list_own_processes())
 
     def _path(self, cluster: str) -> Path:
         return self._folder / cluster

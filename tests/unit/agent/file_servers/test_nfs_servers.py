@@ -285,6 +285,17 @@ def test_a_server_of_a_later_agent_is_replaced(in_network: Run) -> None:
     in_network(scenario)
 
 
+def test_a_server_with_an_unreadable_record_is_replaced(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened() as gateway:
+            former = gateway.pid
+            (gateway.folder / "state/c1/record.json").write_text("{")
+            gateway.reconcile(gateway.make_segment())
+            assert (read_start_time(former), gateway.reconcile(gateway.make_segment())) == (None, [])
+
+    in_network(scenario)
+
+
 def test_changed_exports_and_another_namespace_restart_the_server(in_network: Run, unshare: Callable[[], None]) -> None:
     def scenario() -> None:
         with opened() as gateway:
