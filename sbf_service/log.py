@@ -62,5 +62,5 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 
 
 def _is_no_refused_handshake(record: logging.LogRecord) -> bool:
-    """Return False for the error that uvicorn logs when SBF refuses a WebSocket, or when the user leaves before."""
+    """Return False for uvicorn's error about a WebSocket that SBF refused, or that the user closed before it opened."""
     return record.msg != "ASGI callable returned without completing handshake."

@@ -80,7 +80,7 @@ class OidcClient:
     settings: ServiceSettings
 
     def make_authorization_url(self, pending: PendingLogin, redirect_url: str) -> str:
-        """Return the provider's page to which the browser goes."""
+        """Return the URL of the provider's page on which the user logs in."""
         return str(
             prepare_grant_uri(
                 self._discover("authorization_endpoint"),

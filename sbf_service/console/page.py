@@ -25,7 +25,7 @@ from virtcloud.model.errors import BadInput, DatabaseUnavailable, Forbidden, Una
 
 LOGIN: Final = f"{PREFIX}/login"
 SESSION_COOKIE: Final = "virtcloud_session"
-"""The end of the name of the session's cookie."""
+"""The name of the session's cookie. With TLS, the name has the additional prefix ``__Host-``."""
 HTMX_REQUEST: Final = "hx-request"
 EXPLANATIONS: Final = {
     HTTPStatus.FORBIDDEN: "You may not do this",

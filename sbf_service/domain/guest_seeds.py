@@ -1,6 +1,6 @@
 """Seeds of guests, and the peers of a network, computed from clusters and the service secret. Pure.
 
-When SBF creates a cluster, SBF records the login name in the guests, and the public keys that may log in
+When SBF creates a cluster, SBF records the guests' login name and the public keys that may log in
 (:class:`GuestLogin`). Later changes of the owner's keys therefore change no running guest. The guests of a cluster
 without a recorded login have no seeds.
 """

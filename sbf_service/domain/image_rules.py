@@ -34,7 +34,7 @@ class ImageLimits(Document):
 
 
 def check_architecture(architecture: Architecture) -> None:
-    """Raise BadInput if no host has this processor architecture."""
+    """Raise BadInput for an architecture that is not in ``ARCHITECTURES``."""
     if architecture not in ARCHITECTURES.split():
         raise BadInput(
             f"architecture {architecture}: expected an architecture as 'uname -m' prints it on a host "

@@ -115,7 +115,7 @@ class LeaseHeartbeats:
     def _register(self, held: HeldLease, former: HeldLease | None = None) -> None:
         """Store a lease, and set the deadline of its conversation.
 
-        ``former`` is the stored lease that ``held`` replaces. If ``former`` is not stored, its conversation has ended:
+        ``former`` is the lease that ``held`` replaces. If ``former`` is no longer stored, its conversation has ended:
         do nothing.
         """
         with self._lock:

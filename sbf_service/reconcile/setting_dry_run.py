@@ -115,7 +115,7 @@ class SettingDryRun:
         """Yield a driver for a device that is new or has a new description. End the driver's session afterwards.
 
         No lease limits this session, so a timer ends it. Otherwise, a device that sends a byte from time to time
-        would occupy the thread forever, and exclude its worker.
+        would occupy the thread forever, and exclude the workers from the device.
         """
         sessions = self.scheduler.worker.sessions
         login, limit_s = make_login(task.device, sessions.settings), sessions.settings.timing.conversation_timeout

@@ -58,7 +58,7 @@ _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.k
 def select_clusters(*conditions: ColumnElement[bool]) -> Select[ClusterRow]:
     """Return the statement that reads the clusters that meet the conditions, oldest first.
 
-    Store statements that run often in module constants: building a statement takes longer than executing it.
+    A statement that runs often should be a module constant: building a statement takes longer than executing it.
     """
     return _READ_CLUSTERS.where(*conditions)
 

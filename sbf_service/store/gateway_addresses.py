@@ -59,7 +59,7 @@ def assign_possible_addresses(unit: Unit, network: ClusterRow, gateway: Name) ->
     """
     try:
         return ensure_gateway_addresses(unit, network, gateway)
-    except (NoAddressFree, ValueError) as error:  # a ValueError is the error of a row
+    except (NoAddressFree, ValueError) as error:  # ValueError: a row cannot be read
         log.warning("gateway_not_addressed", cluster=network.id, gateway=gateway, why=str(error))
         return ()
 

@@ -101,8 +101,8 @@ def _find_guest(row: ClusterRow, name: str) -> Guest:
 def _format_guest(unit: Unit, row: ClusterRow, guest: Guest) -> GuestView:
     """Return the view of a guest.
 
-    If the host has confirmed its revision without the cluster, for example because it still fetches an image, it has
-    not confirmed guests that are wanted on.
+    If the host has confirmed its revision without the cluster, for example because the host still fetches an image, the
+    view shows a guest that must be on as not confirmed.
     """
     host = unit.session.get_one(ElementRow, guest.host)
     stored = unit.session.get(GuestPowerRow, (row.id, guest.name))

@@ -105,8 +105,8 @@ def _check_allowed(unit: Unit, new: NewImage) -> None:
 def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda: None) -> tuple[CatalogueImage, bool]:
     """Add an image. Idempotent. Return the image, and True if it is new or False if it was already in the catalogue.
 
-    ``place_file`` moves the uploaded file to its final path. It is called after all checks, also if the image was in
-    the catalogue, because its file may be missing. Raise the errors of :func:`find_same_image`.
+    ``place_file`` moves the uploaded file to its final path. It is called after all checks, even if the image was
+    already in the catalogue, because the image's file may be missing. Raise the errors of :func:`find_same_image`.
     """
     if (found := find_same_image(unit, new)) is not None:
         place_file()

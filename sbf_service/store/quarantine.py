@@ -66,7 +66,7 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
     """Return a pair of cluster ID and placement for each unconfirmed removal of a network or of its members.
 
-    For a network that is not in quarantine, consider only members that are: they have ended.
+    For a network that is not in quarantine, consider only its members in quarantine, which have ended.
     """
     ids = [one.id for one in (row, *find_members(unit, row.id)) if row.quarantined or one.quarantined]
     return [

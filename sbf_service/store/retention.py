@@ -110,7 +110,7 @@ def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int
         return 0
     ids = [row["id"] for row in rows]
     write_archive(folder, f"audit-{ids[0]:012}.jsonl", rows)
-    with store.change_row() as unit:  # not all IDs up to the last one: a row of an open transaction is not archived yet
+    with store.change_row() as unit:  # an open transaction's row can have a lower ID, and is not archived yet
         unit.connection.execute(delete(_AUDIT).where(_AUDIT.c.id.in_(ids)))
     return len(rows)
 

@@ -122,7 +122,10 @@ def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, 
 
 
 def _list_removing_gateways(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
-    """Return the gateways that have not removed a cluster that is ending or has ended, and possibly its grants."""
+    """Return the gateways that have not confirmed the removal of a cluster that is ending or has ended.
+
+    Such a gateway possibly still has the cluster's grants.
+    """
     if row.state in WANTED_STATES:
         return ()
     return _list_elements(unit, row, PlacementProgress.REMOVING, frozenset({ElementKind.GATEWAY}))
@@ -139,7 +142,7 @@ def _list_elements(
 
 
 def _is_ended_with(row: ClusterRow, profile: VpnProfileRow) -> bool:
-    """Return whether the end of its cluster revoked a profile."""
+    """Return whether a profile was revoked by the end of its cluster."""
     ended, revoked = row.leaving_since, profile.revoked_at
     return ended is not None and revoked is not None and revoked >= ended
 

@@ -32,7 +32,7 @@ class TrafficChart:
     received: float | None
     sent: float | None
     frames: float | None
-    """The present rates, in bytes and frames per second; None without a recent report."""
+    """The present rates; None without a recent report. ``received`` and ``sent`` are in bytes per second."""
     received_peak: float
     sent_peak: float
     received_lines: tuple[str, ...]

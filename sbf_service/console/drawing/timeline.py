@@ -21,7 +21,7 @@ PAST: Final = 0.72
 different scale.
 """
 LEAST: Final = 8
-"""The minimum width of a state, so that a short state is visible. If a cluster has many states, it is smaller."""
+"""The minimum width of a state, so that a short state is visible. If a bar has many states, this minimum is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetim
 
 
 def _has_creation(events: Sequence[AuditEntry]) -> bool:
-    """Return whether the events begin with the cluster's creation. Otherwise, older events were not read or pruned."""
+    """Return whether the events begin with the cluster's creation. Otherwise, older events were pruned or not read."""
     return any(entry.what == CREATED for entry in events)
 
 

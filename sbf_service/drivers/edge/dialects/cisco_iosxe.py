@@ -2,8 +2,8 @@
 
 A cluster consists of a service instance on the port, a bridge domain, and either a VFI (``vpls``, signalled by LDP, RFC
 4762) or a service instance with the S-tag on the core port (``qinq``). The number of the bridge domain is the VLAN ID,
-which belongs to one cluster at the site. The bridge domain of a shared VFI has the VPN ID as its number. This VPN ID
-must therefore be at most 4094, and must not be a VLAN ID of the site's pool.
+which belongs to one cluster at the site. A *shared* VFI (``vpn_id``) carries all clusters of a transport. The number of
+its bridge domain is the VPN ID, which must therefore be at most 4094, and must not be a VLAN ID of the site's pool.
 
 In a shared VFI the tag stays on the frames. A service instance sends only frames that it would also accept ("Egress
 Filtering", ASR 920 Ethernet guide). So VLANs are separated although they share a bridge domain and a MAC table.
