@@ -68,7 +68,7 @@ class CircuitRecipe:
     """The lines that create a circuit, by kind of piece, in the order of creation.
 
     ``shown`` contains the lines in the configuration of a complete piece. A complete piece has no other line that
-    begins with the first word of one of these lines.
+    begins with the first word of a line that a recipe of the platform shows for this kind of piece.
     """
 
     make: Mapping[str, Commands]

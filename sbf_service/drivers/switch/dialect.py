@@ -172,9 +172,10 @@ class Dialect:
     unused: frozenset[str] = frozenset({"", "access"})
     """The modes of ports that were never configured. Such a port is unused if its untagged VLAN is the default VLAN."""
     kept: tuple[RestorableLine, ...] = ()
-    """The lines that SBF may change on a port and restores later, in the order of restoration. For a trunk, the order
-    is reversed. With these orders, a port never carries every VLAN during a restoration. On platforms where the
-    configuration of a VLAN lists its ports, ``kept`` is empty, and ``access`` restores the VLAN.
+    """The lines that SBF may change on a port and restores later, in the order of restoration. If the dialect has
+    ``trunk``, the order is reversed for a trunk. With these orders, a port never carries every VLAN during a
+    restoration. On platforms where the configuration of a VLAN lists its ports, ``kept`` is empty, and ``access``
+    restores the VLAN.
     """
     leave_vlans: Commands = ()
     """Commands that restore a port that was in no VLAN, on platforms whose VLAN configuration lists the ports."""

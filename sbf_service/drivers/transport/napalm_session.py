@@ -143,7 +143,8 @@ class NapalmSession:
     def _translate(self, error: Exception) -> ElementError:
         """Return SBF's error for an error of a library.
 
-        An error can have a chain of causes. The first cause whose text or class is in a table determines SBF's error.
+        An error can have a chain of causes. The first cause with a meaning (:func:`_find_meanings`) determines SBF's
+        error. If no cause has a meaning, return Unreachable.
         """
         chain = list(_iterate_causes(error))
         meanings = ((kind, cause) for cause in chain for kind in _find_meanings(cause))
@@ -182,7 +183,12 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _find_meanings(error: BaseException) -> Iterator[frozenset[str]]:
-    """Yield the tables that contain the error's text. Then yield the tables that contain its class or a base class."""
+    """Yield the meanings of an error, as tables of this module.
+
+    The first tables are those that contain the error's text or tag. The next tables are those that contain the error's
+    class or a base class. A class in ``UNREACHABLE`` and its base classes have no meaning: PyEZ's ``RpcTimeoutError``
+    is also an ``RpcError``.
+    """
     yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
     if getattr(error, "tag", None) in LOCK_ERROR_TAGS:
         yield LOCKED
