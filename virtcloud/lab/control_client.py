@@ -185,19 +185,29 @@ def _window_size() -> tuple[int, int]:
 @contextmanager
 def _raw_terminal(link: socket.socket, sending: AbstractContextManager[object]) -> Iterator[None]:
     """Put the terminal into raw mode, and send the window's size to the node whenever the size changes."""
-
-    def send_size(*_: object) -> None:
-        with contextlib.suppress(OSError), sending:  # the caller, who receives, notices the end of the connection
-            send_frame(link, b"w", json.dumps(_window_size()).encode())
-
     if sys.stdin is None or not sys.stdin.isatty():
         yield
         return
     attributes = termios.tcgetattr(sys.stdin)
-    handler = signal.signal(signal.SIGWINCH, send_size)
+    changed, change = os.pipe()
+    threading.Thread(target=_send_sizes, args=(changed, link, sending), name="window sizes", daemon=True).start()
+    handler = signal.signal(signal.SIGWINCH, lambda *_: os.write(change, b"w"))
     try:
         tty.setraw(sys.stdin, termios.TCSADRAIN)
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, attributes)
         signal.signal(signal.SIGWINCH, handler)
+        os.close(change)
+
+
+def _send_sizes(changed: int, link: socket.socket, sending: AbstractContextManager[object]) -> None:
+    """Send the window's size for each byte of the pipe ``changed``.
+
+    The signal's handler must not send, because it runs in the main thread. While another thread sends much input, the
+    handler would wait for the lock, and the main thread would read no output. The program could then read no input.
+    """
+    with open(changed, "rb", buffering=0) as changes, contextlib.suppress(OSError):
+        while changes.read(CHUNK):
+            with sending:
+                send_frame(link, b"w", json.dumps(_window_size()).encode())

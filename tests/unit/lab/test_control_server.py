@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import resource
 import select
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from virtcloud.lab import control_client
 from virtcloud.lab.control_client import run_attached, run_program
 from virtcloud.lab.fabric import control_server, program_streams, protocol
 from virtcloud.lab.fabric.control_server import ControlServer
@@ -214,3 +216,28 @@ def test_clients_are_served_after_a_lack_of_descriptors(state: LabState, monkeyp
         second.settimeout(10)
         send_line(second, {"token": "wrong"})
         assert receive_line(second) == {"error": "the token is wrong"}
+
+
+def test_a_new_window_size_does_not_stop_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread sends input, and the node does not read the input before its output was read."""
+    terminal, program_end = pty.openpty()
+    sending, output_was_read = threading.Lock(), threading.Event()
+    read_in_time = list[bool]()
+
+    def send_input() -> None:
+        with sending:
+            holds.set()
+            read_in_time.append(output_was_read.wait(5))
+
+    holds, link = threading.Event(), socket.socketpair()
+    sender = threading.Thread(target=send_input)
+    with os.fdopen(terminal), os.fdopen(program_end) as stdin, link[0], link[1]:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with control_client._raw_terminal(link[0], sending):
+            sender.start()
+            holds.wait(5)
+            signal.raise_signal(signal.SIGWINCH)
+            output_was_read.set()
+            assert receive_frame(link[1]) == (b"w", json.dumps(control_client._window_size()).encode())
+    sender.join()
+    assert read_in_time == [True]
