@@ -125,7 +125,7 @@ class Gateway(Element):
     @model_validator(mode="after")
     def _check_published_ports(self) -> Self:
         ports = self.outside.publish_ports if self.outside is not None else None
-        own = (self.vpn.tcp_port if self.vpn else None, self.ssh.port if self.ssh else None)
+        own = (*(self.vpn.ports.values() if self.vpn else ()), *((self.ssh.port,) if self.ssh else ()))
         for port in own:
             if ports is not None and port in ports.ports:
                 raise BadInput(

@@ -176,10 +176,12 @@ def test_transports_of_different_kinds_may_share_service_ids() -> None:
         ({"publish_ports": "60000-65536"}, "expected a range of ports"),
         ({"publish_ports": "40000-40999", "addresses": []}, "expected an address with `publish_ports`"),
         ({"publish_ports": "2000-3000"}, "which contains 2222"),
+        ({"publish_ports": "1100-1999"}, "which contains 1194"),
     ],
 )
 def test_a_bad_range_of_published_ports_is_refused(changes: dict[str, object], text: str) -> None:
     outside = {"interface": "eth1", "addresses": ["198.51.100.7"]} | changes
-    described = {"name": "gw", "ports": ["eth0"], "ssh": {"address": "gw.example.org"}, "outside": outside}
+    servers = {"ssh": {"address": "gw.example.org"}, "vpn": {"address": "gw.example.org"}}
+    described = {"name": "gw", "ports": ["eth0"], "outside": outside} | servers
     with pytest.raises(ValidationError, match=text):
         Gateway.model_validate(described)
