@@ -63,9 +63,10 @@ def _parse_chunk(text: str) -> Chunk:
     first, *words = text.strip().split(":")
     pairs = {key: value for key, _, value in (word.partition("=") for word in words)}
     ppn = pairs.get("ppn", "1")
-    if not first or first == "0" or not ppn.isdecimal():
+    hosts = int(first) if first.isdecimal() else 1
+    if not first or not hosts or not ppn.isdecimal():
         raise RequestError("%s, got nodes=%s" % (NODES_WANTED, text) if text else NODES_WANTED)
-    return Chunk(int(first) if first.isdecimal() else 1, {"ncpus": ppn} if "ppn" in pairs else {})
+    return Chunk(hosts, {"ncpus": ppn} if "ppn" in pairs else {})
 
 
 CARRIER_RESOURCE = "other"

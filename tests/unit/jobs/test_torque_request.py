@@ -52,6 +52,7 @@ def test_a_job_with_nodes_and_walltime_is_admitted() -> None:
         ("image=a", "walltime=1:00", "use -l nodes=N:ppn=\u2026"),
         ("image=a", "nodes=2:ppn=x,walltime=1:00", "use -l nodes=N:ppn=\u2026, got nodes=2:ppn=x"),
         ("image=a", "nodes=2:ppn=\u00b2,walltime=1:00", "use -l nodes=N:ppn=\u2026, got nodes=2:ppn=\u00b2"),
+        ("image=a", "nodes=00,walltime=1:00", "use -l nodes=N:ppn=\u2026, got nodes=00"),
         ("image=a:ncpus=8", "nodes=2:ppn=4,walltime=1:00", "guest needs ncpus=8, the chunk has ncpus=4"),
         ("image=a", "nodes=2:ppn=4", "a walltime is required, at most 168:00:00"),
     ],
