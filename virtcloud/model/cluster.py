@@ -93,7 +93,10 @@ NETWORK_KEYS: Final = (
     "outside",
     "services",
 )
-"""The keys that only the spec of a new network may contain. The spec of a member must not contain them."""
+"""The keys that only the spec of a new network may contain. The spec of a member must not contain them.
+
+A member may contain ``subnets: []``: SBF then assigns no addresses to the guests of this member.
+"""
 
 
 LeaseSeconds = Annotated[float, Field(gt=0, le=MAX_LEASE_S)]
@@ -201,10 +204,11 @@ class ClusterSpec(Document):
 
     @model_validator(mode="after")
     def _check_router(self) -> Self:
-        versions = [ip_interface(address).version for address in self.router_addresses or ()]
+        versions = Counter(ip_interface(address).version for address in self.router_addresses or ())
         path = ("router_addresses",)
-        if len(set(versions)) < len(versions):
-            raise BadInput(f"expected at most one IPv{versions[0]} address of the router, got {len(versions)}", path)
+        for version, times in versions.items():
+            if times > 1:
+                raise BadInput(f"expected at most one IPv{version} address of the router, got {times}", path)
         if versions and self.router is None and not self.outside:
             raise BadInput("expected router: gateway or router: device with router_addresses, got neither", path)
         if self.outside and self.router == "device":

@@ -63,6 +63,13 @@ def test_only_a_new_network_chooses_its_filters(key: str) -> None:
     assert "expected only a new network to have" in refusal(f"owner: alice\nhosts: [h1]\njoins: n\n{key}\n")
 
 
+def test_the_repeated_version_of_router_addresses_is_named() -> None:
+    found = refusal(
+        "owner: alice\nhosts: [h1]\nrouter: device\nrouter_addresses: [10.0.0.1/24, fd00::1/64, fd00::2/64]\n"
+    )
+    assert found.endswith("expected at most one IPv6 address of the router, got 2")
+
+
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
