@@ -23,8 +23,10 @@ from virtcloud.model.errors import Refused
 MAX_LOG_BYTES = 1 << 20
 """When the log ``NAME`` has this size in bytes, the agent renames it to ``NAME.0`` and replaces an older ``NAME.0``."""
 CHUNK = 1 << 16
-STALL_S, WRITE_POLL_S = 1.0, 0.01
-"""In seconds: how long the input of a user waits for a guest that reads nothing, and the pause between two attempts."""
+STALL_S, WRITE_S, WRITE_POLL_S = 1.0, 30.0, 0.01
+"""In seconds: how long input waits for a guest that reads nothing, longest time for a piece of input (at most 64 KiB),
+and the pause between two attempts.
+"""
 Listener = Callable[[bytes], None]
 """A function that receives the output of a console. It must not block. ``b""`` means that the console has ended."""
 
@@ -131,11 +133,16 @@ class GuestConsoles:
             os.close(descriptor)
 
     def _write(self, console: _Console, data: bytes) -> None:
-        """Send input to a console. If the guest reads nothing for `STALL_S` seconds, discard the rest of the input."""
-        rest, deadline = data, time.monotonic() + STALL_S
-        while rest and time.monotonic() < deadline:
+        """Send input to a console.
+
+        If the guest reads nothing for `STALL_S` seconds, or has not read the input after `WRITE_S` seconds, discard the
+        rest of the input: a guest must not occupy a session for ever.
+        """
+        rest, began = data, time.monotonic()
+        deadline = began + STALL_S
+        while rest and (now := time.monotonic()) < min(deadline, began + WRITE_S):
             if written := self._write_part(console, rest):
-                rest, deadline = rest[written:], time.monotonic() + STALL_S
+                rest, deadline = rest[written:], now + STALL_S
             else:
                 time.sleep(WRITE_POLL_S)
 

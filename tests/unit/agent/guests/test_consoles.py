@@ -125,10 +125,12 @@ def test_input_that_exceeds_the_terminals_buffer_is_complete(
     assert received == text
 
 
+@pytest.mark.parametrize(("limit", "other"), [("STALL_S", "WRITE_S"), ("WRITE_S", "STALL_S")])
 def test_a_guest_that_does_not_read_holds_no_user_up(
-    consoles: GuestConsoles, terminal: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+    consoles: GuestConsoles, terminal: tuple[int, str], monkeypatch: pytest.MonkeyPatch, limit: str, other: str
 ) -> None:
-    monkeypatch.setattr(module, "STALL_S", 0.1)
+    monkeypatch.setattr(module, other, 60.0)
+    monkeypatch.setattr(module, limit, 0.1)
     consoles.add("vc-a-g1", terminal[1], None)
     with consoles.connect("vc-a-g1", lambda _data: None) as write:
         write(bytes(1 << 17))
