@@ -140,7 +140,7 @@ class Site:
     def _environment(self) -> dict[str, str]:
         """Return Ansible's environment, with a separate folder for the sockets of ssh connections.
 
-        Other sites use the same addresses, so a shared folder would mix their connections.
+        Other objects of this class use the same addresses, so a shared folder would mix their connections.
         """
         return {**ansible_environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "ssh")}
 
@@ -248,7 +248,7 @@ def _running_machine(site: Site, machine: str) -> Iterator[subprocess.Popen[byte
 
 
 def _configure(site: Site, machine: str, root: Path) -> None:
-    """Write the machine's name, address and host keys, the names of all machines, and the key of the tests."""
+    """Write the machine's name, address and SSH host key, the names of all machines, and the tests' public SSH key."""
     (root / "etc/hostname").write_text(f"{machine}\n")
     hosts = {"localhost": "127.0.0.1", **site.addresses}
     (root / "etc/hosts").write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))

@@ -111,9 +111,10 @@ def _estimate(file: str, tests: int) -> Record:
 def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: Iterable[str]) -> WorkUnit:
     """Return the unit that a worker runs next.
 
-    ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. A worker that runs labs
-    prefers its last lab, then a lab that no other worker uses. Two workers use the same lab only if the waiting units
-    of this lab take at least ``SECOND_START_S`` seconds, or if no other unit waits.
+    ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. If ``takes_labs`` is true,
+    the worker prefers its last lab, then a lab that no other worker uses; else it prefers units without a lab. Two
+    workers use the same lab only if the waiting units of this lab take at least ``SECOND_START_S`` seconds, or if no
+    other unit waits.
     """
     others = set(taken) - {lab, PRIVATE_LAB}
     seconds = Counter[str]()
@@ -200,7 +201,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record durations if the option is set, but not in workers, because workers report to the main process.
+    """Record durations with ``--record-durations``, but not in workers, because workers report to the main process.
 
     Disable garbage collection while tests are imported. The imports create almost no garbage, and collections would
     take a third of the import time.
@@ -263,7 +264,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Longest
 def is_quick(file: str, table: Mapping[str, Record]) -> bool:
     """Return whether ``--quick`` runs a file: the file has no recorded lab, and takes at most ``QUICK_S``.
 
-    A file without a record takes no time in tests/unit, and ``UNMEASURED_S`` elsewhere.
+    A file without a record is assumed to take no time in tests/unit, and ``UNMEASURED_S`` elsewhere.
     """
     record = table.get(file, Record(0 if file.startswith(UNIT) else UNMEASURED_S))
     return record.seconds <= QUICK_S and not record.lab

@@ -49,11 +49,11 @@ class LabJob:
         return self.lab.run(self.host, [*become, "env", "-C", f"/run/{self.user}", *variables, "bash", "-c", script])
 
     def ssh(self, arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run ``ssh`` with the job's settings. ``arguments`` are written as in a script."""
+        """Run ``ssh`` with the job's settings. ``arguments`` are quoted as in a shell script."""
         return self.run(f'ssh -F "$VCLUSTER_SSH_CONFIG" {arguments}')
 
     def scp(self, arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run ``scp`` with the job's settings. ``arguments`` are written as in a script."""
+        """Run ``scp`` with the job's settings. ``arguments`` are quoted as in a shell script."""
         return self.run(f'scp -F "$VCLUSTER_SSH_CONFIG" {arguments}')
 
 

@@ -1,4 +1,4 @@
-"""Functions for VPN devices in a lab: create profiles with the command line, and connect clients on the laptop."""
+"""Functions for VPN devices in a lab: create profiles on the command line, and connect clients on node ``laptop``."""
 
 import json
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def two_clusters(client: SbfClient, *keys: str, **changes: object) -> Iterator[d
 
 @contextmanager
 def connected(lab: Lab, key: str, name: str, *options: str) -> Iterator[LaptopVpn]:
-    """Connect a device to a cluster during the context. Each device has a separate network namespace on the laptop."""
+    """Connect a device to a cluster during the context. Each device has a separate network namespace on ``laptop``."""
     device = LaptopVpn(lab, name, namespace=True)
     try:
         device.connect(make_profile(lab, key, name), *options)

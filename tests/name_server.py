@@ -29,7 +29,7 @@ class NameServer:
         self._wait_for("read ")
 
     def answer(self, names: Mapping[str, Iterable[str]]) -> None:
-        """Set the answers: ``names`` maps each name to its addresses. For other names of ``example.org``: NXDOMAIN."""
+        """Set the answers: ``names`` maps each name to its addresses. Other names of ``example.org`` do not exist."""
         lines = [f"{address} {name}\n" for name, addresses in names.items() for address in addresses]
         self._hosts.write_text("".join(lines))
         former = self.log.count("read ")

@@ -13,7 +13,7 @@ def guest(name: str, host: str, *addresses: str) -> dict[str, object]:
 
 
 def member(*hosts: str, **changes: object) -> ClusterSpec:
-    """Return a request to join network ``ring``, with one guest on each host. Each guest is named after its host."""
+    """Return the spec of a member of network ``ring``, with one guest on each host, named after the host."""
     guests = [guest(f"at-{host}", host) for host in hosts]
     return ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "guests": guests} | changes)
 

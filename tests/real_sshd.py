@@ -51,7 +51,7 @@ class RealSshd:
         return self.folder / "home"
 
     def job(self, *guests: str, **proxies: str) -> dict[str, str]:
-        """Return the environment of a job's script with these guests.
+        """Write the ssh configuration of a job with these guests. Return the environment of the job's script.
 
         ``proxies`` maps further guests to the commands (ProxyCommand) that connect them.
         """

@@ -51,7 +51,7 @@ GATEWAY = Name("gw")
 def make_segment(
     *users: str, cluster: str = "c1", ends: datetime | None = None, guest: str = "g1", revoked: Sequence[int] = ()
 ) -> Segment:
-    """Return a segment with a grant for each user and one guest. The guest has the same address in all networks."""
+    """Return a segment with one guest and a grant for each user. The guest has the same address in all networks."""
     expires = ends or datetime.now(UTC) + timedelta(hours=1)
     grants = [{"cluster": cluster, "user": user, "expires_at": expires, "revoked": revoked} for user in users]
     guests = [{"cluster": cluster, "name": guest, "addresses": ["10.0.0.1/24"]}]

@@ -140,7 +140,7 @@ def test_login_stores_a_valid_token(script: Script, home: Path) -> None:
 
 
 def test_login_without_a_terminal_shows_no_warning(script: Script, home: Path) -> None:
-    """In a session of its own, the process has no terminal. Python's getpass would print a warning."""
+    """In a separate process session (setsid(2)), login has no terminal. Python's getpass would print a warning."""
     script.answer(200, ME)
     arguments = [sys.executable, "-m", "virtcloud.cli", "--url", script.url, "login"]
     done = subprocess.run(  # noqa: S603 - our own program

@@ -84,7 +84,7 @@ def test_a_copy_removes_only_folders_of_killed_copies(tmp_path: Path) -> None:
     """
     here = f".virtcloud-{platform.node()}"
     kept = {f"{here}-1-running", f".virtcloud-other-{1 << 23}-x", ".virtcloud-mine", f"{here}-x", f"{here}-²-x"}
-    kept.add(f"{here}-{1 << 23}-1-x")  # of process 1 of another computer, whose name ends with a number
+    kept.add(f"{here}-{1 << 23}-1-x")  # from process 1 of another computer; the computer's name ends with a number
     for name in (*kept, f"{here}-{1 << 23}-killed", f"{here}-{1 << 80}-x"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").touch()

@@ -42,7 +42,7 @@ WANTED = '{"element": "h1", "revision": 3, "confirmed_revision": 2, "wanted": {"
 
 
 def test_calls_and_sessions_keep_the_path_of_the_url(script: Script) -> None:
-    """The session fails, because the scripted server uses HTTP/1.0."""
+    """The console session fails, because the scripted server uses HTTP/1.0."""
     for _ in range(2):
         script.problem(403, "forbidden", "not here")
     with SbfClient(f"{script.url}/sbf/") as client:

@@ -126,7 +126,7 @@ def test_a_joining_job_reuses_lower_addresses_at_the_end() -> None:
 
 
 def test_a_joining_job_skips_addresses_of_gateways() -> None:
-    """Guests continue after the highest address of a guest, not after a gateway at the end of the subnet."""
+    """New guests get free addresses above the highest guest's address, then lower ones. A gateway has 10.0.0.5."""
     root = {"key": "7.pbssrv", "spec": {"guests": [{"name": "g1", "addresses": ["10.0.0.4/29"]}]}}
     network = parse_network([{**root, "other_addresses": ["10.0.0.5"]}], "12.pbssrv")
     assert addresses("image=a:net=mine", network=network) == [["10.0.0.6/29"], ["10.0.0.1/29"]]

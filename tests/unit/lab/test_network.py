@@ -1,4 +1,4 @@
-"""The lab's network between the sites: cores of each kind, provider edges, and the configuration of FRR."""
+"""The lab's network between the sites: a core for each transport, provider edges, and the configuration of FRR."""
 
 from pathlib import Path
 

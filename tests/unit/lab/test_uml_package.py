@@ -51,7 +51,7 @@ def add_kernel(root: Path, release: str, code: int = 0) -> None:
 
 
 def offer_package(folder: Path, version: str, wanted: str, code: int = 0) -> None:
-    """Write a package, and an apt-get that downloads the package if ``wanted`` is requested."""
+    """Write a package whose kernel exits with ``code``, and an apt-get that downloads this package for ``wanted``."""
     tree = folder / "tree"
     add_kernel(tree, "7.2.7", code)
     (tree / "DEBIAN").mkdir(mode=0o755)

@@ -285,7 +285,7 @@ def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
 
 
 def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise, the network's guests could reach a new address of the gateway until the addresses change again."""
+    """If a failed write were not repeated, guests could reach a new address of the gateway until the next change."""
     answers: list[dict[str, Any]] = [{"error": "busy"}, {}, {}]
     written = []
 
@@ -305,7 +305,7 @@ def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monk
 def test_names_are_written_with_the_present_addresses_of_the_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The namespace refuses the gateway's addresses. The next write, for a destination's name, contains them again."""
+    """The write of the gateway's addresses fails. The next write, for a destination's name, contains them again."""
     written: list[Any] = []
 
     def refuse(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -323,7 +323,7 @@ def test_names_are_written_with_the_present_addresses_of_the_gateway(
 
 
 def test_the_gateways_addresses_stay_until_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread of FQDNs can write addresses before the first call of `receive`, or after calls that failed."""
+    """The thread of FQDNs can call `correct_sets` before the first successful call of `receive`."""
     written: list[Any] = []
 
     def accept(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Tests of connections to guests' ports, with a relay whose other end is a TCP server on the loopback."""
+"""Tests of connections to guests' ports, with fake relays that return one end of a socket pair."""
 
 import array
 import socket

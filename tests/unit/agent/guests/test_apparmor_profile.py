@@ -1,6 +1,6 @@
 """The AppArmor profile that libvirt's own program generates for a virtual machine of the agent.
 
-Neither this machine's nor the lab's kernel has AppArmor, so no test loads the profile.
+The kernels on which the tests run may lack AppArmor, so no test loads the profile.
 """
 
 import re

@@ -100,7 +100,7 @@ def test_a_size_without_a_disk_is_refused(folder: Path, image: QemuImage, make_g
 def test_an_image_that_names_a_host_file_is_refused(
     folder: Path, image: QemuImage, make_guest: MakeGuest, tmp_path: Path, reference: str
 ) -> None:
-    """If the agent accepted this image, the guest could read files of the host's root."""
+    """If the agent accepted this image, the guest could read other files of the host."""
     disk, secret = tmp_path / "stolen.qcow2", tmp_path / "secret"
     secret.write_bytes(b"root's secret".ljust(MIB))
     options = {

@@ -1,4 +1,4 @@
-"""Tests of the listener: permitted callers, limits, and the file of the socket."""
+"""Tests of the job socket's listener: permitted callers, limits, and the file of the socket."""
 
 import json
 import os

@@ -35,7 +35,7 @@ class NoAccess:
 
 
 class RestoredSbf:
-    """SBF with one cluster. After the first request for the end of the cluster, the state is restored from a backup."""
+    """SBF with one cluster. After the first request for the end of the cluster, SBF is restored from a backup."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -81,7 +81,7 @@ def test_the_end_of_a_restored_cluster_is_requested_again(tmp_path: Path) -> Non
 def test_a_run_that_no_hook_ended_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, view: ClusterView, attempt: int, is_kept: bool
 ) -> None:
-    """The batch system counts no attempts, and the host crashed during the job."""
+    """The host crashed during the job. Only runs of batch systems that count no attempts (attempt 0) are forgotten."""
     sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
     records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=attempt, was_up=True))
     monkeypatch.setattr(sbf, "cluster", lambda _: view)

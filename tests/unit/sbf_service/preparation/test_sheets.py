@@ -1,4 +1,4 @@
-"""Tests of the preparation sheets, the commands for administrators that ``site prepare`` prints."""
+"""Tests of the preparation sheets. ``site prepare`` prints these sheets of commands for administrators."""
 
 import pytest
 
