@@ -77,7 +77,7 @@ def agent_with_containers(site: Site, host: str) -> Iterator[None]:
 
 
 def add_image(site: Site, machine: str, cli: str) -> None:
-    """Add the image ``busybox`` to SBF, for all users. ``cli`` is the command line on ``machine``."""
+    """Add the image ``busybox`` to SBF, for all users. ``cli`` starts the command ``virtcloud`` on ``machine``."""
     make_container_image(site.folder)
     archive = site.folder / machine / "root/root/busybox.tar"
     rootfs = str(site.folder / "busybox/rootfs")

@@ -145,7 +145,7 @@ def build_address_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_routed_frames(own: str) -> dict[str, Packet]:
-    """Return frames with foreign source addresses. With ``filters: addresses``, only a router may send these frames."""
+    """Return frames from foreign IP addresses. With ``filters: addresses``, only a router may send these frames."""
     ethernet = Ether(dst=SWITCH, src=own)
     return {
         "IPv4 from outside": ethernet / IP(src="198.51.100.9", dst=OWN4) / TCP(),

@@ -1,4 +1,4 @@
-"""Tests of transports: the required keys of each kind, and the services of clusters."""
+"""Tests of transports: the keys that each kind requires, the service IDs of clusters, and the MTU."""
 
 import pytest
 
