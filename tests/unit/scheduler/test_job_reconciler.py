@@ -56,7 +56,7 @@ def test_only_the_cluster_of_a_missing_job_is_ended(reconciliation: Reconciliati
 
 
 def test_each_action_of_a_round_is_progress(reconciliation: Reconciliation) -> None:
-    """Otherwise, an agent that ends many clusters at a slow SBF would be restarted, and would forget the mismatches."""
+    """Without progress, an agent that ends many clusters at a slow SBF would restart, and forget the mismatches."""
     reconciliation.sbf.stored |= {key: cluster(key) for key in ("3.pbssrv", "4.pbssrv")}
     reconciliation.sbf.stored["1.pbssrv"] = cluster("1.pbssrv", lease_s=60)
     progress: list[int] = []

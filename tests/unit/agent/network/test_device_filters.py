@@ -75,7 +75,7 @@ def test_devices_with_checked_addresses_use_only_these(in_namespace: Run) -> Non
 
 
 def test_a_router_may_use_addresses_outside_of_the_networks_subnets(in_namespace: Run) -> None:
-    """In these subnets, the router can neither use nor announce (by ARP or neighbour discovery) foreign addresses."""
+    """In the subnets, the router can neither use nor announce foreign addresses (by ARP or neighbour discovery)."""
     foreign = {name: bytes(frame).hex() for name, frame in build_routed_frames(GUEST_MAC).items()}
 
     def work() -> object:

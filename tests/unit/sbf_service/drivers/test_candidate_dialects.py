@@ -110,7 +110,7 @@ def test_one_change_needs_these_junos_lines() -> None:
 
 
 def test_access_ports_need_these_junos_lines() -> None:
-    """A port without configuration is in no VLAN. SBF puts only such an access port into a cluster's VLAN."""
+    """SBF puts an access port into a cluster's VLAN only while the port has no configuration, and so is in no VLAN."""
     access = ["ge-0/0/1", "ge-0/0/4", "ge-0/0/5"]
     change = {"close": ["ge-0/0/1"], "add": {"ge-0/0/4": "113"}, "remove": {"ge-0/0/5": "112"}}
     unit = "unit 0 family ethernet-switching"

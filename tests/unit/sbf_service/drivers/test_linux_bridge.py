@@ -258,7 +258,7 @@ def test_a_port_that_is_down_is_detected() -> None:
 
 
 def test_ports_without_vlans_are_read_too() -> None:
-    """The output of ``bridge vlan show`` omits such ports."""
+    """The output of ``bridge vlan show`` omits ports without VLANs."""
     switch = LinuxSwitch({"p1": {20: [], 1: ["PVID", "Egress Untagged"]}, "p2": {}}, down={"p2"})
     reading = LinuxBridge(Name("sw1"), LinuxLine(switch)).read_all()
     assert reading.vlans == VlanSet([1, 20])
@@ -275,7 +275,7 @@ def test_a_managed_port_that_does_not_exist_is_unsafe() -> None:
 
 
 def test_a_bridge_without_vlan_filtering_is_unsafe() -> None:
-    """Such a bridge accepts and shows VLANs, and forwards the frames of all clusters to all ports."""
+    """Without filtering, a bridge accepts and shows VLANs, but forwards the frames of all clusters to all ports."""
     driver = LinuxBridge(SWITCH, LinuxLine(LinuxSwitch({"p1": {}, "p2": {}}, filtering=0)))
     expected = (
         "switch sw1: expected bridge br0 with vlan_filtering 1, found vlan_filtering 0: the bridge would connect all "

@@ -43,7 +43,7 @@ def test_without_an_agent_nobody_connects(world: SshWorld) -> None:
 
 
 def test_waiting_requests_of_one_user_are_limited(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a user without a grant could occupy all threads. Only one of two requests waits for the grant."""
+    """Without a limit, a user without a grant could occupy all threads. Only one of two requests waits for a grant."""
     monkeypatch.setattr(ssh_requests, "GRANT_S", 60.0)
     monkeypatch.setattr(ssh_requests, "MAX_WAITING", 1)
     with ThreadPoolExecutor(2) as threads:
@@ -226,7 +226,7 @@ def test_ended_connections_are_removed_after_a_second_start(
 
 
 def test_a_second_start_waits_for_the_end_of_former_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the new threads would see the former request to stop, and end as well."""
+    """If the start did not wait, the new threads would see the former request to stop, and end as well."""
     monkeypatch.setattr(ssh_gateway, "find_ssh_user", lambda: pwd.getpwuid(os.getuid()))
     monkeypatch.setattr(ssh_gateway, "STOP_S", 0.0)
     (tmp_path / sshd_config.REQUESTS).mkdir()
