@@ -46,7 +46,7 @@ OTHERS = "p9"
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
 """Brno's pool shares two VLAN IDs with the other pools.
 
-If both shared VLAN IDs are claimed, the sites of a new cluster need different VLAN IDs.
+If both shared VLAN IDs are claimed, a new cluster at Brno and another site needs two VLAN IDs.
 """
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 

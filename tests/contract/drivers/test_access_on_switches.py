@@ -30,7 +30,7 @@ JOIN = {
     "hp_comware": "^port access vlan 112",
     "hp_procurve": "untagged",
 }
-"""For each platform that shuts vacated ports down: the pattern of the command that puts a port into VLAN 112."""
+"""For each platform on which SBF shuts unused access ports: a pattern of the command that puts a port into VLAN 112."""
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The driver contract: tests that every driver passes.
 
-To test a new driver, add a ``Device`` to ``DEVICES``: a simulated device that can be inspected and disconnected.
+To test a new driver, add a ``Device`` to ``DEVICES``: a simulated or real device that tests can inspect and disconnect.
 """
 
 from dataclasses import dataclass, field, replace

@@ -92,7 +92,7 @@ def test_a_difference_is_applied_and_reversed_without_other_changes(bench: EdgeB
 
 
 def test_clusters_with_separate_services_are_never_joined(direct: EdgeBench) -> None:
-    """A bridge domain contains VLANs of several clusters only if these share one service."""
+    """A bridge domain contains VLANs of several clusters only if these clusters share one service."""
     assert not direct.converge(112, 120)
     assert not direct.converge(120, 130)
     assert not direct.converge()

@@ -17,7 +17,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 EMPTY_LIST = r"allowed vlan none$|trunk allowed 1$|undo port trunk permit vlan all$"
-"""The commands by which the platforms remove all VLANs from a port's list."""
+"""A pattern of the commands that remove all VLANs from a port's list. On AOS-CX, VLAN 1 remains."""
 Fault = Literal["ignore", "refuse"]
 LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
 """Platforms whose trunks have a VLAN list. Without a list, a trunk carries every VLAN, or VLAN 1 on Comware."""

@@ -56,7 +56,7 @@ class FakeNetwork:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def wait_for_senders(self, exchange: FrameExchange) -> None:
-        """Wait until all hosts of a check have sent their frames. Each host calls this method after its frames."""
+        """Wait until all hosts of a check have sent their frames. A host calls this method after it sent its frames."""
         with self.changed:
             self.senders[exchange.check] += 1
             self.changed.notify_all()
@@ -115,7 +115,7 @@ class Served:
         return self.client().get(key).verify()
 
     def start_agent(self, host: str, number: int, mtu: int = 1500, *, earlier: bool = False) -> None:
-        """Start the agent's listener, which polls for checks. An ``earlier`` version does not know such checks."""
+        """Start an agent's listener, which polls for checks. An agent of an ``earlier`` version cannot parse checks."""
         sbf: SbfClient = self.client(Role.AGENT, host).sbf
         if earlier:
             sbf.waiting_sessions = _drop_kinds(sbf)  # type: ignore[method-assign]

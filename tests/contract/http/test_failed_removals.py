@@ -14,7 +14,7 @@ FAILED = "could not remove VLAN 100: tap7 is a port of br100"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Return a world with an active cluster `old`. Tests confirm in place of the cluster's host.
+    """Return a world with an active cluster `old`. The tests send confirmations in place of the cluster's host.
 
     SQLite suffices, because these tests do not depend on the kind of database.
     """

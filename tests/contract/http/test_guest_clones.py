@@ -1,4 +1,4 @@
-"""Tests of clones: a real SBF on the loopback, the agent's listener, and the root of a stopped container."""
+"""Tests of clones: a real SBF on the loopback, the agent's listener, and the files of a stopped container."""
 
 import io
 import os
@@ -72,7 +72,7 @@ class OneRoot:
 
 @dataclass
 class Cloning:
-    """A world with a served SBF and an agent, which clones the guest g1 of the cluster demo."""
+    """A world whose SBF serves HTTP and whose agent clones the guest g1 of the cluster demo."""
 
     made: Installation
     root: Path
@@ -185,7 +185,7 @@ def test_a_guest_that_starts_meanwhile_is_not_cloned(cloning: Cloning) -> None:
 
 
 def test_a_guest_started_before_it_is_read_is_not_cloned(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guest was stopped when the clone began, but a user starts the guest before the agent reads its files."""
+    """The guest was stopped when the clone began, but a user starts the guest before the agent reads the files."""
 
     def find_after_start(_roots: OneRoot, _domain: str) -> GuestRoot:
         cloning.guest().start(wait=False)

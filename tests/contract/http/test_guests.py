@@ -178,7 +178,7 @@ def confirm_without_demo(world: World, revision: int) -> None:
 
 
 def test_a_wait_for_a_guest_does_not_end_early(demo: World) -> None:
-    """While the host fetches an image or does not answer, each poll would otherwise end at once."""
+    """The poll continues while the host fetches an image, and while the host does not answer."""
     view = power(demo, "on", 1).json()
     confirm_without_demo(demo, view["wanted_revision"])
     path = f"{GUESTS}/g1?after={view['wanted_revision'] - 1}&wait={WAIT_S}"

@@ -110,7 +110,7 @@ def test_a_changed_host_rule_ends_no_cluster(world: World) -> None:
 
 
 def test_without_rules_every_user_may_use_every_host(world: World) -> None:
-    """A known limit: the default settings contain no rules."""
+    """A known limit: by default, the topology contains no admission rules."""
     assert three_sites().sites[0].admits is None
     token = world.token(Role.USER, "mallory")
     wanted = {"spec": spec("brno-h1", owner="mallory").model_dump(mode="json")}

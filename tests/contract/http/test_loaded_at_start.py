@@ -1,4 +1,7 @@
-"""Tests of what SBF reads before its first call, and again before it expires: tokens of agents, and the topology."""
+"""Tests of the data that SBF loads at its start: tokens of agents, and the topology.
+
+SBF reads used tokens again before their cache entries expire.
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of the use of external destinations: the reports of gateways, their sums, and the rights to see and report."""
+"""Tests of uses of external destinations: gateways' reports, the sums of reports, and the rights to read and report."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -195,7 +195,7 @@ def test_a_lost_certification_suspends_the_publication(world: World) -> None:
 
 
 def test_a_lost_certification_suspends_unreadable_networks(world: World) -> None:
-    """The images of the broken member are unknown."""
+    """SBF cannot parse the stored images of the member ``broken``."""
     put(world)
     put(world, "broken", joins="demo", subnets=[])
     publish(world)

@@ -1,4 +1,4 @@
-"""Tests of SSH certificates over HTTP: their content, the grants of gateways, rights, and ends."""
+"""Tests of SSH certificates over HTTP: content, expiry, rights, and the grants in wanted documents of gateways."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -119,7 +119,7 @@ LISTS = frozenset({"list_clusters"})
 ADD_IMAGES = frozenset({"list_images", "add_image", "upload_image"})
 """Operations that every user may call. They list visible images or add an image of the caller."""
 READ_IMAGES = frozenset({"list_images", "get_image", "get_image_content", "verify_image"})
-"""Operations that return only visible entries. test_access.py checks which entries are visible."""
+"""Operations that return only visible images. ``images/test_catalogue.py`` tests which images are visible."""
 READ_VPN = frozenset(
     {"list_vpn_profiles", "get_vpn_profile", "revoke_vpn_profile", "list_vpn_connections", "list_vpn_invitations"}
     | {"list_ssh_certificates", "revoke_ssh_certificate", "list_ssh_connections"}
@@ -346,7 +346,7 @@ def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, 
 
 @cache
 def calls() -> tuple[tuple[str, str, str], ...]:
-    """Return the name, method and path of every operation. Deletions are last."""
+    """Return the name, method and path of every operation. The operations in ``LAST`` come last."""
     operations = [
         (call["operationId"], method.upper(), path)
         for path, methods in openapi_document()["paths"].items()

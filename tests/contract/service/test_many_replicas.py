@@ -108,7 +108,7 @@ def test_a_database_restart_under_load_loses_and_doubles_nothing(
 def test_a_wrong_clock_of_a_replica_ends_nothing_early(
     postgresql: str, monkeypatch: pytest.MonkeyPatch, offset_s: int
 ) -> None:
-    """The clock of one replica is a day slow or fast. Leases and agents with a limit of one hour must not expire."""
+    """The clock of one replica is a day slow or fast. Leases of one hour do not end, and no agent becomes stale."""
     world = World(postgresql)
     world.furnish()
     world.clock.stands = False

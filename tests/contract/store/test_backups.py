@@ -52,7 +52,7 @@ def read_rows(engine: Engine, name: str) -> list[tuple[object, ...]]:
 
 
 def fill_every_column(engine: Engine) -> None:
-    """Insert a row into each table without foreign keys or check constraints. The row has a value in every column."""
+    """Insert a row with a value in every column into each table that has no foreign keys and no check constraints."""
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         for name, columns in list_columns().items():
             table = Base.metadata.tables[name]

@@ -160,7 +160,7 @@ def test_former_attempts_are_refused_for_a_week(world: World, archive: Path) -> 
 def test_clusters_beyond_their_largest_number_stay_a_week(world: World, archive: Path) -> None:
     for key in "abc":
         end_cluster(world, key)
-    one = LIMITS.model_copy(update={"clusters": 1})  # without the check of the smallest number
+    one = LIMITS.model_copy(update={"clusters": 1})  # model_copy does not check the minimum of the setting
     world.clock.advance(6 * 86400)
     assert run(world, archive, one) == PruneReport(0, 0)
     world.clock.advance(2 * 86400)

@@ -54,7 +54,7 @@ def read(store: Store) -> Topology:
 
 
 def test_both_readings_of_clusters_are_equal(world: World) -> None:
-    """A change of the topology reads only the columns that it needs. Every field must have the same value."""
+    """A change of the topology reads only some columns of clusters. The result must equal a reading of all columns."""
     world.put("wide", spec("brno-h1", "praha-h1"))
     world.put("member", spec(hosts=["plzen-h1"], joins="wide"))
     world.put("local", spec("brno-h2", lease_s=3600))
