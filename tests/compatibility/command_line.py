@@ -1,4 +1,4 @@
-"""The command line of a version, without a new process for each command."""
+"""The command line of a version. One process imports the modules, and runs each command in a fork."""
 
 import json
 import os

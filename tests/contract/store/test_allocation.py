@@ -110,7 +110,7 @@ def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, objec
 
 
 def test_each_pool_vlan_id_is_free_or_claimed(world: World) -> None:
-    """The test checks this after changes of clusters and of the pool."""
+    """The test compares claims and free VLAN IDs after changes of clusters and of the pool."""
     world.put("a", spec("brno-h1", "praha-h1"))
     world.put("b", spec("brno-h1"))
     world.settle()
