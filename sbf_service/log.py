@@ -5,11 +5,10 @@ which SBF works.
 """
 
 import logging
-import traceback
 from dataclasses import dataclass
 
 from sbf_service.request_context import current_request_id
-from virtcloud.model.message_text import OneLineFormatter, format_event, printable
+from virtcloud.model.message_text import OneLineFormatter, format_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,7 @@ class ServiceLog:
         if self.logger.isEnabledFor(level):
             request = current_request_id()
             line = format_event(event, fields if request is None else fields | {"request": request})
-            self.logger.log(level, "%s", line if error is None else f"{line}\n{_traceback(error)}")
-
-
-def _traceback(error: BaseException) -> str:
-    """Return a printable traceback. The message of an error can contain unprintable characters that a device sent."""
-    return printable("".join(traceback.format_exception(error)).rstrip())
+            self.logger.log(level, "%s", line, exc_info=error)
 
 
 def get_log(name: str) -> ServiceLog:

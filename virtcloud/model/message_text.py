@@ -32,16 +32,24 @@ def _format_value(value: object) -> str:
 class OneLineFormatter(logging.Formatter):
     """A formatter that escapes control characters. Only an event with a traceback has more than one line.
 
-    Without escapes, a path or a message from a device or library could forge lines or control a reader's terminal.
+    Without escapes, a path or a message from a device or library could forge lines or control a reader's terminal. The
+    lines of a traceback are indented, because they can contain such messages.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the escaped line. If the event has a traceback, the lines of the traceback follow."""
-        line = super().format(record)
-        return "".join(char if char.isprintable() or char in "\n\t" else _escape(char) for char in line)
+        """Return the escaped line. If the event has a traceback, the indented lines of the traceback follow."""
+        return "\n  ".join(_escape(line) for line in super().format(record).split("\n"))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a method of logging.Formatter
+        """Return the event as one line, without the traceback."""
+        return super().formatMessage(record).rstrip("\n").replace("\n", "\\n")
 
 
-def _escape(character: str) -> str:
+def _escape(line: str) -> str:
+    return "".join(char if char.isprintable() or char == "\t" else _escape_character(char) for char in line)
+
+
+def _escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 

@@ -16,6 +16,15 @@ def test_control_characters_of_any_logger_are_escaped() -> None:
     assert OneLineFormatter("%(message)s").format(record) == "said \\x1b[2J\\rgone"
 
 
+def test_a_message_of_a_library_cannot_forge_lines() -> None:
+    forged = "oops\n2026-11-20 10:00:00,000 INFO sbf_service forged"
+    record = logging.LogRecord("uvicorn", logging.ERROR, "", 0, "said %s\n", (forged,), None)
+    record.exc_text = f"Traceback …\nValueError: {forged}"
+    lines = OneLineFormatter("%(message)s").format(record).split("\n")
+    assert lines[0].startswith("said oops\\n2026-11-20")
+    assert all(line.startswith("  ") for line in lines[1:])
+
+
 def test_of_many_known_names_the_nearest_are_listed() -> None:
     names = [f"h{number:03}" for number in range(300)]
     assert list_known("h150x", reversed(names)) == f"{', '.join(names[141:161])} and 280 more"
