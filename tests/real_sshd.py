@@ -55,13 +55,14 @@ class RealSshd:
 
         ``proxies`` maps further guests to the commands (ProxyCommand) that connect them.
         """
-        commands = {**dict.fromkeys(guests, self._start_sshd()), **proxies}
+        commands = {**dict.fromkeys(guests, self.make_proxy_command()), **proxies}
         hosts = "".join(f"Host {name}\n  ProxyCommand {command}\n" for name, command in commands.items())
         config = self.folder / "ssh_config"
         config.write_text(hosts + SSH_CONFIG.format(user=getpass.getuser(), folder=self.folder))
         return {"VCLUSTER_ID": "demo", "VCLUSTER_SSH_CONFIG": str(config), "VCLUSTER_GUESTS": " ".join(commands)}
 
-    def _start_sshd(self) -> str:
+    def make_proxy_command(self) -> str:
+        """Return a command that starts an sshd for one connection on its standard input and output."""
         start = f"{SSHD} -i -e -f {self.folder}/sshd_config 2>>{self.folder}/sshd.log"
         if os.geteuid() == 0:  # an sshd of root needs /run/sshd, which may be missing
             small = f"mount -t tmpfs -o size=64k small {self.home}/small"

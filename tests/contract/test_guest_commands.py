@@ -1,5 +1,6 @@
 """Tests of commands on guests over real ssh connections. As in a job's script, the connections do not use SBF."""
 
+import getpass
 import json
 import os
 import signal
@@ -16,7 +17,8 @@ from real_sshd import RealSshd, make_real_sshd
 from virtcloud.cli import main
 from virtcloud.client.guest_commands import GuestResult, make_command, run_collected
 from virtcloud.client.sbf import SbfClient
-from virtcloud.client.ssh_arguments import SshOptions, open_logins
+from virtcloud.client.ssh_arguments import SshOptions, build_ssh_arguments, open_logins
+from virtcloud.model.guest_seed import Peer, render_known_hosts
 
 STOPPED = "sh -c 'echo virtcloud: guest off is stopped >&2'"
 HUNG = "sleep 60"
@@ -104,6 +106,17 @@ def test_another_host_key_is_refused_and_explained(sshd: RealSshd) -> None:
     done = run(job, "-o", f"UserKnownHostsFile={sshd.folder}/none", "-o", "StrictHostKeyChecking=yes", "--", "true")
     assert done.exit_code == 1
     assert "Host key verification failed.; the guest has another host key than SBF knows" in done.stderr
+
+
+def test_host_keys_are_found_in_a_folder_with_spaces(sshd: RealSshd, tmp_path: Path) -> None:
+    host_key = (sshd.folder / "host_key.pub").read_text().strip()
+    peer = Peer.model_validate({"name": "g1", "cluster": "demo", "host_key": host_key})
+    known_hosts = tmp_path / "known  100% hosts"
+    known_hosts.write_text(render_known_hosts([peer]))
+    options = SshOptions(getpass.getuser(), sshd.folder / "key", ("BatchMode=yes", "IdentitiesOnly=yes"))
+    login = build_ssh_arguments(options, peer, ["sh", "-c", sshd.make_proxy_command()], known_hosts)
+    done = subprocess.run([*login, "echo in"], capture_output=True, check=False, timeout=60)  # noqa: S603 - ssh
+    assert (done.stdout, done.stderr) == (b"in\n", b"")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])

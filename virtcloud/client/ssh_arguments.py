@@ -82,7 +82,8 @@ def build_ssh_arguments(options: SshOptions, peer: Peer, proxy: Sequence[str], k
         "ControlPath=none",
     ]
     if peer.host_key is not None:
-        own += [f"UserKnownHostsFile={known_hosts}", "GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes"]
+        quoted = str(known_hosts).replace("%", "%%")
+        own += [f'UserKnownHostsFile="{quoted}"', "GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes"]
     return [*_user_arguments(options), *_words(own), *_login(options), peer.name]
 
 

@@ -52,7 +52,7 @@ def test_the_proxy_command_survives_the_shell_and_ssh() -> None:
 
 def test_a_known_host_key_is_required() -> None:
     given = arguments()
-    assert {"StrictHostKeyChecking=yes", "UserKnownHostsFile=/known", "HostKeyAlias=g1"} <= set(given)
+    assert {"StrictHostKeyChecking=yes", 'UserKnownHostsFile="/known"', "HostKeyAlias=g1"} <= set(given)
     assert "StrictHostKeyChecking=yes" not in arguments("g2")
 
 
