@@ -12,7 +12,7 @@ from virtcloud.client.guest_copies import get_files, list_sources, put_files
 from virtcloud.client.guests import ClusterGuests
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins
 from virtcloud.client.waiting import POLL_S, PolledCluster, ShownProgress, open_progress
-from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState
+from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.errors import ClusterFailed, Gone
 from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.path_check import ClusterVerification
@@ -75,10 +75,8 @@ class Cluster(PolledCluster):
         the cluster fails or ends. Raise TimedOut after ``timeout`` seconds.
         """
         with open_progress(progress) as shown:
-            until = frozenset({ClusterState.ACTIVE}) | LEAVING_STATES | ENDED_STATES
+            until = frozenset({ClusterState.ACTIVE, ClusterState.DRAINING}) | ENDED_STATES
             view = self._wait(until, shown, timeout, "active")
-            if view.state == ClusterState.FAILING:
-                view = self._wait(ENDED_STATES, shown, timeout, "released")
         if view.state != ClusterState.ACTIVE:
             raise ClusterFailed(f"cluster {self.key} is {view.state}: {view.reason or 'it was deleted'}")
         return self

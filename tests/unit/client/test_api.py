@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 from fake_machine.clusters import view
@@ -9,8 +10,9 @@ from fake_machine.script import Script
 
 import virtcloud
 from virtcloud import Client, ClusterSpec, Guest, VirtcloudError
+from virtcloud.client.cluster import Cluster
 from virtcloud.model.cluster import ClusterState
-from virtcloud.model.errors import BadInput
+from virtcloud.model.errors import BadInput, TimedOut
 
 ME = '{"name": "eva", "role": "user"}'
 
@@ -70,3 +72,14 @@ def test_a_spec_together_with_keys_is_rejected(client: Client, script: Script) -
     with pytest.raises(BadInput, match="expected either a spec or its keys, got a spec and hosts"):
         client.create("demo", ClusterSpec(owner="eva", hosts=("brno-h1",)), hosts=["brno-h2"])
     assert script.asked == []
+
+
+def test_a_failing_cluster_does_not_extend_the_timeout(client: Client, script: Script) -> None:
+    spec, seconds = ClusterSpec(owner="eva", hosts=("brno-h1",)), count()
+    states = [ClusterState.CONFIGURING] * 4 + [ClusterState.FAILING] * 16
+    for state in states:
+        script.answer(200, view("demo", spec, state).model_dump_json())
+    cluster = Cluster(client.sbf, view("demo", spec, ClusterState.CONFIGURING), lambda: next(seconds))
+    with pytest.raises(TimedOut, match="cluster demo is failing after 30 s, not active"):
+        cluster.wait_active(timeout=30)
+    assert next(seconds) == pytest.approx(30, abs=4)
