@@ -114,7 +114,7 @@ def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None) -
     """
     if limit_mb is not None and used + added > limit_mb * MIB:
         raise QuotaExceeded(
-            f"{owner} already stores {to_mib(used)} MiB of images, {to_mib(added)} MiB more would be "
-            f"{to_mib(used + added)} MiB (limit {limit_mb}): remove an image (virtcloud image remove), or add "
-            "the image with a URL"
+            f"{owner} already stores {to_mib(used)} MiB of images, and the new image has {to_mib(added)} MiB "
+            f"(limit of both together {limit_mb} MiB): remove an image (virtcloud image remove), or add the image "
+            "with a URL"
         )

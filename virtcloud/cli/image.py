@@ -68,6 +68,8 @@ def add(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud image add debian12 https://example.org/debian-12.qcow2 --sha256 …
     """
     Name(name)
+    if "://" in source and not source.startswith(URL_SCHEMES):
+        raise BadInput(f"{source}: expected a file, or a URL that begins with https:// or http://, got another URL")
     url = ImageUrl(source) if source.startswith(URL_SCHEMES) else None
     if url is not None and host_file is not None:
         raise BadInput("--host-file: expected a local copy of the file, got a URL; pass FILE, or omit --host-file")
@@ -141,12 +143,13 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
     Example: virtcloud image verify debian12
     """
     sbf = open_client(context).sbf
-    check = sbf.verify_image(name)
+    check, file = sbf.verify_image(name), "SBF's file is damaged"
     if check.found is None:
         source = sbf.image(name).source
         if source.url is not None:
-            describe_content(source.url, source.sha256, source.format, source.architecture)
-            check = check.model_copy(update={"found": source.sha256, "intact": True})
+            found = describe_content(source.url, None, source.format, source.architecture).sha256
+            check = check.model_copy(update={"found": found, "intact": found == source.sha256})
+            file = f"the file at {source.url} was replaced"
     if as_json:
         printing.print_json(check)
     elif check.intact is None:
@@ -155,8 +158,8 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
         click.echo(f"image {name}: sha256 {check.found}, {'as recorded' if check.intact else 'NOT as recorded'}")
     if check.intact is False:
         raise Refused(
-            f"image {name}: expected sha256 {check.sha256}, found {check.found}: SBF's file is damaged, and hosts "
-            "refuse it; remove the image and add it again"
+            f"image {name}: expected sha256 {check.sha256}, found {check.found}: {file}, and hosts refuse it; "
+            "remove the image and add it again, or add the file under another name"
         )
 
 

@@ -58,9 +58,19 @@ def describe_content(
 
 
 def read_file(path: Path, label: str, size: int) -> Iterator[bytes]:
-    """Yield a file's content in pieces, and display the progress."""
+    """Yield a file's content in pieces, and display the progress. Raise BadInput unless the file has ``size`` bytes."""
+    found = 0
     with path.open("rb") as file:
-        yield from _show_progress(_read_pieces(file), label, size)
+        for data in _show_progress(_read_pieces(file), label, size):
+            found += len(data)
+            if found > size:
+                break
+            yield data
+    if found != size:
+        raise BadInput(
+            f"{path}: expected {size} bytes as at the first reading, got {'more' if found > size else found}: another "
+            "program changed the file; repeat the command when that program has ended"
+        )
 
 
 def _check_format(source: str, head: bytes, image_format: ImageFormat | None) -> ImageFormat:
@@ -97,6 +107,9 @@ def _open_url(url: str) -> tuple[BinaryIO, int | None]:
 
 
 def _open_file(path: Path) -> tuple[BinaryIO, int | None]:
+    """Open a file. Raise BadInput for a pipe, because its content cannot be read a second time for the upload."""
+    if path.is_fifo() or path.is_char_device():
+        raise BadInput(f"{path}: expected a file, got a pipe or a device: write the image to a file first")
     return path.open("rb"), path.stat().st_size
 
 

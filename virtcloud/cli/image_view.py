@@ -8,6 +8,7 @@ from virtcloud.model.document import Document
 from virtcloud.model.image import CatalogueImage
 
 HOST_COLUMNS = ("image", "kind", "readable by", "by you", "trouble")
+KIB = 1 << 10
 COLUMNS = ("image", "owner", "kind", "architecture", "size", "used by", "certified for")
 
 
@@ -60,7 +61,7 @@ def _describe_image(found: CatalogueImage) -> list[tuple[str, str]]:
         ("owner", found.owner),
         ("added", printing.format_time(found.added_at)),
         ("kind", f"{found.kind} ({source.format}, {source.architecture})"),
-        ("size", f"{printing.format_size(source.size)} ({source.size} bytes)"),
+        ("size", printing.format_size(source.size) + (f" ({source.size} bytes)" if source.size >= KIB else "")),
         ("sha256", source.sha256),
         ("fetched from", origin),
         ("used by", format_users(found)),

@@ -215,7 +215,7 @@ def test_a_full_quota_is_refused(cloning: Cloning) -> None:
     cloning.made.world.service.settings.__dict__["quota"] = QuotaLimits(images_mb=1)
     (cloning.root / "large").write_bytes(os.urandom(2 << 20))
     os.chown(cloning.root / "large", SHIFT, SHIFT)
-    with pytest.raises((QuotaExceeded, Refused), match=r"alice already stores 0 MiB of images.*\(limit 1\)"):
+    with pytest.raises((QuotaExceeded, Refused), match=r"alice already stores 0 MiB of images.*together 1 MiB\)"):
         cloning.clone()
     assert cloning.stored == []
 

@@ -1,5 +1,6 @@
 """Tests of commands about images."""
 
+import os
 import sys
 from io import StringIO
 from pathlib import Path
@@ -8,18 +9,19 @@ import pytest
 from cli_calls import RunCommand
 from image_host import serve_file
 
-from virtcloud.cli.image_content import describe_content
+from virtcloud.cli.image_content import describe_content, read_file
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.errors import Unreachable
-from virtcloud.model.image import CatalogueImage
+from virtcloud.model.errors import BadInput, Unreachable
+from virtcloud.model.image import CatalogueImage, ImageCheck
+
+SOURCE = {"sha256": "0" * 64, "size": 3 << 20, "format": "qcow2", "architecture": "x86_64"}
+IMAGE = {"name": "mine", "owner": "eva", "kind": "qemu", "added_at": "2026-11-23T08:00:00Z", "source": SOURCE}
 
 
 def test_unshare_names_the_command_for_an_image_that_everybody_uses(
     run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = {"sha256": "0" * 64, "size": 3 << 20, "format": "qcow2", "architecture": "x86_64"}
-    keys = {"name": "mine", "owner": "eva", "kind": "qemu", "added_at": "2026-11-23T08:00:00Z", "everybody": True}
-    found = CatalogueImage.model_validate({**keys, "source": source})
+    found = CatalogueImage.model_validate({**IMAGE, "everybody": True})
     monkeypatch.setattr(SbfClient, "share_image", lambda *_arguments, **_options: found)
     result = run("image", "unshare", "mine", "bob")
     assert result.stderr == "virtcloud: to exclude bob: virtcloud image unshare mine --everybody\n"
@@ -44,3 +46,39 @@ def test_a_truncated_download_is_no_image() -> None:
         server.cuts = [1000]
         with pytest.raises(Unreachable, match="expected 3512 bytes, got 1000: the connection was lost"):
             describe_content(server.url, None, None, "x86_64")
+
+
+def test_a_pipe_is_no_image(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="pipe: expected a file, got a pipe or a device: write the image to"):
+        describe_content(str(tmp_path / "pipe"), None, None, "x86_64")
+
+
+@pytest.mark.parametrize(("size", "got"), [(3, "got more"), (9, "got 7")])
+def test_a_file_that_changed_before_the_upload_is_refused(tmp_path: Path, size: int, got: str) -> None:
+    (tmp_path / "image").write_bytes(b"content")
+    with pytest.raises(BadInput, match=f"image: expected {size} bytes as at the first reading, {got}: another program"):
+        list(read_file(tmp_path / "image", "uploading mine", size))
+
+
+def test_a_url_of_another_scheme_is_no_file(run: RunCommand) -> None:
+    result = run("image", "add", "mine", "ftp://example.org/mine.qcow2")
+    assert result.exit_code == 2
+    assert "ftp://example.org/mine.qcow2: expected a file, or a URL that begins with https:// or" in result.stderr
+
+
+def test_verify_finds_a_replaced_file_at_a_url(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve_file() as server:
+        source = {**SOURCE, "url": server.url}
+        check = ImageCheck.model_validate({"name": "mine", "sha256": "0" * 64, "found": None, "intact": None})
+        monkeypatch.setattr(SbfClient, "verify_image", lambda *_: check)
+        monkeypatch.setattr(SbfClient, "image", lambda *_: CatalogueImage.model_validate({**IMAGE, "source": source}))
+        result = run("image", "verify", "mine")
+        assert result.exit_code == 1
+        assert f"the file at {server.url} was replaced, and hosts refuse it" in result.stderr
+
+
+def test_show_prints_the_size_of_a_small_image_once(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = CatalogueImage.model_validate({**IMAGE, "source": {**SOURCE, "size": 164}})
+    monkeypatch.setattr(SbfClient, "image", lambda *_: found)
+    assert "size:          164 bytes\n" in run("image", "show", "mine").stdout
