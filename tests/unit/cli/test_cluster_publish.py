@@ -32,7 +32,9 @@ def test_publishing_names_the_address_and_the_end(run: RunCommand, monkeypatch: 
 def test_the_list_shows_why_a_publication_is_suspended(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     reason = "guests without an image that is certified"
     monkeypatch.setitem(clusters.DOCUMENTS, PATH, [PUBLICATION | {"suspended": reason}])
-    assert f"suspended: {reason}" in " ".join(run("cluster", "publications", "demo").output.split())
+    result = run("cluster", "publications", "demo")
+    assert f"suspended: {reason}" in " ".join(result.stdout.split())
+    assert result.stderr == "virtcloud: to restore a publication: remove its reason, and repeat 'cluster publish'\n"
 
 
 @pytest.mark.parametrize(("ended", "text"), [([PUBLICATION], "no longer leads to g1:22"), ([], "is not published")])
