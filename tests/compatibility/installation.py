@@ -18,7 +18,7 @@ from emulators.switch_device import EmulatedSwitch
 AGENT = Path(__file__).with_name("agent_program.py")
 SOCKET = Path(__file__).with_name("socket_program.py")
 HOSTS = ("brno-h1", "brno-h2")
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,7 @@ def running(sbf: Version, folder: Path) -> Iterator[str]:
         assert process.poll() is None, (folder / "log").read_text()
         yield url
     finally:
-        process.terminate()
-        process.wait(20)
+        _stop(process)
 
 
 @contextmanager
@@ -100,8 +99,7 @@ def agent(version: Version, url: str, host: str, folder: Path) -> Iterator[None]
     try:
         yield
     finally:
-        process.terminate()
-        process.wait(10)
+        _stop(process)
 
 
 @contextmanager
@@ -118,6 +116,16 @@ def agent_socket(version: Version, url: str, host: str, folder: Path) -> Iterato
         assert process.stdout.readline() == b"listening\n", (folder / "socket.log").read_text()
         yield folder / "a.sock"
         process.communicate(timeout=10)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Terminate a process. If it does not end in time, kill the process and raise TimeoutExpired."""
+    process.terminate()
+    try:
+        process.wait(WAIT_S)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def await_(reached: Callable[[], bool]) -> None:

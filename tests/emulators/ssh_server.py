@@ -92,9 +92,9 @@ class SshServer:
     def hang_up(self) -> None:
         """Drop every session, even during a command."""
         for transport in list(self._open):
-            _disconnect(transport)
+            self._switch.lost.append(time.monotonic() + self._switch.linger)  # first: the client acts at once
             self._open.discard(transport)
-            self._switch.lost.append(time.monotonic() + self._switch.linger)
+            _disconnect(transport)
 
     def _lost(self) -> int:
         """Return the number of dropped sessions that the switch still counts as open."""
