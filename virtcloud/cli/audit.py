@@ -65,8 +65,11 @@ def audit(  # noqa: PLR0913 - click passes each option by its name
         if follow:
             raise BadInput("--follow: expected no --who, --since or --until, got one of these: omit it or --follow")
         pages = sbf.audit_pages(element, cluster, who=who, since=since, until=until, request_id=request_id)
+        has_rows = False
         for page in printing.limit_pages(pages, limit):
             _print(page, as_json=as_json)
+            has_rows = True
+        _report_no_rows(has_rows=has_rows)
         return
     if limit is not None and limit > MAX_NEWEST:
         pages = sbf.audit_pages(element, cluster, request_id=request_id, newest=True, size=MAX_NEWEST)
@@ -77,6 +80,13 @@ def audit(  # noqa: PLR0913 - click passes each option by its name
     if follow:
         for newer_rows in _follow(sbf, element, cluster, max((row.id for row in rows), default=0), request_id):
             _print(newer_rows, as_json=as_json)
+    else:
+        _report_no_rows(has_rows=bool(rows))
+
+
+def _report_no_rows(*, has_rows: bool) -> None:
+    if not has_rows:
+        click.echo("no row of the audit log matches", err=True)
 
 
 def _read_newest(pages: Iterable[Sequence[AuditEntry]], limit: int) -> list[AuditEntry]:

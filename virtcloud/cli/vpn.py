@@ -5,6 +5,7 @@ that list and revoke in `access_list`.
 """
 
 import os
+import shlex
 import stat
 import sys
 from pathlib import Path
@@ -79,7 +80,7 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
         print_without_secrets(created)
     describe_profile(created)
     if not no_wait:
-        wait_for_gateways(client, created, "connect with 'openvpn --config FILE'")
+        wait_for_gateways(client, created, f"connect with 'openvpn --config {shlex.quote(str(output or 'FILE'))}'")
 
 
 def _check_output(output: Path | None) -> None:

@@ -36,6 +36,15 @@ def test_a_row_has_all_fields_and_the_difference(run: RunCommand) -> None:
     assert lines[1:] == ["    + VLAN 100", "    + p1: VLAN 100"]
 
 
+@pytest.mark.parametrize("options", [("--cluster", "demo"), ("--who", "eva")])
+def test_an_answer_without_rows_is_explained(
+    options: tuple[str, str], run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DOCUMENTS, "/v1/audit", [])
+    result = run("audit", *options)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no row of the audit log matches\n")
+
+
 def test_rows_are_json_lines(run: RunCommand) -> None:
     (line,) = run("audit", "--cluster", "demo", "--json").stdout.splitlines()
     assert json.loads(line)["difference"]["add"] == {"p1": "100"}

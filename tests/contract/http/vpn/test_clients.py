@@ -88,7 +88,7 @@ def test_a_profile_is_written_for_its_owner_only(served: Served) -> None:
     file = served.folder / "my.ovpn"
     result = served.run("profile", "demo", "--device", "laptop", "--output", str(file))
     assert (result.exit_code, file.stat().st_mode & 0o777) == (0, 0o600), result.output
-    assert "ready: connect with" in result.stderr
+    assert f"ready: connect with 'openvpn --config {file}' through" in result.stderr
     assert grants_of(served.world, "brno-gw")[0].device == "laptop"
     assert "PRIVATE KEY" not in str([row.why for row in served.world.audit()])
 
