@@ -66,9 +66,11 @@ class TopologyChange:
 
     @cached_property
     def changed_elements(self) -> frozenset[Name]:
-        """The elements of the new topology that the former topology lacks, or describes differently."""
+        """The elements of the new topology that the former topology lacks, describes differently, or has elsewhere."""
         before, after = self.former.elements, self.topology.elements
-        return frozenset(name for name in self.elements & after.keys() if not _is_same(before, after, name))
+        return frozenset(
+            name for name in self.elements & after.keys() if not _is_same(before, after, name) or self._has_moved(name)
+        )
 
     @property
     def common_elements(self) -> frozenset[Name]:
@@ -98,8 +100,12 @@ class TopologyChange:
     def _is_lost(self, name: Name) -> bool:
         if name not in self.topology.elements:
             return True
-        before, after = self.former.site_of[name].name, self.topology.site_of[name].name
-        return before != after or kind_of(self.former.elements[name]) is not kind_of(self.topology.elements[name])
+        kinds = kind_of(self.former.elements[name]), kind_of(self.topology.elements[name])
+        return self._has_moved(name) or kinds[0] is not kinds[1]
+
+    def _has_moved(self, name: Name) -> bool:
+        """Return whether an element of both topologies has another site in the new topology."""
+        return self.former.site_of[name].name != self.topology.site_of[name].name
 
     def _list_sites_of_links(self) -> Iterator[Name]:
         """Yield the sites of links that are not in both topologies."""

@@ -60,7 +60,8 @@ class ElementChanges:
     - ``new_sites``, ``sites``: the sites without a row, and the known sites that enter or leave the topology.
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
       that were removed earlier.
-    - ``reset``: the known elements that the topology describes differently.
+    - ``moved``: the known elements whose site changes.
+    - ``reset``: the known elements that the topology describes differently, or has at another site.
     - ``devices``: pairs of the former and the new description of each new or changed element.
     - ``lost``: the removed elements, each with its former description if the element is a switch.
     - ``topics``: the change topics of new and changed elements.
@@ -70,6 +71,7 @@ class ElementChanges:
     sites: Sequence[Mapping[str, object]]
     new: Sequence[Mapping[str, object]]
     described: Sequence[Mapping[str, object]]
+    moved: Sequence[Name]
     reset: str
     devices: Sequence[tuple[Element | None, Element]]
     lost: Mapping[str, Switch | None]
@@ -96,6 +98,7 @@ def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
         ],
         new=[{"name": one.name, "site": topology.site_of[one.name].name, "kind": str(kind_of(one))} for one in new],
         described=list(_list_described(topology, after, rows)),
+        moved=[name for name, row in rows.items() if _has_moved(topology, name, row)],
         reset=json.dumps(reset) if reset else "",
         devices=[(former.get(one.name), one) for one in changed if _has_records(former.get(one.name), one, rows)],
         lost={name: element if isinstance(element, Switch) else None for name, element in left.items()},
@@ -116,8 +119,9 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
 
     Set the confirmed revision of a changed element to 0, so that its worker or agent reads the element again. If an
     element's name may now denote another device, delete the records of VLANs and ports under this name, because these
-    records describe the old device. Mark elements that the new topology lacks as removed, and delete the records of
-    their VLANs. Release the ports of a removed switch, so that SBF restores their original uses.
+    records describe the old device. If an element's site changes, delete the records of VLAN IDs in other use: the next
+    reading records them for the new site. Mark elements that the new topology lacks as removed, and delete the records
+    of their VLANs. Release the ports of a removed switch, so that SBF restores their original uses.
     """
     unit.session.flush()
     removed = _read_removed_switches(unit, [element.name for former, element in changes.devices if former is None])
@@ -131,6 +135,8 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
     unit.changed |= changes.topics
     expire_elements(unit)
     _update_devices(unit, changes.devices, removed)
+    for name in changes.moved:
+        delete_foreign_vlans(unit, name)
     for name, switch in changes.lost.items():
         _release_records(unit, name)
         if switch is not None:
@@ -159,6 +165,11 @@ def _list_described(topology: Topology, after: Iterable[Element], rows: _Rows) -
         site, kind, row = topology.site_of[element.name].name, str(kind_of(element)), rows.get(element.name)
         if row is not None and (row.site, row.kind, row.present) != (site, kind, True):
             yield {"element": element.name, "new_site": site, "new_kind": kind}
+
+
+def _has_moved(topology: Topology, name: str, row: Row[Any]) -> bool:
+    site = topology.site_of.get(Name(name))
+    return site is not None and site.name != row.site
 
 
 def _has_records(former: Element | None, element: Element, rows: _Rows) -> bool:

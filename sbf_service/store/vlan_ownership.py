@@ -55,9 +55,10 @@ def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: 
     """Replace the records of VLAN IDs in other use on an element by the records in ``found``. Idempotent.
 
     ``was_read`` contains the VLAN IDs that the reading covered. The records of all other VLAN IDs stay. For example,
-    the dry run of a larger pool may have recorded VLAN IDs that are not in the current pool.
+    the dry run of a larger pool may have recorded VLAN IDs that are not in the current pool. For an element that was
+    removed from the topology, ``found`` counts as empty, because the element no longer concerns its site.
     """
-    uses = {use.vlan: use for use in found}
+    uses = {use.vlan: use for use in found} if row.present else {}
     known = {record.vlan: record for record in _read_rows(unit, row.name) if record.vlan in was_read}
     for vlan, use in uses.items():
         if vlan in known:

@@ -11,12 +11,15 @@ from sbf_fakes.switches import FakeSwitch
 from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy import delete
 
+from sbf_service.store.ports import add_port_row
 from sbf_service.store.vlan_ownership import read_created_vlans
 from sbf_service.store.vlan_tables import CreatedVlanRow, FreeVlanRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.port_use import PortUse
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 
 SWITCH = "brno-sw1"
@@ -50,6 +53,13 @@ def read_again(world: World) -> None:
 
 def other_uses(world: World) -> list[tuple[int, str, str | None, tuple[str, ...], str | None]]:
     return [(use.vlan, use.element, use.name, use.ports, use.cluster) for use in world.site("brno").other_use]
+
+
+def with_second_switch(site: int) -> Topology:
+    """Return the three sites with the switch brno-sw2 at one of them."""
+    document = three_sites().model_dump(mode="json")
+    document["sites"][site]["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["q1"]})
+    return Topology.model_validate(document)
 
 
 def test_setting_a_pool_deletes_no_foreign_vlan(world: World, switch: FakeSwitch) -> None:
@@ -108,9 +118,7 @@ def test_a_vlan_is_free_again_when_its_other_use_ends(world: World, switch: Fake
 
 
 def test_a_vlan_stays_excluded_while_another_switch_uses_it(world: World, switch: FakeSwitch) -> None:
-    document = three_sites().model_dump(mode="json")
-    document["sites"][0]["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["q1"]})
-    world.put_topology(Topology.model_validate(document))
+    world.put_topology(with_second_switch(0))
     switch.ports["p9"] = world.switches["brno-sw2"].ports["q9"] = {100}
     read_again(world)
     switch.ports["p9"] = set()
@@ -119,12 +127,37 @@ def test_a_vlan_stays_excluded_while_another_switch_uses_it(world: World, switch
 
 
 def test_other_use_on_a_removed_switch_ends(world: World, switch: FakeSwitch) -> None:
-    document = three_sites().model_dump(mode="json")
-    document["sites"][0]["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["q1"]})
-    world.put_topology(Topology.model_validate(document))
+    world.put_topology(with_second_switch(0))
     world.switches["brno-sw2"].ports["q9"] = {100}
     read_again(world)
     world.put_topology(three_sites())
+    assert (other_uses(world), free_vlans(world)) == ([], "100-139")
+
+
+def test_other_use_moves_to_another_site_with_its_switch(world: World, switch: FakeSwitch) -> None:
+    world.put_topology(with_second_switch(0))
+    world.switches["brno-sw2"].ports["q9"] = {100}
+    read_again(world)
+    world.put_topology(with_second_switch(1))
+    world.settle()
+    shown = [(use.vlan, use.element) for use in world.site("praha").other_use]
+    assert (shown, other_uses(world), free_vlans(world)) == ([(100, "brno-sw2")], [], "100-139")
+    assert 100 not in world.site("praha").free
+
+
+def test_a_removal_during_a_reading_excludes_no_vlan(world: World, switch: FakeSwitch) -> None:
+    """The reading still covers the site's pool. The next reading only restores the removed switch's ports."""
+    world.put_topology(with_second_switch(0))
+    world.switches["brno-sw2"].ports["q9"] = {100}
+    with world.store.change() as unit:
+        port = add_port_row(unit, "brno-sw2", PortName("q1"))
+        port.taken, port.use_before = True, PortUse().model_dump_json()
+
+    def answer(_call: str) -> None:
+        world.put_topology(three_sites())
+
+    world.switches["brno-sw2"].answer = answer  # type: ignore[method-assign]
+    world.converge("brno-sw2")
     assert (other_uses(world), free_vlans(world)) == ([], "100-139")
 
 
