@@ -42,7 +42,7 @@ RequestQuery = Annotated[
     str | None, Query(max_length=64, description="Only changes caused by the call with this request ID.")
 ]
 AfterIdQuery = Annotated[
-    int | None, Query(ge=0, lt=2**31, description="Only rows after this ID; if omitted, the newest rows.")
+    int | None, Query(ge=0, lt=2**63, description="Only rows after this ID; if omitted, the newest rows.")
 ]
 WhoQuery = Annotated[
     str | None, Query(max_length=200, pattern=r"^[^\x00]+$", description="Only changes by this caller.")

@@ -59,7 +59,11 @@ def test_rows_are_oldest_first_and_newest_by_default(world: World) -> None:
     assert [row["id"] for row in rows(world, f"?after={ids[0]}&limit=2")] == ids[1:3]
 
 
-@pytest.mark.parametrize("query", ["?limit=0", "?limit=1001", "?after=-1", "?element=Brno", "?after=99999999999999999"])
+def test_a_row_id_can_have_64_bits(world: World) -> None:
+    assert rows(world, f"?after={2**31}") == rows(world, f"?after={2**63 - 1}") == []
+
+
+@pytest.mark.parametrize("query", ["?limit=0", "?limit=1001", "?after=-1", "?element=Brno", f"?after={2**63}"])
 def test_a_malformed_query_is_bad_input(world: World, query: str) -> None:
     assert ask(world, "GET", f"/v1/audit{query}").status_code == 422
 
