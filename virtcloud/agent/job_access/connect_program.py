@@ -94,9 +94,12 @@ def _copy_streams(connection: socket.socket) -> None:
 
 
 def _copy_input(connection: socket.socket) -> None:
-    for data in iter(lambda: os.read(0, CHUNK), b""):
-        connection.sendall(data)
-    connection.shutdown(socket.SHUT_WR)
+    try:
+        for data in iter(lambda: os.read(0, CHUNK), b""):
+            connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+    except OSError:  # the guest has closed the connection; `_copy_streams` then ends too
+        return
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import kernel_links
 import pytest
 from job_access_host import JOB, UID, Host, as_user, job_access, open_host
 
+from virtcloud.agent.job_access import connect_program
 from virtcloud.agent.job_access.connect_program import request_connection
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
 from virtcloud.agent.job_access.relay_processes import find_listener_pid, wait_for_end
@@ -244,3 +246,13 @@ def test_a_missing_bridge_is_named(in_namespace: Run, root: Path) -> None:
         return str(raised.value)
 
     assert in_namespace(work) == "cluster 12.pbs: expected bridge br100 of virtcloud, found none on this host"
+
+
+def test_input_after_the_guest_has_closed_is_ignored() -> None:
+    module = connect_program.__name__
+    code = (
+        f"import socket; from {module} import _copy_input; "
+        "program, guest = socket.socketpair(); guest.close(); _copy_input(program)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=b"data", capture_output=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stderr) == (0, b"")
