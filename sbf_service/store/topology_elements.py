@@ -71,7 +71,7 @@ class ElementChanges:
     sites: Sequence[Mapping[str, object]]
     new: Sequence[Mapping[str, object]]
     described: Sequence[Mapping[str, object]]
-    moved: Sequence[Name]
+    moved: Sequence[str]
     reset: str
     devices: Sequence[tuple[Element | None, Element]]
     lost: Mapping[str, Switch | None]
