@@ -69,17 +69,15 @@ def make_error_report(error: ElementError, *, unsaved: bool = False) -> ErrorRep
     return ErrorReport(str(error), not isinstance(error, Unreachable), about, unsaved)
 
 
-NO_CLUSTER_ERRORS: Mapping[str, str] = MappingProxyType({})
 OTHER_CLUSTERS_ERROR = "its error concerns another cluster"
 
 
-def format_cluster_errors(errors: Mapping[str, str], max_length: int) -> str | None:
-    """Return the error messages of single clusters as JSON, by cluster ID. Return None if there are no errors.
+def format_cluster_errors(errors: Mapping[str, str], max_length: int) -> str:
+    """Return the error messages of single clusters as JSON, by cluster ID.
 
     Each message is cut to ``max_length`` characters.
     """
-    cut = {cluster: message[:max_length] for cluster, message in sorted(errors.items())}
-    return json.dumps(cut) if errors else None
+    return json.dumps({cluster: message[:max_length] for cluster, message in sorted(errors.items())})
 
 
 def find_cluster_error(report: str | None, cluster_errors: str | None, *ids: str | None) -> str | None:

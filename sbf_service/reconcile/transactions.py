@@ -197,7 +197,7 @@ class StoreWorkerTransactions:
             record_saved(unit, row, report.saved)
         if report.unsaved:
             record_failed_save(unit, row.name)
-        clusters = find_clusters_of_vlans(unit, row.site, report.about)
+        clusters = find_clusters_of_vlans(unit, row.site, report.about) if report.about else None
         return record_error(
             unit, row.name, report.message, self.timing.drain, reachable=report.reachable, clusters=clusters
         )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from sbf_service.domain.error_report import NO_CLUSTER_ERRORS, format_cluster_errors
+from sbf_service.domain.error_report import format_cluster_errors
 from sbf_service.log import get_log
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, is_network_on, is_unsettled_on
 from sbf_service.store.cluster_tables import ClusterRow
@@ -32,7 +32,7 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     drain_deadline: timedelta,
     *,
     reachable: bool = True,
-    clusters: Mapping[str, str] = NO_CLUSTER_ERRORS,
+    clusters: Mapping[str, str] | None = None,
     with_transitions: bool = True,
 ) -> bool:
     """Record the error report of an element. Idempotent. Return whether the report differs from the previous report.
@@ -40,12 +40,13 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     If ``reachable`` is false, active clusters on the element become degraded, unless the element is a gateway and the
     cluster has another complete gateway. The routers and publications of an unreachable gateway move to other gateways
     where possible. They also move to a gateway that becomes reachable. ``clusters`` maps cluster IDs to errors that
-    each concern a single cluster. If ``with_transitions`` is false, the caller applies the transitions of clusters
-    later. Raise NotFound for an unknown element.
+    each concern a single cluster, or is None if the error concerns all clusters on the element. If ``with_transitions``
+    is false, the caller applies the transitions of clusters later. Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
     former = row.reachable
-    text, of_clusters = message[:MAX_ERROR_CHARACTERS], format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)
+    text = message[:MAX_ERROR_CHARACTERS]
+    of_clusters = None if clusters is None else format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)
     if (row.trouble, row.troubles, row.reachable) == (text, of_clusters, reachable):
         return False
     row.trouble, row.troubles, row.reachable = text, of_clusters, reachable
@@ -87,12 +88,12 @@ def record_agent_error(
 ) -> bool:
     """Record the error report of an agent. Return whether the report differs from the previous report.
 
-    If the agent was stale, also reset its confirmed revision, because its host may have restarted. Raise NotFound for
-    an unknown element.
+    If ``clusters`` is empty, the error concerns all clusters on the element. If the agent was stale, also reset its
+    confirmed revision, because its host may have restarted. Raise NotFound for an unknown element.
     """
     if not require_element(unit, name).reachable:
         reset_confirmation(unit, name, "the agent was stale and now reports an error", drain_deadline)
-    return record_error(unit, name, message, drain_deadline, clusters=clusters)
+    return record_error(unit, name, message, drain_deadline, clusters=clusters or None)
 
 
 def describe_excluded_clusters(

@@ -146,6 +146,16 @@ def test_a_refused_vlan_is_shown_only_to_its_owner(world: World) -> None:
     assert switch_trouble(world.view("of-bob")) == OTHER_CLUSTER_ERROR
 
 
+def test_a_refused_vlan_without_cluster_is_shown_to_no_owner(world: World) -> None:
+    def refuse() -> None:
+        message = "switch brno-sw1: sent 'no vlan 139', the device answered 'no'"
+        raise Refused(message, {139: message})
+
+    world.switches["brno-sw1"].before_apply = refuse
+    world.converge("brno-sw1")
+    assert [switch_trouble(world.view(f"of-{owner}")) for owner in ("alice", "bob")] == [OTHER_CLUSTER_ERROR] * 2
+
+
 def test_a_switch_that_does_not_save_concerns_every_owner(world: World) -> None:
     world.switches["brno-sw1"].save_fails = "Device or resource busy"
     world.converge("brno-sw1")
