@@ -127,9 +127,9 @@ class Client:
     ) -> "Sequence[Cluster]":
         """Return the running clusters of all owners, or only of ``owner``.
 
-        With ``network``, return the running cluster with this name or key, then the members of its network. With
-        ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and ``before``,
-        return only clusters that are older than the cluster with the id ``before``.
+        The oldest cluster is first. With ``network``, return only the clusters of the network with this name or key.
+        With ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and
+        ``before``, return only clusters that are older than the cluster with the id ``before``.
         """
         views = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
         return [Cluster(self.sbf, view) for view in views]

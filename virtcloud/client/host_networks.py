@@ -160,8 +160,13 @@ class HostNetworks:
         return max(0.0, round(self.began + self.timeout - time.monotonic(), 1))
 
     def _find(self, network: ClusterKey) -> HostNetwork | None:
+        """Return the network with this key, or None.
+
+        SBF orders the clusters by time. If SBF's clock was set back, a member can come first.
+        """
         views = [cluster.view for cluster in self.client.list(network=network)]
-        return HostNetwork(views[0], tuple(views[1:])) if views and views[0].key == network else None
+        root = next((view for view in views if view.key == network and view.network is None), None)
+        return HostNetwork(root, tuple(view for view in views if view.network is not None)) if root else None
 
     def _end(self, clusters: Iterable[Cluster]) -> None:
         """Delete all clusters, then wait until each is released. SBF releases them concurrently."""

@@ -142,6 +142,15 @@ def test_a_network_with_hosts_is_released_only_by_force(sbf_with_network: FakeSb
     assert states(sbf_with_network)["mine"] == "released"
 
 
+def test_a_network_is_found_behind_an_older_member(sbf_with_network: FakeSbf) -> None:
+    """SBF lists clusters by the time of their creation. Its clock may have been set back before a member joined."""
+    run_sbf(sbf_with_network, "addhosts", "mine", "h1")
+    sbf_with_network.networks["mine"] = ["mine_h1", "mine"]
+    assert run_sbf(sbf_with_network, "addhosts", "mine", "h1").exit_code == 0
+    assert run_sbf(sbf_with_network, "forcereleasevlan", "mine").exit_code == 0
+    assert states(sbf_with_network)["mine"] == "released"
+
+
 def test_a_network_without_hosts_is_released(sbf_with_network: FakeSbf) -> None:
     assert run_sbf(sbf_with_network, "releasevlan", "mine").exit_code == 0
     assert states(sbf_with_network) == {"mine": "released"}
