@@ -74,7 +74,11 @@ def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Pa
     elif member.issym():
         links[path] = member.linkname.partition("\0")[0]  # as the kernel would read the name
     elif member.islnk():
-        os.link(find_path(folder, member.linkname), path, follow_symlinks=False)
+        linked = find_path(folder, member.linkname)
+        if linked in links:
+            links[path] = links[linked]
+        else:
+            os.link(linked, path, follow_symlinks=False)
     else:
         raise Refused(f"{member.name} is no file, folder or symbolic link")
 

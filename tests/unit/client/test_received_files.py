@@ -61,6 +61,11 @@ def test_a_link_of_an_earlier_copy_is_not_followed(tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
+def test_a_hard_link_to_a_symbolic_link_is_the_same_link(tmp_path: Path) -> None:
+    receive(tmp_path, ("a", tarfile.SYMTYPE, "to"), ("folder/b", tarfile.LNKTYPE, "a"))
+    assert [(tmp_path / name).readlink() for name in ("a", "folder/b")] == [Path("to"), Path("to")]
+
+
 def test_special_bits_of_modes_are_removed(tmp_path: Path) -> None:
     receive(tmp_path / "new", ("program", tarfile.REGTYPE, ""))
     assert (tmp_path / "new").stat().st_mode & 0o7777 == 0o755
