@@ -155,7 +155,11 @@ def _tail(folder: SimulationFolder) -> str:
 
 
 def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
-    """Store the simulated sites and pools, unless SBF has a topology of an earlier run. Create missing user tokens."""
+    """Store the simulated sites, unless SBF has a topology of an earlier run. Create missing user tokens.
+
+    The tokens are created last. If a user has no token, also set the empty pools, because the first start may have been
+    interrupted.
+    """
     try:
         sbf.topology()
     except NotFound:
@@ -163,8 +167,9 @@ def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
         folder.write_cables(topology)
         folder.disturb(sites.unreachable_switch(topology), "off")
         sbf.put_topology(topology, ANY_VERSION)
-        for site, vlans in sites.simulated_pools(topology).items():
-            sbf.put_pool(site, Pool(vlans=vlans))
+    if not all(folder.token_file(user).exists() for user in USERS):
+        for site in (site.name for site in sbf.sites() if not site.pool):
+            sbf.put_pool(site, Pool(vlans=sites.POOL))
     for user in USERS:
         _ensure_token(sbf, folder, user, Role.USER)
 

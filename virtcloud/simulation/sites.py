@@ -1,4 +1,4 @@
-"""The sites that ``virtcloud up`` simulates: their topology, their pools, and the switch that is off at first. Pure."""
+"""The sites that ``virtcloud up`` simulates: their topology, their pool, and the switch that is off at first. Pure."""
 
 from virtcloud.model.topology import Topology
 from virtcloud.model.vlans import VlanSet
@@ -9,6 +9,8 @@ MAX_SITES = 100
 PORTS = 8
 """The number of ports of a simulated switch, Gi1/0/1 to Gi1/0/8, without the uplink Te1/1/1."""
 TRANSPORT = "core"
+POOL = VlanSet(range(100, 140))
+"""The pool of each site. VLAN 105 is in other use on the simulated switches."""
 
 
 def simulated_topology(count: int) -> Topology:
@@ -26,11 +28,6 @@ def simulated_topology(count: int) -> Topology:
     ]
     transports = [{"name": TRANSPORT, "kind": "qinq", "s_tag": 2000}]
     return Topology.model_validate({"name": "simulated", "transports": transports, "sites": sites, "links": links})
-
-
-def simulated_pools(topology: Topology) -> dict[str, VlanSet]:
-    """Return the pool of each site. VLAN 105 of each pool is in other use on the simulated switches."""
-    return {site.name: VlanSet(range(100, 140)) for site in topology.sites}
 
 
 def unreachable_switch(topology: Topology) -> str:

@@ -17,11 +17,15 @@ import netbox_emulator
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from real_sbf import running_sbf
 
 from virtcloud.cli import main
 from virtcloud.client.credentials import FileToken
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput
+from virtcloud.model.topology import Topology
+from virtcloud.model.views import Pool
+from virtcloud.model.vlans import VlanSet
 from virtcloud.simulation import installation
 from virtcloud.simulation.folder import SimulationFolder
 
@@ -267,6 +271,15 @@ def test_a_kept_folder_keeps_the_clusters(tmp_path: Path) -> None:
         assert first.stop()[0] == 0
     with up(*keep, home=tmp_path) as second:
         assert "cluster demo of admin is active" in second.run("cluster", "show", "demo").output
+
+
+def test_pools_are_set_after_an_interrupted_first_start(tmp_path: Path) -> None:
+    with running_sbf() as address, SbfClient(address) as sbf:
+        sbf.put_topology(Topology.model_validate({"name": "two", "sites": [{"name": "brno"}, {"name": "praha"}]}))
+        sbf.put_pool("brno", Pool(vlans=VlanSet.parse("200-210")))
+        installation.furnish(sbf, SimulationFolder(tmp_path), 3)
+        pools = {site.name: str(site.pool) for site in sbf.sites()}
+    assert pools == {"brno": "200-210", "praha": "100-139"}
 
 
 def test_sbf_ends_when_the_command_is_killed(tmp_path: Path) -> None:
