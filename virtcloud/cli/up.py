@@ -3,6 +3,7 @@
 import shlex
 import signal
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.error import URLError
@@ -12,8 +13,10 @@ import click
 
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.client.credentials import FILE_VARIABLE, FileToken
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import BadInput
 from virtcloud.model.message_text import count_of
+from virtcloud.model.views import ElementView, SiteView
 from virtcloud.simulation.folder import FOLDER_VARIABLE, USERS, SimulationFolder, find_folder, open_folder
 from virtcloud.simulation.installation import Simulation, SimulationOptions, check_libraries, run_simulation
 from virtcloud.simulation.sites import MAX_SITES
@@ -67,7 +70,7 @@ def _print_start(simulation: Simulation, keep: Path | None) -> None:
     with simulation.client() as sbf:
         views, elements = sbf.sites(), sbf.elements()
     off = [element.name for element in elements if folder.is_off(element.name)]
-    first, last = views[0].hosts[0], views[-1].hosts[0]
+    commands = "".join(f"  {line}\n" for line in _suggest_commands(views, elements))
     names = ", ".join(view.name for view in views[:6]) + (", …" if len(views) > 6 else "")  # noqa: PLR2004 - one line
     click.echo(
         f"SBF runs at {simulation.url} with {count_of(len(views), 'simulated site')} ({names})"
@@ -76,13 +79,22 @@ def _print_start(simulation: Simulation, keep: Path | None) -> None:
         "Copy these lines into another terminal:\n\n"
         f"{_format_exports(simulation)}\n\n"
         "Then try:\n\n"
-        "  virtcloud site list\n"
-        f"  virtcloud cluster create demo --host {first} --host {last} --image busybox\n"
-        f"  virtcloud simulate {views[0].name}-sw1 drift\n\n"
+        f"{commands}\n"
         f"You are the operator admin. The tokens of the users {' and '.join(USERS)} are in {folder.path / 'tokens'}.\n"
         f"SBF's log: {folder.log}\n"
         f"Stop: Ctrl-C{' removes everything' if keep is None else f'; the database stays in {keep}'}"
     )
+
+
+def _suggest_commands(sites: Sequence[SiteView], elements: Sequence[ElementView]) -> Iterator[str]:
+    """Yield commands to try. A user can have changed the topology of a kept folder: sites may have no hosts."""
+    yield "virtcloud site list"
+    hosts = [site.hosts[0] for site in sites if site.hosts]
+    if hosts:
+        yield f"virtcloud cluster create demo --host {hosts[0]} --host {hosts[-1]} --image busybox"
+    switch = next((element.name for element in elements if element.kind is ElementKind.SWITCH), None)
+    if switch is not None:
+        yield f"virtcloud simulate {switch} drift"
 
 
 def _describe_console(simulation: Simulation) -> str:

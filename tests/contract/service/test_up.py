@@ -153,15 +153,19 @@ def test_an_unknown_element_cannot_be_disturbed(running: RunningUp, name: str) -
     assert f"element {name}: expected a simulated element, known: brno-sw1," in result.output
 
 
-def test_a_removed_host_cannot_be_disturbed(running: RunningUp, tmp_path: Path) -> None:
-    """The command reads the elements of the topology every few seconds."""
+def remove_hosts(running: RunningUp, file: Path, prefix: str) -> None:
+    """Remove the hosts whose names begin with ``prefix`` from the topology, by way of ``file``."""
     document = yaml.safe_load(running.run("topology", "show").output)
-    site = next(site for site in document["sites"] if site["name"] == "plzen")
-    site["hosts"] = [host for host in site["hosts"] if host["name"] != "plzen-h2"]
-    document["links"] = [link for link in document["links"] if not link["a"].startswith("plzen-h2:")]
-    file = tmp_path / "topology.yaml"
+    for site in document["sites"]:
+        site["hosts"] = [host for host in site["hosts"] if not host["name"].startswith(prefix)]
+    document["links"] = [link for link in document["links"] if not link["a"].startswith(prefix)]
     file.write_text(yaml.safe_dump(document))
     assert running.run("topology", "set", str(file), "--yes").exit_code == 0
+
+
+def test_a_removed_host_cannot_be_disturbed(running: RunningUp, tmp_path: Path) -> None:
+    """The command reads the elements of the topology every few seconds."""
+    remove_hosts(running, tmp_path / "topology.yaml", "plzen-h2")
     deadline = time.monotonic() + 60
     while (refused := running.run("simulate", "plzen-h2", "on")).exit_code == 0 and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -262,15 +266,18 @@ def test_an_interrupt_removes_everything(tmp_path: Path) -> None:
         assert not _is_listening(running.port)
 
 
-def test_a_kept_folder_keeps_the_clusters(tmp_path: Path) -> None:
+def test_a_kept_folder_keeps_clusters_and_topology(tmp_path: Path) -> None:
+    """The user removed the hosts of the last site, from which the printed command would choose a host."""
     keep = ("--keep", str(tmp_path / "kept"))
     with up(*keep, home=tmp_path) as first:
         assert first.run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox").exit_code == 0
+        remove_hosts(first, tmp_path / "topology.yaml", "plzen-h")
         again = CliRunner().invoke(main, ["up", "--port", "0", *keep])
         assert "another 'virtcloud up' uses this folder" in again.output
         assert first.stop()[0] == 0
     with up(*keep, home=tmp_path) as second:
         assert "cluster demo of admin is active" in second.run("cluster", "show", "demo").output
+        assert "create demo --host brno-h1 --host praha-h1 --image busybox\n" in second.output
 
 
 def test_pools_are_set_after_an_interrupted_first_start(tmp_path: Path) -> None:
