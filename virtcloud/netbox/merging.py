@@ -76,8 +76,10 @@ class _Merger:
                 notes.append(f"{device.name}: NetBox shows no cable to another device: the device is not imported")
             elif not device.is_switch:
                 hosts[device.name] = _merge_host(device, hosts.get(device.name), kept)
+                switches.pop(device.name, None)  # its role in NetBox has changed
             elif (merged := _merge_switch(device, switches.get(device.name), kept)) is not None:
                 switches[device.name] = merged
+                hosts.pop(device.name, None)
         for element in (*site.switches, *site.hosts):
             if element.name not in devices:
                 notes.append(f"{element.name} is not in NetBox: SBF {'removes' if self.prune else 'keeps'} the element")

@@ -206,6 +206,17 @@ def test_elements_that_netbox_lacks_are_removed_only_on_request(netbox: Emulated
     assert "node1" not in imported(netbox, token_file, former, prune=True).topology.elements
 
 
+def test_a_device_with_another_role_becomes_another_element(netbox: EmulatedNetBox, token_file: Path) -> None:
+    former = imported(netbox, token_file).topology
+    devices = {row["name"]: row for row in netbox.rows["devices"].values()}
+    server, switch = devices["node1"], devices["ostrava-sw2"]
+    server["role"], switch["role"] = switch["role"], server["role"]
+    server["platform"] = switch["platform"]
+    (site,) = imported(netbox, token_file, former).topology.sites
+    assert [element.name for element in site.switches] == ["ostrava-sw1", "node1"]
+    assert [element.name for element in site.hosts] == ["ostrava-sw2"]
+
+
 def test_a_missing_permission_names_the_list_and_the_token(netbox: EmulatedNetBox, token_file: Path) -> None:
     netbox.denied = {"interfaces"}
     expected = (
