@@ -159,7 +159,7 @@ class ClusterNamespaces:
             if found != self._addresses:
                 self._addresses, self._is_written = found, False
             if not self._is_written:
-                self._is_written = self._correct(linked, found)
+                self._is_written = self._correct(linked)
         except Refused as error:
             log.warning("addresses_not_applied", error=error)
 
@@ -170,14 +170,16 @@ class ClusterNamespaces:
         is skipped. Do nothing before `receive` has read the gateway's own addresses: otherwise, the filters would
         lose these addresses, and guests could reach the gateway.
         """
-        if self._addresses is None:
-            return
-        named = [segment for segment in segments if segment.router is not None and segment.router.named_destinations]
-        self._correct(named, self._addresses)
+        self._correct(
+            segment for segment in segments if segment.router is not None and segment.router.named_destinations
+        )
 
-    def _correct(self, segments: Iterable[Segment], gateway: frozenset[str]) -> bool:
+    def _correct(self, segments: Iterable[Segment]) -> bool:
         """Write the addresses to the namespaces of these networks. Return whether every namespace accepted them."""
         with ExitStack() as stack, self._sets_lock:
+            gateway = self._addresses  # read with the lock, so that no thread writes them after newer addresses
+            if gateway is None:
+                return False
             requests = {}
             for segment in segments:
                 with suppress(NotFound):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 import kernel_links
@@ -21,7 +22,7 @@ from virtcloud.agent.gateway.namespace_difference import find_namespace_changes,
 from virtcloud.agent.network import names
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.segments import SegmentInterfaces
-from virtcloud.model.errors import NotFound, Refused
+from virtcloud.model.errors import NotFound, Refused, Unsafe
 from virtcloud.model.wanted import Segment
 
 Run = Callable[[Callable[[], object]], object]
@@ -238,6 +239,17 @@ def test_a_leftover_port_is_replaced(with_gateway: Callable[..., object]) -> Non
     assert with_gateway(work) == ([], True)
 
 
+def test_a_foreign_interface_with_a_ports_name_stays(with_gateway: Callable[..., object]) -> None:
+    def work(gateway: Gateway) -> object:
+        ip("link delete vg100")
+        foreign = gateway.kernel.add_bridge("vg100")
+        with pytest.raises(Unsafe, match="interface vg100 belongs to no network of VLAN 100: remove or rename it"):
+            gateway.reconcile()
+        return kernel_links.find_index("vg100") == foreign
+
+    assert with_gateway(work) is True
+
+
 def test_a_network_without_gateway_addresses_leaves_nothing(with_gateway: Callable[..., object]) -> None:
     def work(gateway: Gateway) -> object:
         gateway.segments = ()
@@ -320,6 +332,35 @@ def test_names_are_written_with_the_present_addresses_of_the_gateway(
         namespaces.receive([segment])
         namespaces.correct_sets([segment])
     assert written == [[4, ["192.0.2.9"]], [4, ["192.0.2.9"]]]
+
+
+def test_names_are_written_with_addresses_that_arrive_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread of FQDNs waits for the lock while `receive` writes new addresses of the gateway."""
+    written: list[Any] = []
+
+    def accept(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        written.extend(request["sets"]["gateway4"] for request in requests)
+        return [{} for _ in requests]
+
+    @contextmanager
+    def receive_first() -> Iterator[None]:
+        namespaces._sets_lock = Lock()
+        addresses.append("192.0.2.10")
+        namespaces.receive([segment])
+        yield
+
+    monkeypatch.setattr(cluster_namespaces, "_run_program", accept)
+    monkeypatch.setattr(ClusterNamespaces, "open_namespace", lambda *_: nullcontext(0))
+    segment, addresses = routing_world.make_segment(100, fqdns=("a.example",)), ["192.0.2.9"]
+    with closing(NetlinkKernel()) as kernel:
+        namespaces = ClusterNamespaces(kernel, tmp_path, list_addresses=lambda: frozenset(addresses))
+        namespaces.receive([segment])
+        namespaces._sets_lock = receive_first()  # type: ignore[assignment]
+        namespaces.correct_sets([segment])
+    both = [4, ["192.0.2.10", "192.0.2.9"]]
+    assert written == [[4, ["192.0.2.9"]], both, both]
 
 
 def test_the_gateways_addresses_stay_until_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
