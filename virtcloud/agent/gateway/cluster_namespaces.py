@@ -114,7 +114,7 @@ class ClusterNamespaces:
         )
 
     def apply(self, step: NamespaceStep) -> None:
-        """Apply one step. Raise Refused if the step fails, and Unsafe if a foreign interface has the name of a link."""
+        """Apply one step. Raise Refused if the step fails, and Unsafe if a foreign interface has the needed name."""
         if isinstance(step, BuildNamespace):
             self.ensure_namespace(step.segment)
         else:
@@ -124,7 +124,7 @@ class ClusterNamespaces:
         """Create the namespace of a network, or correct its faults.
 
         Raise Refused if the network has no bridge, or if the namespace cannot be created or configured. Raise Unsafe if
-        a foreign interface has the name of the link.
+        a foreign interface has the name of the port or link.
         """
         interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
         bridge = interfaces.get(names.bridge_name(segment.vlan))
@@ -214,10 +214,13 @@ class ClusterNamespaces:
         """Create the veth pair between the bridge and the namespace if it is missing. Return the index of the port.
 
         ``descriptor`` is the open namespace. ``is_inside`` is whether the namespace contains its end of the pair. The
-        port gets its ownership alias before it is attached to the bridge. The caller sets the port up.
+        port gets its ownership alias before it is attached to the bridge. The caller sets the port up. Raise Unsafe if
+        a foreign interface has the port's name.
         """
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)
+        if port is not None and names.cluster_of_alias(port.alias) is None:
+            raise _make_foreign_error(name, segment)
         is_owned = port is not None and names.cluster_of_alias(port.alias) == segment.id
         if port is None or not is_owned or not is_inside:
             for former in (port, interfaces.get(temporary)):
@@ -248,7 +251,7 @@ class ClusterNamespaces:
             return
         name, link = names.outside_link_name(segment.vlan), interfaces.get(names.outside_link_name(segment.vlan))
         if link is not None and names.cluster_of_alias(link.alias) != segment.id:
-            raise Unsafe(f"the interface {name} belongs to no network of VLAN {segment.vlan}: remove or rename it")
+            raise _make_foreign_error(name, segment)
         if link is not None and is_inside:
             index = link.index
         else:
@@ -258,6 +261,10 @@ class ClusterNamespaces:
             index = self._kernel.add_namespace_veth(temporary, OUTSIDE, descriptor, ETHERNET_MTU)
             self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
         self._kernel.set_up_link(index, name, find_link_addresses(segment.vlan).gateway)
+
+
+def _make_foreign_error(name: str, segment: Segment) -> Unsafe:
+    return Unsafe(f"the interface {name} belongs to no network of VLAN {segment.vlan}: remove or rename it")
 
 
 def _read_states(opened: Mapping[str, int]) -> dict[str, Any]:
