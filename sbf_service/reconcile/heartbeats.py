@@ -102,15 +102,15 @@ class LeaseHeartbeats:
                 continue
             if was_renewed:
                 self._register(HeldLease(held.name, held.fence, held.began, before), former=held)
-            elif self._is_held(held):
-                self.sessions.disconnect(held.name, LEASE_LOST)
+            else:
+                self._disconnect(held, LEASE_LOST)
 
     def end_overdue(self) -> None:
         """End every conversation whose deadline has passed."""
         for held in self._list_held():
             until, why = self._compute_deadline(held)
             if self.clock() >= until:
-                self.sessions.disconnect(held.name, why)
+                self._disconnect(held, why)
 
     def _register(self, held: HeldLease, former: HeldLease | None = None) -> None:
         """Store a lease, and set the deadline of its conversation.
@@ -131,9 +131,11 @@ class LeaseHeartbeats:
         with self._lock:
             return list(self._held.values())
 
-    def _is_held(self, held: HeldLease) -> bool:
+    def _disconnect(self, held: HeldLease, why: str) -> None:
+        """End the conversation of a lease. Do nothing if the lease is no longer stored: its conversation has ended."""
         with self._lock:
-            return self._held.get(held.name) == held
+            if self._held.get(held.name) == held:
+                self.sessions.disconnect(held.name, why)
 
     def _start(self) -> None:
         """Start each of the two threads that is not running.

@@ -177,6 +177,19 @@ def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
     assert sessions.disconnections == [LEASE_LOST]
 
 
+def test_the_end_of_a_conversation_spares_the_next_one() -> None:
+    renewals = ScriptedRenewals()
+    with hold_lease(renewals) as (heartbeats, sessions):
+
+        def begin_next() -> float:
+            heartbeats._held[SW1] = HeldLease(SW1, 8, began=200.0, renewed=200.0)
+            return 200.0
+
+        heartbeats.clock = begin_next
+        heartbeats.end_overdue()
+    assert sessions.disconnections == []
+
+
 def test_no_bytes_are_sent_after_the_deadline() -> None:
     """The session checks the clock before it sends.
 
