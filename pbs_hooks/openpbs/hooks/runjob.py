@@ -45,6 +45,8 @@ from virtcloud.jobs.request import JobRequest
 from virtcloud.jobs.request_ids import job_request_id
 from virtcloud.jobs.request_values import RequestError
 
+MAX_DEADLINE_S = 510
+"""Maximum of the deadline in a spec: 30 s less than the default of the hosts' setting ``patience``."""
 QUOTA_PAUSE_S = 10
 _refusals: Dict[JobRun, Tuple[float, str]] = {}
 """Quota refusals by user, hosts and walltime. A refused long job does not block a shorter job of the same user."""
@@ -232,11 +234,11 @@ def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
 def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dict[str, Any]:
     """Return the spec of the job's cluster.
 
-    With the default settings, the deadline in the spec is earlier than the time at which the hosts stop waiting for the
-    cluster. If SBF cannot set up the cluster, the hosts can therefore report SBF's reason.
+    With the default ``patience``, the deadline in the spec is earlier than the time at which the hosts stop waiting for
+    the cluster. If SBF cannot set up the cluster, the hosts can therefore report SBF's reason.
     """
     spec = build_cluster_spec(order.request, order.run, joined)
-    return dict(spec, deadline_s=event.settings.setup * 3 // 4)
+    return dict(spec, deadline_s=min(event.settings.setup * 3 // 4, MAX_DEADLINE_S))
 
 
 def _refuse_taken_name(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> StartRefusal:

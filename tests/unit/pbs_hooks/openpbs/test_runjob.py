@@ -9,6 +9,7 @@ from batch_fakes.scripted_sbf import ScriptedSbf, problem
 from batch_fakes.server_hook import ServerHook, logged
 
 from pbs_hooks.openpbs.hooks import runjob
+from pbs_hooks.openpbs.hooks.openpbs_settings import MOM_SETTINGS
 from pbs_hooks.openpbs.hooks.pbs_job import format_reason
 from virtcloud.jobs.job_cluster_spec import JobRun
 from virtcloud.jobs.request import JobRequest
@@ -53,6 +54,14 @@ def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHoo
             },
         )
     ]
+
+
+def test_the_deadline_is_earlier_than_the_default_patience_of_hosts(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    server_hook.settings["setup"] = 3600
+    sbf.say(PUT, MADE)
+    server_hook.start("image=debian12")
+    ((_, body),) = sbf.asked
+    assert body["spec"]["deadline_s"] < MOM_SETTINGS["patience"].default
 
 
 def test_every_try_of_an_attempt_has_the_same_request_id(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
