@@ -15,6 +15,7 @@ from sbf_service.drivers.contract import Backbone, DeviceLogin, EdgeDriver, Edge
 from sbf_service.drivers.transport.device_session import CancelScope, DetectsSessionLoss
 from sbf_service.settings import ServiceSettings
 from virtcloud.model.element import Device, Edge, Switch
+from virtcloud.model.errors import BadInput, Refused
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
@@ -81,14 +82,17 @@ class DeviceSessions:
     def driver(self, device: Device, backbone: Backbone | None = None) -> Any:  # noqa: ANN401 - a type of the device's kind
         """Return the driver with a device's open session, or create a driver that connects when it is first used.
 
-        Raise Refused for a missing or unusable credential, and BadInput for an unknown platform.
+        Raise Refused for a missing or unusable credential, and for an unknown platform.
         """
         session = self._open.get(device.name)
         if session is not None and (session.device, session.backbone) == (device, backbone):
             return session.driver
         self.end(device.name)
         login = make_login(device, self.settings)
-        driver = self.platforms.driver(login, backbone)
+        try:
+            driver = self.platforms.driver(login, backbone)
+        except BadInput as error:
+            raise Refused(str(error)) from error
         is_lost = driver.is_lost if isinstance(driver, DetectsSessionLoss) else lambda: False
         with self._lock:
             self._open[device.name] = OpenSession(device, backbone, driver, login.cancel_scope, is_lost)

@@ -22,7 +22,7 @@ from sbf_service.reconcile.sessions import DeviceSessions
 from sbf_service.reconcile.transactions import LeaseLostError, WorkerTransactions
 from sbf_service.request_context import continue_for, current_call, work_for
 from sbf_service.store.observed_state import list_observed_items
-from virtcloud.model.errors import DatabaseUnavailable, ElementError, Refused
+from virtcloud.model.errors import DatabaseUnavailable, ElementError, NotFound, Refused
 from virtcloud.model.message_text import printable
 from virtcloud.model.values import Name
 from virtcloud.tracing import span_of_calls
@@ -34,7 +34,8 @@ class ReconcileOutcome(Enum):
     """The outcome of one reconciliation of a device.
 
     ``CONFIRMED``: the device has the wanted state. ``OVERTAKEN``: the wanted state or the scope changed during the
-    reconciliation. ``FAILED``: an error occurred, or the save was postponed. ``BUSY``: another worker holds the lease.
+    reconciliation, or the device was removed from the topology. ``FAILED``: an error occurred, or the save was
+    postponed. ``BUSY``: another worker holds the lease.
     """
 
     CONFIRMED = auto()
@@ -118,6 +119,10 @@ class Worker:
             report = stopped.report
         except (LeaseLostError, DatabaseUnavailable):
             raise
+        except NotFound as error:
+            log.info("element_removed", element=name, why=error)
+            self.sessions.end(name)
+            return ReconcileOutcome.OVERTAKEN
         except Exception as error:  # noqa: BLE001 - a programming error in a driver must be reported and must not end the service
             log.fault("reconcile_fault", error, element=name)
             report = ErrorReport(printable(f"fault in the service: {type(error).__name__}: {error}"))

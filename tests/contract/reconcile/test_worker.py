@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from threading import Event, Thread
 
+import pytest
 from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy.exc import OperationalError
 
+from sbf_service.drivers.registry import find_edge_platform, find_switch_platform
 from sbf_service.reconcile.device_statuses import read_device_statuses
+from sbf_service.reconcile.sessions import Platforms
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.leases import acquire_lease
 from virtcloud.model.cluster import ClusterState
@@ -223,6 +226,27 @@ def test_a_fault_of_a_driver_does_not_end_the_service(world: World) -> None:
     world.switches["brno-sw1"].answer = broken
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
     assert world.element("brno-sw1").trouble == "fault in the service: ZeroDivisionError: division by zero"
+
+
+def test_an_unknown_platform_is_no_fault_in_the_service(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, the plug-in of the platform was removed."""
+    sessions = world.service.scheduler.worker.sessions
+    monkeypatch.setattr(sessions, "platforms", Platforms(find_switch_platform, find_edge_platform))
+    assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    assert world.element("brno-sw1").trouble.startswith("switch brno-sw1: expected a known platform (")
+
+
+def test_a_removal_during_a_conversation_is_no_fault(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    document = three_sites().model_dump(mode="json")
+    document["sites"][0]["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["q1"]})
+    world.put_topology(Topology.model_validate(document))
+
+    def answer(_call: str) -> None:
+        world.put_topology(three_sites())
+
+    world.switches["brno-sw2"].answer = answer
+    assert world.converge("brno-sw2") is ReconcileOutcome.OVERTAKEN
+    assert "reconcile_fault" not in caplog.text
 
 
 def test_a_hanging_switch_does_not_delay_others(world: World) -> None:
