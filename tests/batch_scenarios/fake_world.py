@@ -45,7 +45,7 @@ class NoJobAccess:
     """Replaces the access of a job's script to its guests. Starts no relay."""
 
     def ensure(self, opening: JobAccess, uid: int) -> Path:
-        """Return the path of a socket on which no program listens."""
+        """Return a path at which no socket exists."""
         return Path("/nonexistent")
 
     def ensure_none(self, key: str) -> None:
@@ -185,7 +185,7 @@ class FakeWorld:
 
     @contextmanager
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
-        """Cause the fault while the host's hook runs.
+        """Cause the fault before or after the host's hook, which runs inside the context.
 
         For ``MOM_DIES``, kill the MoM after its hook, before the MoM reports the hook's result. For the other faults,
         stop the agent before the hook starts.

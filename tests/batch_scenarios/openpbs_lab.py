@@ -1,4 +1,4 @@
-"""OpenPBS in a lab with hosts, SBF and switches: the implementation of the scenarios' protocols."""
+"""OpenPBS in a lab with hosts, SBF and switches: implements the classes `Batch`, `Machines` and `BatchWorld`."""
 
 import json
 import time

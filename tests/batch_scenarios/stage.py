@@ -24,7 +24,7 @@ class HostFault(StrEnum):
 
 
 class BatchWorld(Protocol):
-    """SBF, and the switches and hosts that SBF configures."""
+    """SBF, the switches that SBF configures, and the hosts with their agents and MoMs."""
 
     client: SbfClient
     """A client with an operator's rights."""

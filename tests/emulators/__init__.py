@@ -35,7 +35,7 @@ OPEN_BY_LIST = tuple(
     for name in EMULATED_PLATFORMS
     if name in ("arista_eapi", "juniper_junos") or (name in DIALECTS and DIALECTS[name].prepare)
 )
-"""Platforms where a trunk without a list carries every VLAN."""
+"""Platforms where a trunk without a list of allowed VLANs carries every VLAN."""
 
 
 def emulate(platform: str, **options: object) -> AbstractContextManager[EmulatedSwitch]:

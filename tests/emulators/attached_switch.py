@@ -1,4 +1,4 @@
-"""Replaces a fake switch of a test service with an emulated switch. Workers use the driver of the switch's platform."""
+"""Replaces a fake switch of a :class:`World` with an emulated switch and the driver of the emulated platform."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

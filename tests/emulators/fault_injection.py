@@ -53,11 +53,14 @@ class Faults:
         self.faults.append(InjectedFault(kind, pattern, **options))  # type: ignore[arg-type]
 
     def ignore_all(self, pattern: str) -> None:
-        """Ignore every later line that matches ``pattern``, and print the usual answer."""
+        """Plan that the switch ignores every later line that matches ``pattern``, and prints the usual answer."""
         self.fail("ignore", pattern, times=ALWAYS)
 
     def forbid(self, pattern: str, text: str = "") -> None:
-        """Refuse lines that match ``pattern``. Print ``text``, or the platform's message for a missing right."""
+        """Plan that the switch refuses every later line that matches ``pattern``.
+
+        The switch then prints ``text``, or the platform's message for a missing right.
+        """
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:

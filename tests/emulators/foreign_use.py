@@ -24,7 +24,7 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
 
     ``access`` and ``native`` contain the VLAN of each port. ``trunks`` contains each port's list of allowed VLANs, or
     ``"all"``. ``"all"`` means a trunk without a list. On platforms where a trunk must have a list, ``"all"`` means a
-    list of all existing VLANs.
+    list that contains all existing VLANs.
     """
     with switch.lock:
         switch.running.vlans.update(vlans or {})

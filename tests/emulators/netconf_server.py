@@ -119,7 +119,7 @@ def plain(element: etree._Element) -> etree._Element:
 
 
 def command_of(operation: etree._Element) -> str:
-    """Return a request as one line (its name, attributes, elements and text), for patterns in tests."""
+    """Return the name, attributes, elements and text of a request, separated by spaces, for patterns in tests."""
     attributes = "".join(f" {key}={value}" for key, value in operation.attrib.items())
     inner = "".join(f" {child.tag}" for child in operation.iterdescendants() if isinstance(child.tag, str))
     return re.sub(r"[ \t]+", " ", f"{operation.tag}{attributes}{inner} {''.join(operation.itertext()).strip()}").strip()

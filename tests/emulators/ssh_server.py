@@ -92,7 +92,8 @@ class SshServer:
     def hang_up(self) -> None:
         """Drop every session, even during a command."""
         for transport in list(self._open):
-            self._switch.lost.append(time.monotonic() + self._switch.linger)  # first: the client acts at once
+            # Count the session as dropped before the disconnection, because the client may connect again at once.
+            self._switch.lost.append(time.monotonic() + self._switch.linger)
             self._open.discard(transport)
             _disconnect(transport)
 

@@ -158,7 +158,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def record_changes(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
-        """Record every later change, except changes of the ``ports`` and ``vlans``, which SBF manages."""
+        """Return a recorder of all later changes, except changes of the ``ports`` and ``vlans``, which SBF manages."""
         recorder = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
         self.recorders.append(recorder)
         return recorder

@@ -34,7 +34,7 @@ class FakeKernel:
         self.put(name="eth0", up=True)
 
     def put(self, **values: Any) -> int:  # noqa: ANN401 - fields of an interface
-        """Add an interface that virtcloud did not create. Return the interface's index."""
+        """Add an interface with these fields. Return the interface's index."""
         index = max(self.by_index, default=0) + 1
         self.by_index[index] = KernelInterface(index=index, **values)
         return index

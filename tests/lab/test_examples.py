@@ -1,4 +1,4 @@
-"""The example scripts for users. Each request becomes a cluster, and each script runs on the job's first host."""
+"""The example scripts for users. A job script runs on the job's first host, a Python program on this machine."""
 
 import os
 import re

@@ -35,7 +35,7 @@ SPEC = ClusterSpec.model_validate(
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """The requests that a hook on the head host makes for one job."""
+    """The requests that a hook on the head host (the job's first host) makes for one job."""
 
     lab: Lab
     key: str

@@ -80,7 +80,7 @@ def own_namespaces(pid: int | None) -> dict[str, int]:
     """Return the namespaces that a lab has created, each with an open file. ``pid`` is a process in these namespaces.
 
     While the file is open, the kernel does not reuse the namespace's number. Without an open file, the number could
-    soon belong to another lab, which another worker starts.
+    soon belong to another lab, which another pytest process starts.
     """
     assert pid is not None
     machine = namespaces_of(os.getpid())

@@ -51,7 +51,7 @@ def run_in_guest(lab: Lab, view: ClusterView, script: str) -> tuple[int, str]:
 
 
 def on_mount(lab: Lab, view: ClusterView, script: str) -> tuple[int, str]:
-    """Run a script in the mounted folders of a cluster."""
+    """Mount the files of a cluster, and run a script in their folder ``home``."""
     return run_in_guest(lab, view, f"{MOUNT} && cd /mnt/home && {{ {script}; }}")
 
 

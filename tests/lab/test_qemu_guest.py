@@ -1,7 +1,7 @@
 """Tests of QEMU guests. The first cluster has a QEMU guest ``machine`` and a container ``container``.
 
 The machine's disk is an image of the catalogue with cloud-init. The machine boots once for all tests that only read its
-state. Later tests use a QEMU guest whose data must survive a power loss of its host.
+state. A later test uses a QEMU guest whose data must survive a power loss of its host.
 """
 
 import hashlib
@@ -118,7 +118,7 @@ def write_on_host(lab: Lab, name: str, text: str) -> None:
 
 
 def add_disk(lab: Lab, client: SbfClient) -> None:
-    """Add the small disk to the catalogue as image ``small`` for all users. The hosts already have the file."""
+    """Copy the small disk to the hosts' image folder, and add it to the catalogue as image ``small`` for all users."""
     try:
         disk = ensure_small_disk(lambda _: None)
     except LabImpossible as error:
@@ -134,7 +134,7 @@ def add_disk(lab: Lab, client: SbfClient) -> None:
 
 
 def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
-    """Run a command in a machine with this computer's ssh, which asks no question and trusts the known host key only.
+    """Log in to a machine with ssh and run a command. ssh asks no question and trusts the known host key only.
 
     ssh runs in the network of the container.
     """
@@ -156,8 +156,8 @@ def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
 def wait_while_booting(lab: Lab, attempt: Callable[[], T | None], errors: list[str]) -> T:
     """Call ``attempt`` until it returns a result.
 
-    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`: on a busy computer, an
-    emulated machine can boot for minutes.
+    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`. The total time is not
+    limited, because an emulated machine can boot for minutes on a busy computer.
     """
     printed, deadline = -1, 0.0
     while (result := attempt()) is None:

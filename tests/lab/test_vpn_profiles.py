@@ -1,4 +1,4 @@
-"""Profiles that the gateway refuses: revoked, expired, forged, edited, copied, and of an ending cluster."""
+"""Profiles that the gateway refuses (revoked, expired, forged, edited, of an ending cluster), and a copied profile."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""``virtcloud pbs`` on a real server: the objects that it changes, and the objects that it leaves unchanged."""
+"""``virtcloud pbs`` on a real PBS server: the objects that it changes, and the objects that it leaves unchanged."""
 
 import json
 import time

@@ -25,9 +25,10 @@ def cycle_power(batch: LabPbs, host: str) -> None:
 
 
 def await_report(stage: ScenarioStage, batch: LabPbs, job: str) -> None:
-    """Wait until the server knows that the script runs. If the host booted earlier, the job would stay in state R.
+    """Wait until the server knows that the script runs.
 
-    Decision 30 describes this fault of OpenPBS.
+    If the host booted before the server knows this, the job would stay in state R. Decision 30 describes this fault of
+    OpenPBS.
     """
     stage.await_that(lambda: "substate = 42" in batch.root("qstat", "-f", job), f"the report that {job} runs")
 

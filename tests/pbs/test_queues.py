@@ -27,7 +27,7 @@ def submit(batch: LabPbs, queue: str, *more: str) -> str:
 
 
 def test_an_array_is_deleted_and_the_scheduler_continues(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
-    """The runjob hook accepts the array, and the MoM hook deletes it at ``begin``.
+    """The runjob hook accepts the array, and the MoM hook deletes the array in ``execjob_begin``.
 
     If the runjob hook rejected the array, the scheduler would try to start the array again and again.
     """

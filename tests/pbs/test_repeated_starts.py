@@ -1,4 +1,4 @@
-"""Starts of a job that a real OpenPBS server repeats, and a MoM that dies in ``execjob_launch``."""
+"""A real OpenPBS server repeats the start of a job, or a MoM dies in ``execjob_launch``."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +49,7 @@ def shell(batch: LabPbs, script: str) -> str:
 
 @contextmanager
 def other_keys(batch: LabPbs) -> Iterator[None]:
-    """Add a key to alice's home on the server's host."""
+    """Add a public SSH key to alice's home on the server's host."""
     file = "/home/alice/.ssh/other.pub"
     shell(batch, f"echo '{KEY}' > {file}")
     try:
@@ -75,7 +75,7 @@ def test_changed_keys_do_not_prevent_a_repeated_start(stage: ScenarioStage, site
 
 
 def test_a_rerun_survives_the_death_of_the_server(stage: ScenarioStage, site_hook: LabPbs) -> None:
-    """The server dies after SBF received the request for the second run. Then the user's keys change."""
+    """The server dies after SBF received the request for the second run. Then the user's SSH keys change."""
     job = stage.submit_started(hosts=2)
     first = stage.await_active(job)
     shell(site_hook, f"rm -f {PAUSED}; touch {PAUSE}")

@@ -37,7 +37,7 @@ class FakeEdge:
     before_apply: Callable[[], None] = lambda: None
 
     def carried(self) -> list[tuple[str, int, int]]:
-        """The port, the VLAN ID and the service ID of each circuit."""
+        """Return the port, the VLAN ID and the service ID of each circuit."""
         return [(circuit.port, int(circuit.vlan), circuit.service) for circuit in sort_circuits(self.circuits)]
 
     def restart(self) -> None:

@@ -1,4 +1,4 @@
-"""A real SBF on the loopback, with an agent's listener for sessions, and with guests that are socket pairs."""
+"""A real SBF on the loopback, with an agent's listener for guest sessions, and guests that are socket pairs."""
 
 import socket
 import threading
@@ -109,7 +109,7 @@ class Installation:
 
 
 def count_session_rows(world: World) -> int:
-    """Return the number of sessions in the database."""
+    """Return the number of guest sessions that the database contains."""
     with world.store.read() as unit:
         return unit.session.scalar(select(func.count()).select_from(GuestSessionRow)) or 0
 

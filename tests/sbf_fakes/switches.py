@@ -41,7 +41,7 @@ class FakeSwitch:
     before_save: Callable[[], None] = lambda: None
 
     def carried(self) -> dict[str, str]:
-        """The VLANs of each port, as ranges. Ports without VLANs are omitted."""
+        """Return the VLANs of each port, as ranges. Ports without VLANs are omitted."""
         return {port: str(VlanSet(vlans)) for port, vlans in sorted(self.ports.items()) if vlans}
 
     @property

@@ -14,7 +14,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.vpn import VpnGrant
 
 DEVICE_KEY = ec.derive_private_key(1, ec.SECP256R1())
-"""One key for all devices of tests, because the creation of keys takes time."""
+"""One private key for all devices of tests, because the creation of keys takes time."""
 
 
 def make_csr(key: ec.EllipticCurvePrivateKey = DEVICE_KEY) -> str:

@@ -1,4 +1,4 @@
-"""The actors of the simulation: agents of hosts, and replicas with the real scheduler, sweep, worker and sessions."""
+"""The actors of the simulation: agents, and replicas with the real scheduler, sweep, worker and device sessions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

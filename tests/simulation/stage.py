@@ -136,7 +136,7 @@ class Actor:
 
 @dataclass
 class Stage:
-    """All actors in progress. ``broken`` contains a message for each error of an actor.
+    """All actors in progress. ``broken`` contains messages about faults that the simulated database or a device found.
 
     Code that runs outside an actor does not pause. For this code, :meth:`gate` calls ``each_time`` instead.
     """
