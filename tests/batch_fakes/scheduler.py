@@ -125,7 +125,7 @@ class FakeClusterApi:
 
 
 class FakeLog:
-    """Stores the names of events, and the subjects of alerts."""
+    """Stores the names of events, and the names and subjects of alerts."""
 
     def __init__(self) -> None:
         """Start without events."""

@@ -182,7 +182,7 @@ def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
 
 
 def await_that(reached: Callable[[], bool], what: str, pause: Callable[[], object]) -> None:
-    """Call ``pause`` until ``reached()`` returns True, at most 600 times. Then raise AssertionError with ``what``."""
+    """Call ``pause`` until ``reached()`` returns True. After 600 calls, raise AssertionError with ``what``."""
     for _ in range(600):
         if reached():
             return

@@ -301,7 +301,7 @@ def join(stage: ScenarioStage) -> None:
 
 
 def join_not_allowed(stage: ScenarioStage) -> None:
-    """A job cannot join a network that its owner has not shared."""
+    """A job cannot join a network that the network's owner has not shared."""
     first = stage.submit_started(request="name=closed")
     with pytest.raises(BatchRefused, match="closed"):
         stage.submit(request="net=closed", user="bob")

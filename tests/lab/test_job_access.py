@@ -80,7 +80,7 @@ def test_an_ssh_session_survives_a_restart_of_the_agent(lab: Lab, jobs: Jobs) ->
 def test_a_removed_job_leaves_no_relay(lab: Lab, client: SbfClient, jobs: Jobs) -> None:
     """The agent removes the relay of the first job because a hook requests the removal.
 
-    For the second job, no hook requests the removal. The reconciler removes its relay together with the segment.
+    For the second job, no hook requests the removal. The agent's reconciler removes this job's relay with the segment.
     """
     before = read_interfaces(lab, HEAD)
     for key in ("21.pbs", "22.pbs"):

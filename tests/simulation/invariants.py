@@ -87,7 +87,7 @@ class Invariants:
                 raise BrokenError(f"invariant 4: {name} lost what is not SBF's: {device.read_foreign()}")
 
     def check_vlans_unshared(self) -> None:
-        """Check invariant 2: elements carry only VLANs of clusters that use the element, now and after a restart."""
+        """Check invariant 2: an element carries only VLANs of clusters that use it, now and after a restart."""
         allowed = self.allowed()
         for name, device in self.devices.items():
             for config in () if device.doubtful else (device.running, device.startup):
