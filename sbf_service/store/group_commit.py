@@ -81,6 +81,11 @@ class _CommitQueue(Generic[U]):
             while queued.queued:
                 self._commit_group(transactions, self._take_group())
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no change is in the queue or being committed."""
+        return not self.changes and not self._committing.locked()
+
     def _take_group(self) -> list[_QueuedChange[U]]:
         """Remove the next changes from the queue, and return these changes as a group.
 
@@ -164,8 +169,17 @@ class GroupCommit(Generic[U]):
         queued = _QueuedChange[U](lambda unit: results.append(context.run(work, unit)), find_scope)
         self._first.commit(transactions, queued)
         if queued.missing:
-            queue = self._by_missing_lock.setdefault(min(queued.missing), _CommitQueue(waits=True))
-            queue.commit(transactions, queued)
+            self._commit_after_lock(transactions, queued, min(queued.missing))
         if queued.error is not None:
             raise queued.error
         return results[-1]
+
+    def _commit_after_lock(self, transactions: GroupTransactions[U], queued: _QueuedChange[U], key: int) -> None:
+        """Commit a change in the queue of a lock. Delete the queue when no thread uses it.
+
+        A thread may still add a change to a deleted queue. Then two transactions may wait for the same lock.
+        """
+        queue = self._by_missing_lock.setdefault(key, _CommitQueue(waits=True))
+        queue.commit(transactions, queued)
+        if queue.is_idle:
+            self._by_missing_lock.pop(key, None)

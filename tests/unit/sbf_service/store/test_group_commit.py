@@ -1,6 +1,6 @@
 """Tests of group commit: many threads share a transaction, but a failing change affects no other change."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from time import monotonic, sleep
 import pytest
 
 from sbf_service.store.group_commit import GroupCommit
+from sbf_service.store.lock_scopes import NO_SCOPE
 from virtcloud.model.errors import Conflict, DatabaseUnavailable
 
 
@@ -98,3 +99,17 @@ def test_an_unavailable_database_is_tried_once_per_group() -> None:
             with pytest.raises(DatabaseUnavailable):
                 one.result(10)
     assert transactions.committed == [["first"]]
+
+
+class LockedTransactions(Transactions):
+    """Transactions that must wait for the lock 5, which another transaction holds."""
+
+    @contextmanager
+    def change_scopes(self, finders: Sequence[object], *, wait: bool) -> Iterator[Sequence[list[str] | frozenset[int]]]:
+        yield [[] if wait else frozenset({5}) for _ in finders]
+
+
+def test_no_queue_of_a_released_lock_remains() -> None:
+    together = GroupCommit[list[str]]()
+    assert together.run(LockedTransactions(), add("a"), lambda _rows: NO_SCOPE) == "a"
+    assert together._by_missing_lock == {}
