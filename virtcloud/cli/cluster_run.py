@@ -39,13 +39,30 @@ THROUGH = click.option(
 """The option ``--through`` of commands that connect to guests with ssh."""
 
 
+def _require_key_file(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return the path of a private key. ssh only warns about a missing file, and then reports a refused login."""
+    if value is not None and not os.path.isfile(os.path.expanduser(value)):  # noqa: PTH111, PTH113 - pathlib fails without a home
+        raise click.BadParameter(f"{value}: expected a file with your private key, found none", context, parameter)
+    return value
+
+
+IDENTITY = click.option(
+    "--identity",
+    "-i",
+    metavar="FILE",
+    callback=_require_key_file,
+    help="File with your private key.  [default: ssh's default]",
+)
+"""The option ``--identity`` of commands that connect to guests with ssh."""
+
+
 def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that connect to many guests with ssh."""
     for option in (
         click.option(
             "--option", "-o", "options", multiple=True, help="An option for ssh, as in ssh_config(5); may be repeated."
         ),
-        click.option("--identity", "-i", metavar="FILE", help="File with your private key.  [default: ssh's default]"),
+        IDENTITY,
         THROUGH,
         click.option("--user", "-l", help="The user in the guests.  [default: the user of the cluster's guests]"),
         click.option(

@@ -6,7 +6,7 @@ from typing import Literal
 import click
 
 from virtcloud.cli import printing
-from virtcloud.cli.cluster_run import THROUGH
+from virtcloud.cli.cluster_run import IDENTITY, THROUGH
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.cli.options import open_client
 from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, find_login_folder, require_ssh
@@ -41,7 +41,7 @@ def known_hosts(context: click.Context, key: str, as_json: bool) -> None:
 @click.argument("guest", required=False)
 @click.argument("command", nargs=-1, metavar="[-- COMMAND...]")
 @click.option("--user", "-l", help="The user in the guest.  [default: the user of the cluster's guests]")
-@click.option("--identity", "-i", metavar="FILE", help="File with your private key.  [default: ssh's default]")
+@IDENTITY
 @click.option(
     "--option", "-o", "options", multiple=True, help="An option for ssh, as in ssh_config(5); may be repeated."
 )

@@ -200,6 +200,8 @@ def test_a_malformed_spec_is_reported_with_file_and_line(run: RunCommand, sbf: F
         (("cluster", "create", "demo", "--host", "h1", "--lease", "4x"), "expected a duration"),
         (("cluster", "create", "demo", "--host", "h1", "--image", "i", "--network", "x"), "expected a network"),
         (("cluster", "show", "never"), "cluster never is not known"),
+        (("cluster", "ssh", "demo", "-i", "/nosuch"), "/nosuch: expected a file with your private key"),
+        (("cluster", "run", "demo", "-i", "/nosuch", "--", "true"), "/nosuch: expected a file with your private key"),
     ],
 )
 def test_bad_input_exits_with_2_and_a_message(run: RunCommand, arguments: tuple[str, ...], message: str) -> None:
