@@ -59,7 +59,7 @@ EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
             "operator"
         ),
     ),
-    HTTPStatus.NOT_FOUND: (NotFound, "cluster demo is not known"),
+    HTTPStatus.NOT_FOUND: (NotFound, "cluster demo is not known; list the clusters: virtcloud cluster list"),
     HTTPStatus.CONFLICT: (OtherSpec, "cluster demo exists and is active, and differs in hosts: choose another key"),
     HTTPStatus.GONE: (Gone, "cluster 7.pbs: attempt 1 has ended: the latest is attempt 2"),
     HTTPStatus.PRECONDITION_FAILED: (PreconditionFailed, "the topology was changed since it was read: read it again"),

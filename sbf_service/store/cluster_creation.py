@@ -29,7 +29,7 @@ from sbf_service.store.cluster_keys import find_highest_attempt, find_newest_clu
 from sbf_service.store.cluster_planning import NewCluster, PlannedCluster, plan_cluster
 from sbf_service.store.cluster_statuses import read_cluster_statuses
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.clusters import make_cluster_view
+from sbf_service.store.clusters import make_cluster_view, make_unknown_error
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.guest_seeds import find_network_hosts, record_login
 from sbf_service.store.job_proofs import check_job_proof
@@ -45,7 +45,7 @@ from sbf_service.store.transitions import drain_cluster, state_topic
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterState, check_transition
-from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, NotFound, VirtcloudError
+from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, VirtcloudError
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
@@ -164,7 +164,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
         new = NewCluster(new_id, key, decision.attempt, placed, put.sees, row, requested=spec)
         return PutResult(_create(unit, new, put.reserved), created=True)
     if row is None:
-        raise NotFound(f"cluster {key} is not known")
+        raise make_unknown_error(key)
     if isinstance(decision, AttemptBlocked):
         drain_cluster(unit, row, f"attempt {put.request.attempt} was requested")
         unconfirmed = describe_unconfirmed(*read_cluster_statuses(unit, [row]))

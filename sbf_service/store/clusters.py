@@ -133,7 +133,7 @@ def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_
 def _require_sharable(unit: Unit, key: str, fence: AttemptFence) -> ClusterRow:
     row = find_newest_cluster(unit, key)
     if row is None:
-        raise NotFound(f"cluster {key} is not known")
+        raise make_unknown_error(key)
     fence.check(key, row)
     if row.network is not None:
         raise Conflict(
@@ -162,10 +162,10 @@ def require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> Clus
     return row
 
 
-def make_unknown_error(key: str, cluster_id: str | None) -> NotFound:
+def make_unknown_error(key: str, cluster_id: str | None = None) -> NotFound:
     """Return the error for a cluster that does not exist, or that the caller may not see."""
     if cluster_id is None:
-        return NotFound(f"cluster {key} is not known")
+        return NotFound(f"cluster {key} is not known; list the clusters: virtcloud cluster list")
     return NotFound(f"cluster {key} with the ID {cluster_id} is not known: omit the ID to get the newest cluster {key}")
 
 

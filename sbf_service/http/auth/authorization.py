@@ -30,7 +30,6 @@ from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.element import ElementKind
-from virtcloud.model.errors import NotFound
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
 
@@ -132,7 +131,7 @@ def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
     resource = describe_cluster(view)
     if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
         return view
-    raise caller.deny(NotFound(f"cluster {view.key} is not known"), Action.READ_CLUSTER, resource)
+    raise caller.deny(make_unknown_error(view.key), Action.READ_CLUSTER, resource)
 
 
 def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName | None:

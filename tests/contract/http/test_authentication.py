@@ -15,7 +15,7 @@ from virtcloud.model.access import Role
 CLUSTER = "/v1/clusters/demo"
 
 
-UNKNOWN = (404, "not-found", "cluster demo is not known")
+UNKNOWN = (404, "not-found", "cluster demo is not known; list the clusters: virtcloud cluster list")
 
 
 @pytest.fixture

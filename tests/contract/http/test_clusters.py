@@ -110,7 +110,7 @@ def test_deletion_answers_202_then_200_and_404(world: World) -> None:
     world.settle()
     ended = ask(world, "DELETE", "/v1/clusters/demo")
     assert (ended.status_code, ended.json()["state"]) == (200, "released")
-    assert problem(ask(world, "DELETE", "/v1/clusters/other")) == (404, "not-found", "cluster other is not known")
+    assert problem(ask(world, "DELETE", "/v1/clusters/other"))[:2] == (404, "not-found")
 
 
 def test_lists_filter_by_owner_and_ended(world: World) -> None:

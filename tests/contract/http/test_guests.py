@@ -119,7 +119,7 @@ def test_a_site_administrator_stops_guests_of_own_hosts_only(demo: World) -> Non
 
 def test_another_users_guest_is_not_known(demo: World) -> None:
     answer = power(demo, "off", token=demo.token(Role.USER, "bob"))
-    assert problem(answer) == (404, "not-found", "cluster demo is not known")
+    assert problem(answer) == (404, "not-found", "cluster demo is not known; list the clusters: virtcloud cluster list")
     assert wanted_powers(demo) == [("g1", None, None)]
 
 
