@@ -116,7 +116,8 @@ SERVER_SETTINGS = OrderedDict(
                 "seconds from 30 to 3600",
                 seconds_between(30, 3600),
                 600,
-                "Time limit for a cluster to become active. The hook adds this time to the cluster's lease.",
+                "The hook adds this time to the cluster's lease. The cluster must be active after three quarters of "
+                "this time, at most 510 s.",
             ),
         ),
         ("hosts", HOSTS_SETTING),
