@@ -33,7 +33,8 @@ T = TypeVar("T")
 BOOT_S = 90
 FULL_LINE = 70
 """The length of a private key's lines, except the first and the last line."""
-SILENCE_S = 120.0
+SILENCE_S = 300.0
+"""The longest time in seconds between two outputs. The first output comes after 90 s of the machine's time."""
 COUNT_CONSOLE_BYTES = "cat /run/virtcloud/agent/guests/*/console.log 2>/dev/null | wc -c"
 FOLDER = "/run/qemu-test"
 """A folder of the container's host, with the user's private key and the known hosts."""
