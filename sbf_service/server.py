@@ -98,7 +98,7 @@ MAX_MESSAGE = 1 << 20
 SHUTDOWN_GRACE_S = 1
 """A stopping service cancels requests after this number of seconds. ``ANSWERS_PER_S`` can extend this time."""
 ANSWERS_PER_S = 500
-"""The number of waiting long polls for which a stopping service waits one second longer before it cancels requests."""
+"""A stopping service allows one second for the answers to this number of long polls, besides ``SHUTDOWN_GRACE_S``."""
 
 
 class SbfServer(uvicorn.Server):

@@ -103,8 +103,9 @@ def _make_grant(profile: GrantedProfile) -> VpnGrant:
 def list_remotes(gateways: Iterable[Gateway], keys: Mapping[Name, str]) -> tuple[VpnRemote, ...]:
     """Return the OpenVPN servers of these gateways: all UDP servers, then all TCP servers.
 
-    ``keys`` maps each gateway's name to the client key for tls-crypt-v2. TCP is slower than UDP inside a tunnel.
-    Therefore, if the first gateway fails, a device tries the UDP servers of the other gateways before any TCP server.
+    ``keys`` maps each gateway's name to the client key for tls-crypt-v2. A tunnel over TCP is slower than a tunnel
+    over UDP. Therefore, if the first gateway fails, a device tries the UDP servers of the other gateways before any TCP
+    server.
     """
     found = [
         (

@@ -1,4 +1,8 @@
-"""The tables of networks: addresses of gateways, routers and their counters, publications, traffic of hosts."""
+"""The tables of gateways in networks.
+
+The tables contain the gateways' addresses, the router of each network, the counters of uses of outside destinations,
+the published ports of guests, and the traffic counters of hosts and gateways.
+"""
 
 from datetime import datetime
 

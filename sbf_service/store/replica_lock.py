@@ -124,7 +124,10 @@ def hold_whole_database(engine: Engine) -> Iterator[None]:
 
 
 def check_unused(connection: Connection) -> None:
-    """Raise BadInput if a service uses a PostgreSQL database now. A service on SQLite holds the lock of its file."""
+    """Raise BadInput if a service uses a PostgreSQL database now. Do nothing on SQLite.
+
+    On SQLite, :func:`hold_whole_database` locks the file, so no service can start.
+    """
     if connection.dialect.name != "postgresql":
         return
     used = connection.execute(_COUNT_SERVICES, {"lock_class": LOCK_CLASS}).scalar_one()

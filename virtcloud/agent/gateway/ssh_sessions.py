@@ -1,7 +1,7 @@
 """The open connections through a gateway's sshd. The agent records them, and kills the relay to end a connection.
 
-A relay process copies the data of each connection. So connections continue while the agent restarts. After the restart,
-the agent reads the record of the connections.
+Each connection has its own relay: a process that copies the connection's data. So connections continue while the agent
+restarts. After the restart, the agent reads the record of the connections.
 """
 
 import os
