@@ -59,7 +59,7 @@ class SwitchToSurvey(Document):
     platform: str
     credential: Name
     ports: tuple[PortName, ...] = ()
-    """Ports that are in the draft even if LLDP shows no neighbour on these ports."""
+    """Ports that are in the draft of the topology even if LLDP shows no neighbour on these ports."""
 
     @property
     def switch(self) -> Switch:
@@ -77,7 +77,10 @@ class SurveyFile(Document):
     switches: Annotated[tuple[SwitchToSurvey, ...], Field(min_length=1)]
     credentials: dict[Name, Credential] = Field(default_factory=dict)
     hosts: tuple[str, ...] = ()
-    """Patterns of the names of hosts, such as `node*`. LLDP neighbours with such a name become hosts of the draft."""
+    """Patterns of the names of hosts, such as `node*`.
+
+    LLDP neighbours with such a name become hosts in the draft of the topology.
+    """
 
     @model_validator(mode="after")
     def _check_duplicates(self) -> Self:

@@ -37,7 +37,7 @@ log = get_log(__name__)
 
 
 class UserLeftError(Exception):
-    """The user ended the call before the agent connected."""
+    """The user ended the call before the agent had reached the guest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ class ObservedSegment:
     ``port`` is the uplink, or None if the tagged interface is missing and only the bridge exists. ``faults`` describes
     each difference from a correct segment, except wrong MTUs, because the correct MTU depends on the wanted state.
     ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by interface name. ``job_ports``
-    are the names of the ports of jobs and sessions.
+    are the names of the bridge ports through which the relays of jobs and of users' sessions reach the guests.
     """
 
     cluster: str

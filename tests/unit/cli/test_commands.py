@@ -195,7 +195,10 @@ def test_the_shell_completes_commands_with_their_help() -> None:
 
 
 def test_ctrl_c_in_generated_code_exits_with_130(tmp_path: Path) -> None:
-    """A program that starts with ``python -m`` would end by SIGINT if Ctrl-C came during a call of exec()."""
+    """Ctrl-C interrupts a call of exec() in a program that was started with ``python -m``.
+
+    Without ``exit_interrupted``, Python would end this program by SIGINT, although the program handles the exception.
+    """
     program = """
 import click
 from virtcloud.cli.groups import exit_interrupted

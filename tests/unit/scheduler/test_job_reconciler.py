@@ -56,7 +56,11 @@ def test_only_the_cluster_of_a_missing_job_is_ended(reconciliation: Reconciliati
 
 
 def test_each_action_of_a_round_is_progress(reconciliation: Reconciliation) -> None:
-    """Without progress, an agent that ends many clusters at a slow SBF would restart, and forget the mismatches."""
+    """The reconciler reports progress after each action, so that a long round does not look like a hanging thread.
+
+    If the reconciler reported no progress while it ends many clusters at a slow SBF, the agent would restart and forget
+    the mismatches.
+    """
     reconciliation.sbf.stored |= {key: cluster(key) for key in ("3.pbssrv", "4.pbssrv")}
     reconciliation.sbf.stored["1.pbssrv"] = cluster("1.pbssrv", lease_s=60)
     progress: list[int] = []
