@@ -26,7 +26,7 @@ from sbf_service.command_options import (
 )
 from sbf_service.database_commands import backup, prune, restore, upgrade
 from sbf_service.listen_sockets import find_tcp_address
-from sbf_service.local_files import ensure_database_file, private_file, remove_new_database_file
+from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
 from sbf_service.settings import ServiceSettings
 from sbf_service.settings_reload import EarlyReloads, copy_settings
@@ -160,11 +160,10 @@ def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, co
 
 
 def _create_token(settings: ServiceSettings, request: TokenRequest) -> str:
-    with remove_new_database_file(settings.database):
-        ensure_database_file(settings.database)
-        engine = make_engine(settings.database)
-        with hold_whole_database(engine) if is_of_other_version(engine) else nullcontext():
-            migrate(engine)
+    ensure_database_file(settings.database)
+    engine = make_engine(settings.database)
+    with hold_whole_database(engine) if is_of_other_version(engine) else nullcontext():
+        migrate(engine)
     store = Store(engine)
     with store.change(who=f"{getpass.getuser()}@sbf") as unit:
         text = create_token(unit, request, secrets.token_bytes).token

@@ -68,19 +68,6 @@ def ensure_database_file(database: str) -> None:
         ) from error
 
 
-@contextmanager
-def remove_new_database_file(database: str) -> Iterator[None]:
-    """Remove the SQLite file of a database URL if the ``with`` block creates the file and then fails."""
-    file = _sqlite_file(database)
-    existed = file is None or file.exists()
-    try:
-        yield
-    except BaseException:
-        for path in [] if existed or file is None else [file, *(Path(f"{file}{suffix}") for suffix in SQLITE_SUFFIXES)]:
-            path.unlink(missing_ok=True)
-        raise
-
-
 def synchronize_folder(folder: Path) -> None:
     """Write a folder's entries to the disk, so that a new file survives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -88,9 +75,6 @@ def synchronize_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-SQLITE_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")
 
 
 def _sqlite_file(database: str) -> Path | None:

@@ -10,13 +10,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from migrated import create_sqlite
 from sbf_process import run_sbf
+from sqlalchemy import Engine
 
+from sbf_service import __main__ as program
 from sbf_service.local_files import ensure_database_file
-from sbf_service.store.database import make_engine
+from sbf_service.store.database import make_engine, migrate
 from sbf_service.store.replica_lock import hold_replica_name
 from virtcloud.client.credentials import read_token
+from virtcloud.model.errors import DatabaseUnavailable
 
 SERVICE_UID = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owner of a folder")
@@ -86,16 +90,34 @@ def test_the_file_of_an_older_token_is_kept(folder: Path) -> None:
 
 
 @as_root
-def test_a_full_disk_leaves_no_new_database(folder: Path) -> None:
+def test_a_new_database_on_a_full_disk_is_completed_later(folder: Path) -> None:
     config = folder / "sbf.toml"
     config.write_text(f'database = "sqlite:///{folder}/state/sbf.db"\n')
     (folder / "state").mkdir()
     command = f"{sys.executable} -m sbf_service token create eva --role operator --config {config}"
-    script = f"mount -t tmpfs -o size=40k none {folder}/state && {command}; ls -A {folder}/state"
+    mount = f"mount -t tmpfs -o size=40k none {folder}/state"
+    script = f"{mount}; {command}; mount -o remount,size=9m {folder}/state; {command}"
     argv = ["unshare", "--mount", "sh", "-c", script]
     ended = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
     assert "database or disk is full; free space on its disk" in ended.stderr
-    assert ended.stdout == ""
+    assert ended.stdout.startswith("vc_")
+
+
+def test_a_failed_call_leaves_the_database_of_a_starting_service(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service creates the tables while the command waits."""
+    (folder / "state").mkdir()
+    config, database = folder / "sbf.toml", folder / "state/sbf.db"
+    config.write_text(f'database = "sqlite:///{database}"\n')
+
+    def start_service_and_fail(engine: Engine) -> None:
+        migrate(engine)
+        raise DatabaseUnavailable("the database is busy")
+
+    monkeypatch.setattr(program, "migrate", start_service_and_fail)
+    words = ["token", "create", "eva", "--role", "operator", "--config", str(config)]
+    assert CliRunner().invoke(program.main, words).exit_code == 2
+    with closing(sqlite3.connect(database)) as service:
+        assert service.execute("SELECT count(*) FROM tokens").fetchone() == (0,)
 
 
 @as_root
