@@ -23,13 +23,13 @@ def private_file(path: Path) -> Iterator[TextIO]:
 
     Raise BadInput when ``path`` exists, because a token in it would remain valid, or when the file cannot be written.
     """
-    if path.exists():
-        raise BadInput(
-            f"token file {path}: expected a new file, but the file exists; a token in it remains valid until it is "
-            "revoked: name another file, or revoke that token (virtcloud token revoke) and remove the file"
-        )
     new = path.with_name(f".{path.name}.new")
     try:
+        if path.exists():
+            raise BadInput(
+                f"token file {path}: expected a new file, but the file exists; a token in it remains valid until it is "
+                "revoked: name another file, or revoke that token (virtcloud token revoke) and remove the file"
+            )
         new.unlink(missing_ok=True)
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE), "w") as file:
             yield file

@@ -71,12 +71,14 @@ def test_a_token_file_is_private_from_the_start(folder: Path, umask: int) -> Non
     assert read_token(folder / "eva.token").get_secret_value().startswith("vc_")
 
 
-def test_an_unwritable_token_file_creates_no_token(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "fault"), [("absent/eva.token", "No such file or directory"), ("x" * 300, "File name too long")]
+)
+def test_an_unwritable_token_file_creates_no_token(file: str, fault: str, folder: Path) -> None:
     (folder / "state").mkdir()
-    ended = create(folder / "state/sbf.db", "--output", str(folder / "absent/eva.token"))
+    ended = create(folder / "state/sbf.db", "--output", str(folder / file))
     assert ended.returncode == 2
-    fault = "cannot be written: No such file or directory; choose another file"
-    assert ended.stderr == f"sbf: token file {folder}/absent/eva.token: {fault}\n"
+    assert ended.stderr == f"sbf: token file {folder}/{file}: cannot be written: {fault}; choose another file\n"
     assert list((folder / "state").iterdir()) == []
 
 
