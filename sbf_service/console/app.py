@@ -57,7 +57,9 @@ def add_error_pages(app: FastAPI) -> None:
             text = (
                 f"the page {path} does not accept the method {request.method}: use the links and forms of the console"
             )
-            return error_page(request, HTTPException(status, text))
+            page = error_page(request, HTTPException(status, text))
+            page.headers.update(getattr(error, "headers", None) or {})
+            return page
         response: Response = await answer_problem(request, error)
         return response
 

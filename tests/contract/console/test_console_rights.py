@@ -113,6 +113,7 @@ def test_an_unknown_method_gets_an_error_page(installed: World) -> None:
     answer = visit(installed, Role.OPERATOR, "eva").request("PUT", "/console/clusters")
     assert (answer.status_code, answer.headers["content-type"]) == (405, "text/html; charset=utf-8")
     assert "does not accept the method PUT" in text_of(answer)
+    assert answer.headers["allow"] == "GET"
 
 
 @pytest.mark.parametrize("role", [Role.USER, Role.OPERATOR])
