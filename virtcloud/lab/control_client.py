@@ -207,7 +207,7 @@ def _send_sizes(changed: int, link: socket.socket, sending: AbstractContextManag
     The signal's handler must not send, because it runs in the main thread. While another thread sends much input, the
     handler would wait for the lock, and the main thread would read no output. The program could then read no input.
     """
-    with open(changed, "rb", buffering=0) as changes, contextlib.suppress(OSError):
-        while changes.read(CHUNK):
-            with sending:
+    with open(changed, "rb", buffering=0) as changes:
+        while changes.read(CHUNK):  # until the end: the handler could not write to a pipe that nobody reads
+            with contextlib.suppress(OSError), sending:  # the main thread notices the end of the connection
                 send_frame(link, b"w", json.dumps(_window_size()).encode())

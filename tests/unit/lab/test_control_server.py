@@ -241,3 +241,17 @@ def test_a_new_window_size_does_not_stop_the_output(monkeypatch: pytest.MonkeyPa
             assert receive_frame(link[1]) == (b"w", json.dumps(control_client._window_size()).encode())
     sender.join()
     assert read_in_time == [True]
+
+
+def test_window_sizes_after_the_end_of_the_connection_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main thread may still write output when the node has closed the connection."""
+    terminal, program_end = pty.openpty()
+    read_again, link = threading.Semaphore(0), socket.socketpair()
+    monkeypatch.setattr(control_client, "_window_size", lambda: read_again.release() or (24, 80))
+    with os.fdopen(terminal), os.fdopen(program_end) as stdin, link[0]:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        link[1].close()
+        with control_client._raw_terminal(link[0], threading.Lock()):
+            for _ in range(2):
+                signal.raise_signal(signal.SIGWINCH)
+                assert read_again.acquire(timeout=10)
