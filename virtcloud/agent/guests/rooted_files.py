@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
@@ -22,6 +23,8 @@ from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
 OPENAT2: Final = 437  # a system call: the same number on all architectures
 RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT = 0x02, 0x10  # linux/openat2.h
 MAX_READ: Final = 1 << 20
+RENAMES_S = 1.0
+"""Time limit in seconds for the attempts to open a file while files of the host are renamed."""
 FOLDER_MODE, FILE_MODE, ACCESS = 0o755, 0o644, 0o777
 
 
@@ -177,9 +180,11 @@ class RootedFiles:
 def _open_in_root(root: int, path: str, flags: int) -> int:
     how = _OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
     size, libc = ctypes.c_size_t(ctypes.sizeof(how)), ctypes.CDLL(None, use_errno=True)
+    deadline = time.monotonic() + RENAMES_S
     while (descriptor := libc.syscall(OPENAT2, root, os.fsencode(path), ctypes.byref(how), size)) < 0:
         number = ctypes.get_errno()
-        if number != errno.EAGAIN:  # EAGAIN: a file of the host was renamed while the kernel resolved ".."
+        # EAGAIN: a file of the host was renamed while the kernel resolved "..". Guests can rename files all the time.
+        if number != errno.EAGAIN or time.monotonic() > deadline:
             raise OSError(number, os.strerror(number), path)
     return int(descriptor)
 

@@ -3,13 +3,17 @@
 Each attack tries to make the agent read or write a file of the host.
 """
 
+import ctypes
+import errno
 import os
 import signal
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from virtcloud.agent.guests import rooted_files
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.rooted_files import RootedFiles
 
@@ -50,6 +54,22 @@ def test_renamed_files_elsewhere_do_not_disturb_the_access(files: RootedFiles, r
     finally:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
+
+
+def test_endless_renames_elsewhere_do_not_stop_the_agent(
+    files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example, a guest renames files all the time, and its image has links with many ``..``."""
+    (root / "etc/file").touch()
+
+    def refuse(*_: object) -> int:
+        ctypes.set_errno(errno.EAGAIN)
+        return -1
+
+    monkeypatch.setattr(rooted_files, "RENAMES_S", 0.1)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=refuse))
+    with pytest.raises(BlockingIOError):
+        files.read("etc/file")
 
 
 def test_a_folder_never_has_a_wrong_owner(files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
