@@ -139,12 +139,17 @@ class GuestConsoles:
         rest of the input: a guest must not occupy a session for ever.
         """
         rest, began = data, time.monotonic()
-        deadline = began + STALL_S
-        while rest and (now := time.monotonic()) < min(deadline, began + WRITE_S):
-            if written := self._write_part(console, rest):
-                rest, deadline = rest[written:], now + STALL_S
+        deadline = began + min(STALL_S, WRITE_S)
+        while rest:
+            now = time.monotonic()  # before the attempt: after a pause of the agent, the guest may have read meanwhile
+            written = self._write_part(console, rest)
+            rest = rest[written:]
+            if written:
+                deadline = min(now + STALL_S, began + WRITE_S)
             else:
                 time.sleep(WRITE_POLL_S)
+            if now >= deadline:
+                return
 
     def _write_part(self, console: _Console, data: bytes) -> int:
         """Write as much of ``data`` as the terminal's buffer accepts (about 8 KiB). Return the number of bytes."""

@@ -1,6 +1,7 @@
 """Tests of consoles with real pseudo terminals. The test acts as the guest at the other end."""
 
 import os
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -108,8 +109,9 @@ def test_two_users_share_a_console(consoles: GuestConsoles, terminal: tuple[int,
 
 
 def test_input_that_exceeds_the_terminals_buffer_is_complete(
-    consoles: GuestConsoles, terminal: tuple[int, str]
+    consoles: GuestConsoles, terminal: tuple[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "STALL_S", 60.0)
     consoles.add("vc-a-g1", terminal[1], None)
     text, received = os.urandom(1 << 17), bytearray()
 
@@ -121,8 +123,19 @@ def test_input_that_exceeds_the_terminals_buffer_is_complete(
     guest.start()
     with consoles.connect("vc-a-g1", lambda _data: None) as write:
         write(text)
-    guest.join(10)
+    guest.join(60)
     assert received == text
+
+
+def test_a_pause_of_the_agent_discards_no_input(
+    consoles: GuestConsoles, terminal: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time limit has passed before the first attempt to write."""
+    monkeypatch.setattr(module, "STALL_S", 0.0)
+    consoles.add("vc-a-g1", terminal[1], None)
+    with consoles.connect("vc-a-g1", lambda _data: None) as write:
+        write(b"ls\n")
+    assert select.select([terminal[0]], [], [], 10)[0]
 
 
 @pytest.mark.parametrize(("limit", "other"), [("STALL_S", "WRITE_S"), ("WRITE_S", "STALL_S")])
