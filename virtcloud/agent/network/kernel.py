@@ -1,4 +1,4 @@
-"""The kernel's interfaces, accessed through a netlink socket. Only this module imports pyroute2."""
+"""The kernel's interfaces, accessed through a netlink socket. Only this module and `netlink_dumps` import pyroute2."""
 
 import errno
 import fcntl

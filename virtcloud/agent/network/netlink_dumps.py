@@ -4,6 +4,8 @@ import gc
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
+from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
+
 T = TypeVar("T")
 ATTEMPTS: Final = 4
 """Largest number of dumps for one reading."""
@@ -16,16 +18,22 @@ def read_dump(request: Callable[[], Iterable[Any]], parse: Callable[[Any], T]) -
     """Return the parsed messages of a dump. If the dump was interrupted, request the dump again.
 
     If an interface or an address changes during a dump, the kernel marks the later messages as interrupted. Such a dump
-    can lack an interface that exists all the time (seen with Linux 6.1). pyroute2 ignores the mark.
+    can lack an interface that exists all the time (seen with Linux 6.1). pyroute2 0.9 ignores the mark. pyroute2 0.7
+    raises NetlinkDumpInterrupted at the first marked message.
 
     The last of `ATTEMPTS` dumps is used even if it was interrupted: otherwise, the agent could not work on a host whose
-    interfaces change all the time.
+    interfaces change all the time. An incomplete dump is not used: the error of the last dump is raised.
     """
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         found, interrupted = [], 0
-        for message in request():
-            interrupted |= message["header"]["flags"] & _INTERRUPTED
-            found.append(parse(message))
+        try:
+            for message in request():
+                interrupted |= message["header"]["flags"] & _INTERRUPTED
+                found.append(parse(message))
+        except NetlinkDumpInterrupted:
+            if attempt == ATTEMPTS - 1:
+                raise
+            continue
         if not interrupted:
             break
     return found

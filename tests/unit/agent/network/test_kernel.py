@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import kernel_links
 import pytest
 from fake_machine import FakeUplinkRecords
+from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from virtcloud.agent.network import kernel as kernel_module
@@ -219,6 +221,18 @@ def test_a_reading_that_a_change_interrupts_is_repeated(in_namespace: Run, monke
             return len({interface.name for interface in kernel.list_interfaces()} & bridges)
 
     assert in_namespace(work) == len(bridges) - 1
+
+
+def test_a_dump_that_pyroute2_interrupts_is_repeated() -> None:
+    """pyroute2 0.7 raises an error where later versions ignore the mark of the kernel."""
+    dumps = iter(("interrupted", "complete"))
+
+    def request() -> Iterator[dict[str, Any]]:
+        yield {"header": {"flags": 0}, "dump": (dump := next(dumps))}
+        if dump == "interrupted":
+            raise NetlinkDumpInterrupted
+
+    assert netlink_dumps.read_dump(request, lambda message: message["dump"]) == ["complete"]
 
 
 def test_the_packet_filter_of_bridges_is_detected(in_namespace: Run) -> None:
