@@ -20,7 +20,7 @@ MNT_DETACH: Final = 2
 FUSE_MAJOR, FUSE_MINOR = 7, 31
 REQUEST_BYTES = 1 << 17
 POLL_MS = 50
-RELEASE_S: Final = 1.0
+RELEASE_S: Final = 10.0
 REQUEST_HEADER, ANSWER_HEADER = struct.Struct("=IIQ"), struct.Struct("=IiQ")
 INIT_ANSWER = struct.pack("=IIIIHHIIHHII6I", FUSE_MAJOR, FUSE_MINOR, 0, 0, 16, 12, 1 << 16, 1, 32, *(0,) * 9)
 """The answer to FUSE's first request (struct fuse_init_out in linux/fuse.h)."""
