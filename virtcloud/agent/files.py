@@ -1,5 +1,6 @@
 """Files of the agent: atomic writes that survive a power failure, and the translation of OSError into Refused."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +8,9 @@ from pathlib import Path
 from typing import IO
 
 from virtcloud.model.errors import Refused
+
+LACK_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+"""Numbers of errors: this process or the host has too many open files. Such an error says nothing about the file."""
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder: bool = True) -> None:

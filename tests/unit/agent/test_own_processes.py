@@ -4,9 +4,13 @@ import os
 import resource
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from virtcloud.agent.host_services.server_processes import RecordedProcess, read_record, write_record
 from virtcloud.agent.own_processes import kill_processes, read_start_time
 from virtcloud.model.errors import Refused
 
@@ -37,18 +41,31 @@ def test_a_process_is_killed_directly_after_its_start() -> None:
         assert os.waitpid(pid, 0)[1] == signal.SIGKILL
 
 
-def test_a_lack_of_open_files_is_no_end_of_a_process() -> None:
-    process = subprocess.Popen(["/usr/bin/sleep", "60"])
+@contextmanager
+def without_descriptors() -> Iterator[None]:
+    """Let this process open no file within the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
-        with pytest.raises(Refused, match=r"cannot read stat of process .*: Too many open files"):
-            read_start_time(process.pid)
-        with pytest.raises(Refused, match=r"cannot read cmdline of process .*: Too many open files"):
-            kill_processes("60", [process.pid])
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_lack_of_open_files_is_no_end_of_a_process() -> None:
+    with subprocess.Popen(["/usr/bin/sleep", "60"]) as process:
+        with without_descriptors():
+            with pytest.raises(Refused, match=r"cannot read stat of process .*: Too many open files"):
+                read_start_time(process.pid)
+            with pytest.raises(Refused, match=r"cannot read cmdline of process .*: Too many open files"):
+                kill_processes("60", [process.pid])
         process.kill()
-        process.wait()
+
+
+def test_a_lack_of_open_files_makes_no_record_unreadable(tmp_path: Path) -> None:
+    """Otherwise, the agent would replace the server of the record."""
+    record = RecordedProcess(pid=1, started=2, boot="b")
+    write_record(tmp_path / "record.json", record)
+    with without_descriptors(), pytest.raises(Refused, match=r"cannot read .*record\.json: Too many open files"):
+        read_record(tmp_path / "record.json", RecordedProcess)
+    assert read_record(tmp_path / "record.json", RecordedProcess) == record

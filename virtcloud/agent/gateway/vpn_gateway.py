@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from virtcloud.agent import log
-from virtcloud.agent.files import refuse_os_errors, write_durably
+from virtcloud.agent.files import LACK_OF_FILES, refuse_os_errors, write_durably
 from virtcloud.agent.gateway.admission import index_grants
 from virtcloud.agent.gateway.connection_limits import ConnectionLimits
 from virtcloud.agent.gateway.device_control import DeviceControl
@@ -280,6 +280,8 @@ class VpnGateway:
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:
+            if isinstance(error, OSError) and error.errno in LACK_OF_FILES:
+                raise Refused(f"cannot read the record of the OpenVPN server: {error.strerror}") from error
             log.warning("vpn_record_unreadable", file=self._path(protocol) / RECORD, error=error)
             return None
 

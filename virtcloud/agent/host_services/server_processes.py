@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from virtcloud.agent import log
-from virtcloud.agent.files import refuse_os_errors, write_durably
+from virtcloud.agent.files import LACK_OF_FILES, refuse_os_errors, write_durably
 from virtcloud.agent.own_processes import read_start_time
 from virtcloud.model.document import Document
 from virtcloud.model.errors import Refused
@@ -40,12 +40,17 @@ Record = TypeVar("Record", bound=RecordedProcess)
 
 
 def read_record(path: Path, kind: type[Record]) -> Record | None:
-    """Return the record in a file, or None if the file is missing or unreadable. An unreadable file is logged."""
+    """Return the record in a file, or None if the file is missing or unreadable. An unreadable file is logged.
+
+    Raise Refused if this process has too many open files: otherwise, a running server would be replaced.
+    """
     try:
         return kind.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
+        if isinstance(error, OSError) and error.errno in LACK_OF_FILES:
+            raise Refused(f"cannot read {path}: {error.strerror}") from error
         log.warning("server_record_unreadable", file=path, error=error)
         return None
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import signal
 import socket
 import threading
@@ -77,6 +78,20 @@ def test_an_unwanted_server_with_an_unreadable_record_is_stopped(in_world: Calla
     steps, started, is_left = in_world(work)
     assert "stop the OpenVPN server of udp" in steps
     assert (started, is_left) == (None, False)
+
+
+def test_a_lack_of_open_files_makes_no_record_unreadable(in_world: Callable[..., Any]) -> None:
+    def work(world: GatewayWorld) -> object:
+        interfaces, (soft, hard) = world.kernel.list_interfaces(), resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            with pytest.raises(Refused, match="cannot read the record of the OpenVPN server: Too many open files"):
+                world.gateway.read(interfaces)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return [server.faults for server in world.gateway.read(interfaces).servers]
+
+    assert in_world(work) == [()]
 
 
 def test_a_server_that_hangs_is_killed_when_a_grant_ends(
