@@ -42,7 +42,10 @@ def test_a_file_belongs_to_its_owner_in_the_guest(files: RootedFiles, root: Path
     assert (root / "home").stat().st_uid == SHIFT
 
 
-def test_renamed_files_elsewhere_do_not_disturb_the_access(files: RootedFiles, root: Path, tmp_path: Path) -> None:
+def test_renamed_files_elsewhere_do_not_disturb_the_access(
+    files: RootedFiles, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooted_files, "RENAMES_S", 60.0)
     (root / "etc/link").symlink_to("../" * 1000 + "etc/file")
     (root / "etc/file").write_text("content")
     process = os.fork()
