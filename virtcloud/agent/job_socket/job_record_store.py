@@ -54,12 +54,14 @@ class JobRecordStore:
         """Replace a record by ``transition(record)``, first on disk and then in memory. Return the new record.
 
         None stands for no record. Raise Refused if the record cannot be written. Also raise the errors of
-        ``transition``.
+        ``transition``. An equal record is not written, but also replaces the object in memory.
         """
         with self._changed:
             before = self._jobs.get(cluster)
             after = transition(before)
             if after == before:
+                if after is not None:
+                    self._jobs[cluster] = after
                 return after
             self._write(cluster, after)
             if after is None:

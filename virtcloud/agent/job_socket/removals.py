@@ -104,12 +104,13 @@ class JobRemovals:
 
         Torque counts no attempts, sends no lists of jobs, and reports no end of a job if the host crashed during the
         job. A run without an attempt number is lost if SBF has removed the cluster from this host, and either the
-        cluster was up, or the previous search has found the same record: a new run's cluster may not exist yet.
+        cluster was up, or the previous search has found the same record: a new run's cluster may not exist yet. The
+        record of a new run can be equal to the former run's record, so the objects are compared.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]
         for job in jobs:
-            if job.phase is RecordPhase.LEAVING or not (job.was_up or job in self._never_up):
+            if job.phase is RecordPhase.LEAVING or not (job.was_up or any(job is one for one in self._never_up)):
                 continue
             report_progress()
             with calling_for(make_job_call(job.cluster, job.attempt)):
@@ -123,7 +124,7 @@ class JobRemovals:
             if describe_remainder(self._sbf.cluster(job.cluster), job, self._element) is not None:
                 return
         self._script_access.close(job)
-        self._records.change(job.cluster, lambda known: forget_run(known, job.run) if known == job else known)
+        self._records.change(job.cluster, lambda known: forget_run(known, job.run) if known is job else known)
         log.warning("run_lost", cluster=job.cluster)
 
     def _has_new(self, known_runs: frozenset[JobRunId]) -> bool:

@@ -7,11 +7,11 @@ from job_socket_agent import FakeBridges
 
 from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
 from virtcloud.agent.job_socket.job_record_store import JobRecordStore
-from virtcloud.agent.job_socket.job_records import JobRecord, RecordPhase
+from virtcloud.agent.job_socket.job_records import JobRecord, RecordPhase, record_announcement
 from virtcloud.agent.job_socket.removals import JobRemovals
 from virtcloud.agent.job_socket.request_handler import HandlerDependencies, RequestHandler
 from virtcloud.agent.job_socket.script_access import ScriptAccess
-from virtcloud.agent.job_socket.socket_requests import RemoveRequest, StateRequest
+from virtcloud.agent.job_socket.socket_requests import RemoveRequest, StateRequest, UpRequest
 from virtcloud.agent.job_socket.start_barrier import StartBarrier
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.guest_seed import ClusterPeers
@@ -101,6 +101,24 @@ def test_a_run_that_was_never_up_is_forgotten(
     removals = JobRemovals(Name("brno-h1"), sbf, records, ScriptAccess(NoAccess(), records, sbf.peers))
     kept = [(removals._forget_lost_runs(lambda: None), records.get(KEY) is not None) for _ in range(2)]
     assert kept == [(True, True), (True, False)]
+
+
+@pytest.mark.parametrize("is_former_over", [True, False])
+def test_a_run_that_begins_after_the_previous_search_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_former_over: bool
+) -> None:
+    """The record of each run is equal. Without the record, Torque's script would take the job for a deleted job."""
+    sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
+    monkeypatch.setattr(sbf, "cluster", lambda _: _view(ClusterState.RELEASED, "removed"))
+    removals = JobRemovals(Name("brno-h1"), sbf, records, ScriptAccess(NoAccess(), records, sbf.peers))
+    up = UpRequest(do="up", cluster=KEY, attempt=0)
+    records.change(KEY, lambda known: record_announcement(known, up))
+    removals._forget_lost_runs(lambda: None)
+    if is_former_over:
+        records.change(KEY, lambda _: None)
+    records.change(KEY, lambda known: record_announcement(known, up))
+    removals._forget_lost_runs(lambda: None)
+    assert records.get(KEY) is not None
 
 
 def test_a_state_request_after_the_removal_leaves_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
