@@ -214,23 +214,21 @@ class ClusterNamespaces:
         """Create the veth pair between the bridge and the namespace if it is missing. Return the index of the port.
 
         ``descriptor`` is the open namespace. ``is_inside`` is whether the namespace contains its end of the pair. The
-        port gets its ownership alias before it is attached to the bridge. The caller sets the port up. Raise Unsafe if
-        a foreign interface has the port's name.
+        port is down, and has its ownership alias. Raise Unsafe if a foreign interface has the port's name.
         """
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)
-        if port is not None and names.cluster_of_alias(port.alias) is None:
+        owner = names.cluster_of_alias(port.alias) if port is not None else None
+        if port is not None and owner is None:
             raise _make_foreign_error(name, segment)
-        is_owned = port is not None and names.cluster_of_alias(port.alias) == segment.id
-        if port is None or not is_owned or not is_inside:
-            for former in (port, interfaces.get(temporary)):
-                if former is not None:
-                    self._kernel.delete(former.index)
+        if port is not None and owner == segment.id and is_inside:
+            index = port.index
+        else:
+            for former in filter(None, (port, interfaces.get(temporary))):
+                self._kernel.delete(former.index)
             mac = derive_gateway_mac(segment)
             index = self._kernel.add_namespace_veth(temporary, PORT, descriptor, bridge.mtu, mac)
-            self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
-        else:
-            index = port.index
+            self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))  # before it joins the bridge
         self._kernel.disable_host_ip(index, name)
         self._kernel.change(index, master=bridge.index, mtu=bridge.mtu)
         return index
@@ -249,14 +247,13 @@ class ClusterNamespaces:
                 self._kernel.delete(interface.index)
         if not has_link(segment):
             return
-        name, link = names.outside_link_name(segment.vlan), interfaces.get(names.outside_link_name(segment.vlan))
+        link = interfaces.get(name := names.outside_link_name(segment.vlan))
         if link is not None and names.cluster_of_alias(link.alias) != segment.id:
             raise _make_foreign_error(name, segment)
         if link is not None and is_inside:
             index = link.index
         else:
-            temporary = names.temporary_gateway_port_name(segment.vlan)
-            if temporary in interfaces:
+            if (temporary := names.temporary_gateway_port_name(segment.vlan)) in interfaces:
                 self._kernel.delete(interfaces[temporary].index)
             index = self._kernel.add_namespace_veth(temporary, OUTSIDE, descriptor, ETHERNET_MTU)
             self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
