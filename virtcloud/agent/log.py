@@ -5,15 +5,15 @@ import sys
 
 from virtcloud.client.call_headers import current_request_id
 from virtcloud.model.errors import VirtcloudError
-from virtcloud.model.message_text import format_event
+from virtcloud.model.message_text import OneLineFormatter, format_event
 
 _LOG = logging.getLogger("virtcloud.agent")
 
 
 def to_stderr() -> None:
-    """Write events to stderr. systemd's journal adds the time."""
+    """Write events to stderr. systemd's journal adds the time. The lines of tracebacks are indented."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    handler.setFormatter(OneLineFormatter("%(levelname)s %(message)s"))
     _LOG.handlers = [handler]
     _LOG.setLevel(logging.INFO)
     _LOG.propagate = False
