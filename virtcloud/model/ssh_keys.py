@@ -99,7 +99,9 @@ def parse_user_keys(text: str, source: str) -> list[UserKey]:
 
     Empty lines and comments are skipped. For any other line, raise BadInput with the line's number. Also raise BadInput
     if the text contains no key. ``source`` is the name of the text in messages. No message contains a rejected line.
+    A byte order mark at the beginning of the text is skipped.
     """
+    text = text.removeprefix("\ufeff")
     _refuse_private_key(text, source)
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1)]
     keys = [_parse_line(line, f"{source}:{number}") for number, line in lines if line and not line.startswith("#")]

@@ -67,6 +67,10 @@ def test_a_file_may_contain_several_keys() -> None:
     assert parse_user_keys(f"# mine\n\n{ED25519} a\r\n{ED25519} b\n", "keys") == [f"{ED25519} a", f"{ED25519} b"]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_key() -> None:
+    assert parse_user_keys(f"\ufeff{ED25519} a\r\n", "keys") == [f"{ED25519} a"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
