@@ -26,10 +26,13 @@ def main(arguments: Sequence[str]) -> None:
     port, limit_s, *namespaces = arguments
     waiting = {number: opened for number, text in enumerate(namespaces) if (opened := _open(int(text), int(port)))}
     silent, deadline = set(waiting), time.monotonic() + float(limit_s)
+    asked, poll = {opened.fileno(): number for number, opened in waiting.items()}, select.poll()
+    for descriptor in asked:
+        poll.register(descriptor, select.POLLIN)
     while silent and (left := deadline - time.monotonic()) > 0:
-        asked = {waiting[number]: number for number in silent}
-        readable, _, _ = select.select(asked, [], [], left)
-        silent -= {asked[connection] for connection in readable}
+        for descriptor, _ in poll.poll(left * 1000):
+            poll.unregister(descriptor)
+            silent.discard(asked[descriptor])
     silent |= set(range(len(namespaces))) - set(waiting)
     words = ("silent" if number in silent else "answers" for number in range(len(namespaces)))
     sys.stdout.write(" ".join(words))

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ import pytest
 from mount_namespace import is_disk_released, unshare_mounts
 from nfs_client import EXIST, INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, STALE, NfsClient
 
-from virtcloud.agent.file_servers import nfs_probe
+from virtcloud.agent.file_servers import nfs_probe, nfs_probe_program
 from virtcloud.agent.file_servers.ganesha_config import CONNECTIONS, PORT
 from virtcloud.agent.file_servers.nfs_difference import (
     FileServerStep,
@@ -231,6 +232,22 @@ def test_a_server_that_hangs_is_replaced(in_network: Run, monkeypatch: pytest.Mo
                 assert client.read("home", "file") == b"mine"
 
     in_network(scenario)
+
+
+def test_more_than_1024_servers_can_be_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, hard) if hard >= 0 else 2048, hard))
+    try:
+        near, server = socket.socketpair()
+        with near, server, socket.socket(fileno=fcntl.fcntl(near, fcntl.F_DUPFD, 1100)) as last:
+            server.send(b"answer")
+            monkeypatch.setattr(nfs_probe_program, "_open", lambda *_: last)
+            nfs_probe_program.main(["2049", "5", "0"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert capsys.readouterr().out == "answers"
 
 
 def test_a_server_that_answers_again_is_left_alone(in_network: Run, monkeypatch: pytest.MonkeyPatch) -> None:
