@@ -11,6 +11,7 @@ from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Connection
 
+from sbf_service.store.database import show_address
 from virtcloud.model.errors import BadInput
 
 
@@ -28,5 +29,5 @@ def upgrade_to(connection: Connection, migration: str) -> None:
     try:
         command.upgrade(config, migration)
     except CommandError as error:
-        shown = connection.engine.url.render_as_string(hide_password=True)
+        shown = show_address(connection.engine)
         raise BadInput(f"database {shown} belongs to a newer version of virtcloud ({error}): upgrade sbf") from error

@@ -181,7 +181,7 @@ def migrate(engine: Engine) -> None:
     Raise BadInput if the database cannot be opened or written, if a newer version migrated the database, or if rows of
     the migrated database refer to missing rows.
     """
-    shown = engine.url.render_as_string(hide_password=True)
+    shown = show_address(engine)
     try:
         with begin_migration(engine) as connection:
             upgrade_database(connection)
@@ -189,6 +189,11 @@ def migrate(engine: Engine) -> None:
         raise BadInput(
             f"database {shown} cannot be opened for writing: {explain_error(error)}; nothing was changed"
         ) from error
+
+
+def show_address(engine: Engine) -> str:
+    """Return the address of a database as in the settings: without its password, and without the name of the driver."""
+    return engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=True)
 
 
 def explain_error(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from sbf_service.log import get_log
+from sbf_service.store.database import show_address
 from sbf_service.store.database_errors import translate_errors
 from sbf_service.store.postgresql_connections import make_separate_engine
 from virtcloud.model.errors import BadInput
@@ -132,7 +133,7 @@ def check_unused(connection: Connection) -> None:
         return
     used = connection.execute(_COUNT_SERVICES, {"lock_class": LOCK_CLASS}).scalar_one()
     if used:
-        database = connection.engine.url.render_as_string(hide_password=True)
+        database = show_address(connection.engine)
         raise BadInput(
             f"database {database}: expected a database that no service uses, "
             f"found {count_of(used, 'running replica')}: stop SBF on every machine (systemctl stop virtcloud-sbf)"

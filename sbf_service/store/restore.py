@@ -16,7 +16,13 @@ from sqlalchemy.orm import Session
 
 from sbf_service.store.backup import BATCH, COUNTED_TABLE
 from sbf_service.store.backup_format import BackupFile, make_table
-from sbf_service.store.database import begin_migration, explain_error, newest_migration, upgrade_database
+from sbf_service.store.database import (
+    begin_migration,
+    explain_error,
+    newest_migration,
+    show_address,
+    upgrade_database,
+)
 from sbf_service.store.replica_lock import check_unused, hold_whole_database
 from sbf_service.store.restored_state import REVISION_STEP, RestoreReport, record_restore
 from sbf_service.store.service_tables import ReplicaRow, ServiceSecretRow
@@ -75,7 +81,7 @@ def _check_version(backup: BackupFile) -> None:
 
 @contextmanager
 def _transaction(engine: Engine) -> Iterator[Connection]:
-    shown = engine.url.render_as_string(hide_password=True)
+    shown = show_address(engine)
     try:
         with begin_migration(engine) as connection:
             yield connection
@@ -94,7 +100,7 @@ def _empty_database(connection: Connection, migration: str, *, replace: bool) ->
         upgrade_database(connection)
         if not replace and (found := _list_used_tables(connection)):
             raise BadInput(
-                f"database {connection.engine.url.render_as_string(hide_password=True)}: expected an empty database, "
+                f"database {show_address(connection.engine)}: expected an empty database, "
                 f"found rows in {', '.join(found)}: set another database, or replace all rows with --replace; the "
                 "database was left unchanged"
             )

@@ -22,6 +22,7 @@ from sbf_service.store.database import (
     list_migrations,
     make_engine,
     newest_migration,
+    show_address,
     upgrade_database,
 )
 from virtcloud.model.errors import BadInput
@@ -55,12 +56,12 @@ def plan_upgrade(engine: Engine) -> UpgradePlan:
         with engine.connect() as connection:
             current = _read_migration(connection)
     except SQLAlchemyError as error:
-        raise BadInput(f"database {_show(engine)}: cannot be read: {explain_error(error)}") from error
+        raise BadInput(f"database {show_address(engine)}: cannot be read: {explain_error(error)}") from error
     migrations = list_migrations()
     if current is not None and current not in migrations:
         raise BadInput(
-            f"database {_show(engine)}: expected a migration up to {newest_migration()}, found {current} of a newer "
-            "version: install that version, or restore a backup of this version (sbf restore)"
+            f"database {show_address(engine)}: expected a migration up to {newest_migration()}, found {current} of a "
+            "newer version: install that version, or restore a backup of this version (sbf restore)"
         )
     missing = [name for name in migrations if current is None or name > current]
     return UpgradePlan(current, tuple((name, _describe_migration(migrations[name])) for name in missing))
@@ -77,7 +78,7 @@ def try_upgrade(engine: Engine) -> float:
         trial(engine)
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise BadInput(
-            f"database {_show(engine)}: the upgrade would fail, and nothing was changed: {explain_error(error)}"
+            f"database {show_address(engine)}: the upgrade would fail, and nothing was changed: {explain_error(error)}"
         ) from error
     return time.monotonic() - started
 
@@ -126,10 +127,6 @@ def _read_migration(connection: Connection) -> str | None:
 
 def _describe_migration(module: str) -> str:
     return (import_module(module).__doc__ or "").partition("\n")[0]
-
-
-def _show(engine: Engine) -> str:
-    return engine.url.render_as_string(hide_password=True)
 
 
 def _format_mib(size: int) -> str:

@@ -195,7 +195,7 @@ def test_a_replica_waits_for_a_long_migration(postgresql: str) -> None:
         ),
         ("postgresql://sbf@/sbf?password=hunter2", r"put the password into a file, and write \?passfile=FILE"),
         ("mysql://sbf@/sbf", "neither SQLite nor PostgreSQL"),
-        ("postgresql://sbf:hunter2@127.0.0.1:1/sbf", r"postgresql\+psycopg://sbf:\*\*\*@127.0.0.1:1/sbf"),
+        ("postgresql://sbf:hunter2@127.0.0.1:1/sbf", r"database postgresql://sbf:\*\*\*@127.0.0.1:1/sbf cannot"),
     ],
 )
 def test_an_invalid_address_is_refused_without_its_password(address: str, message: str) -> None:
