@@ -39,6 +39,8 @@ READERS = 16
 """The maximum number of switches that the program reads at the same time."""
 LIMIT_S = 180.0
 """The time limit of a conversation with one switch, in seconds."""
+RETRIED = "; SBF tries again"
+"""The end of the drivers' messages about unreachable switches. It does not apply to a survey."""
 ANY_PORT = PortName("any")
 PlatformOf = Callable[[Switch], SwitchPlatform]
 
@@ -149,7 +151,7 @@ def _survey_switch(
             f"check the address {entry.address}, the platform {entry.platform}, the credential {entry.credential}, and "
             "the network to the switch"
         )
-        return replace(survey, fault=f"{error}: {remedy}")
+        return replace(survey, fault=f"{str(error).removesuffix(RETRIED)}: {remedy}")
     except ElementError as error:
         remedy = "" if survey.is_read else f": check that the platform is {entry.platform}, and the account's rights"
         return replace(survey, fault=f"{error}{remedy}")

@@ -137,6 +137,7 @@ def test_an_unreachable_switch_leaves_the_results_of_the_others(
         "check the address 127.0.0.1:1, the platform cisco_ios, the credential viewer, and the network to the switch"
         in ended.stderr
     )
+    assert "SBF tries again" not in ended.stderr
     assert "the VLANs of sw2 are unknown" in ended.stdout
 
 
