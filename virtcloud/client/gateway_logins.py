@@ -7,8 +7,8 @@ certificate is valid for some minutes. The user logs in to the guest with the us
 import shlex
 import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -74,21 +74,39 @@ def request_login_files(
 
     If this request connects the cluster to a gateway, wait at most ``WAIT_S`` seconds until the elements on the path
     have confirmed the connection. Call ``show`` with the present state during the wait. Raise the errors of
-    `SbfClient.create_ssh_certificate`. Raise BadInput if ``folder`` or a file cannot be written.
+    `SbfClient.create_ssh_certificate`; a new folder is then removed. Raise BadInput if ``folder`` or a file cannot be
+    written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise BadInput(f"folder {folder}: cannot be written: {error.strerror}; choose another folder") from error
     login = make_login_key()
-    certificate = sbf.create_ssh_certificate(key, SshCertificateRequest(public_key=login.public), cluster_id)
+    with _create_folder(folder):
+        certificate = sbf.create_ssh_certificate(key, SshCertificateRequest(public_key=login.public), cluster_id)
     replace_private_file(folder / KEY, login.private.get_secret_value())
     replace_private_file(folder / CERTIFICATE, f"{certificate.certificate}\n")
     replace_private_file(folder / KNOWN_HOSTS, render_login_hosts(certificate))
     replace_private_file(folder / CONFIG, render_login_config(certificate, folder.absolute()))
     _wait_for_elements(sbf, certificate, show)
     return certificate
+
+
+@contextmanager
+def _create_folder(folder: Path) -> Iterator[None]:
+    """Create a folder if it does not exist. If the block raises an exception, remove the new folder.
+
+    Raise BadInput if the folder cannot be created or written.
+    """
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise BadInput(f"folder {folder}: cannot be written: {error.strerror}; choose another folder") from error
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _wait_for_elements(sbf: SbfClient, view: SshAccessView, show: Callable[[SshAccessView], object]) -> None:

@@ -67,6 +67,15 @@ class FakeSbf(SbfClient):
         return CERTIFICATE
 
 
+class RefusingSbf(FakeSbf):
+    """An SBF without the requested cluster."""
+
+    def create_ssh_certificate(
+        self, key: str, request: SshCertificateRequest, cluster_id: str | None = None
+    ) -> SshCertificateView:
+        raise NotFound(f"cluster {key} is not known")
+
+
 def configured(folder: Path, host: str) -> set[str]:
     """Return the options that ssh reads for a host, one text for each option."""
     (folder / "config").write_text(render_login_config(CERTIFICATE, folder))
@@ -186,6 +195,15 @@ def test_only_a_gateway_with_an_sshd_is_reachable(
         with connection:
             connection.sendall(banner)
             assert reachable.result() == is_sshd
+
+
+def test_a_refusal_leaves_no_new_folder(tmp_path: Path) -> None:
+    (former := tmp_path / "former").mkdir()
+    sbf = RefusingSbf()
+    for folder in (former, tmp_path / "new"):
+        with pytest.raises(NotFound):
+            request_login_files(sbf, "demo", folder)
+    assert list(tmp_path.iterdir()) == [former]
 
 
 def test_an_earlier_sbf_offers_no_gateway() -> None:
