@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from virtcloud.client.calls import DEVICE_S, PAGE_SIZE, SbfCalls, content_query, flag_query, validated
 from virtcloud.client.connection import FileTransfer
 from virtcloud.model.image import CatalogueImage, ImageCheck, ImageContent, ImageRequest, ImageShares
-from virtcloud.model.values import Name
+from virtcloud.model.values import Name, UserName
 
 
 class ImageCalls(SbfCalls):
@@ -80,7 +80,8 @@ class ImageCalls(SbfCalls):
         Raise BadInput for an invalid user name. Raise NotFound if there is no such image, or if the caller may not use
         the image. Raise Forbidden if the caller may not share the image.
         """
-        shares = validated(ImageShares, add=tuple(add), remove=tuple(remove), everybody=everybody)
+        added, removed = tuple(map(UserName, add)), tuple(map(UserName, remove))
+        shares = validated(ImageShares, add=added, remove=removed, everybody=everybody)
         return self._document(CatalogueImage, self._connection.send("POST", f"{_path(name)}/shares", shares))
 
     def certify_image(self, name: str, site: str) -> CatalogueImage:

@@ -27,6 +27,12 @@ def test_unshare_names_the_command_for_an_image_that_everybody_uses(
     assert result.stderr == "virtcloud: to exclude bob: virtcloud image unshare mine --everybody\n"
 
 
+def test_an_invalid_user_is_named_without_a_json_path(run: RunCommand) -> None:
+    result = run("image", "share", "mine", "bo b")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith("virtcloud: expected a user name")
+
+
 class ClosedPipe(StringIO):
     """A stream whose reader has ended."""
 
