@@ -210,11 +210,19 @@ class MemoryType(click.ParamType):  # type: ignore[type-arg] # not generic in ol
     name = "memory"
 
     def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> int:
-        """Return the size in MiB, rounded down. A value without a unit is a number of bytes."""
+        """Return the size in MiB, rounded down. A value without a unit is a number of bytes.
+
+        A size below 1 MiB, except 0, is an error: a limit of 0 is not what the caller expects.
+        """
         try:
-            return parse_bytes(str(value)) // MIB
+            size = parse_bytes(str(value))
         except ValueError:
             self.fail(f"expected a size such as 64gb or 512mb, got {value!r}", parameter, context)
+        if 0 < size < MIB:
+            self.fail(
+                f"expected 0 or at least 1mb, got {value!r}: a number without a unit is in bytes", parameter, context
+            )
+        return size // MIB
 
 
 @click.group(cls=SummaryGroup)

@@ -57,3 +57,9 @@ def test_malformed_memory_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     result = run("quota", "set", "alice", "--memory", "much")
     assert (result.exit_code, sbf.put) == (2, [])
     assert "expected a size such as 64gb or 512mb, got 'much'" in result.stderr
+
+
+def test_a_limit_below_one_mib_is_not_rounded_to_zero(run: RunCommand, sbf: FakeSbf) -> None:
+    result = run("quota", "set", "alice", "--images", "1kb")
+    assert (result.exit_code, sbf.put) == (2, [])
+    assert "expected 0 or at least 1mb, got '1kb'" in result.stderr
