@@ -108,8 +108,15 @@ def _read(file: NetBoxFile, noun: str, query: Callable[[], Iterable[Any]]) -> li
         raise BadInput(f"{file.url}: expected NetBox's API, got an answer that is no JSON: check the url") from error
     except requests.RequestException as error:
         raise ServiceUnreachable(
-            f"NetBox at {file.url} does not answer: {type(error).__name__}: {error}: check the url, ca_file and network"
+            f"NetBox at {file.url} does not answer: {_cause(error)}: check the url, ca_file and network"
         ) from error
+
+
+def _cause(error: BaseException) -> str:
+    """Return the text of the first error, without the texts of the libraries that converted it."""
+    while (former := error.__cause__ or error.__context__) is not None:
+        error = former
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__
 
 
 def _detail(error: Any) -> str:  # noqa: ANN401 - pynetbox has no types

@@ -284,7 +284,7 @@ def test_a_broken_netbox_is_unreachable(netbox: EmulatedNetBox, token_file: Path
 def test_a_netbox_that_is_down_is_unreachable(token_file: Path) -> None:
     with serve_netbox() as netbox:
         pass
-    with pytest.raises(ServiceUnreachable, match="does not answer"):
+    with pytest.raises(ServiceUnreachable, match=r"does not answer: Connection refused: check the url"):
         read(netbox, token_file)
 
 
