@@ -57,6 +57,7 @@ class _Merger:
         sites = {site.name: site for site in self.former.sites} if self.former else {}
         for name in self.translation.sites:
             sites[name] = self._site(sites.get(name) or Site(name=name), notes)
+        self._remove_moved(sites, notes)
         return Topology.model_validate(
             {
                 "name": self.former.name if self.former else Name("topology"),
@@ -70,23 +71,40 @@ class _Merger:
         devices = {device.name: device for device in self.translation.devices if device.site == site.name}
         switches = {switch.name: switch for switch in site.switches}
         hosts = {host.name: host for host in site.hosts}
+        sites = self.former.sites if self.former else ()
+        former_switches = {switch.name: switch for former in sites for switch in former.switches}
+        former_hosts = {host.name: host for former in sites for host in former.hosts}
         for device in devices.values():
-            kept = self._kept_ports(device, switches.get(device.name) or hosts.get(device.name))
+            kept = self._kept_ports(device, former_switches.get(device.name) or former_hosts.get(device.name))
             if not device.ports and not kept:
                 notes.append(f"{device.name}: NetBox shows no cable to another device: the device is not imported")
             elif not device.is_switch:
-                hosts[device.name] = _merge_host(device, hosts.get(device.name), kept)
+                hosts[device.name] = _merge_host(device, former_hosts.get(device.name), kept)
                 switches.pop(device.name, None)  # its role in NetBox has changed
-            elif (merged := _merge_switch(device, switches.get(device.name), kept)) is not None:
+            elif (merged := _merge_switch(device, former_switches.get(device.name), kept)) is not None:
                 switches[device.name] = merged
                 hosts.pop(device.name, None)
+        known = {device.name for device in self.translation.devices}
         for element in (*site.switches, *site.hosts):
-            if element.name not in devices:
+            if element.name not in known:
                 notes.append(f"{element.name} is not in NetBox: SBF {'removes' if self.prune else 'keeps'} the element")
                 if self.prune:
                     switches.pop(element.name, None)
                     hosts.pop(element.name, None)
         return site.model_copy(update={"switches": tuple(switches.values()), "hosts": tuple(hosts.values())})
+
+    def _remove_moved(self, sites: dict[Name, Site], notes: list[str]) -> None:
+        """Remove elements from their former site if NetBox shows them, and they were imported, at another site."""
+        for device in self.translation.devices:
+            if device.name not in {element.name for element in sites[device.site].elements}:
+                continue
+            for name in self.translation.sites:
+                site = sites[name]
+                if name != device.site and device.name in {each.name for each in (*site.switches, *site.hosts)}:
+                    notes.append(f"{device.name} moves from site {name} to site {device.site}, as in NetBox")
+                    switches = tuple(each for each in site.switches if each.name != device.name)
+                    hosts = tuple(each for each in site.hosts if each.name != device.name)
+                    sites[name] = site.model_copy(update={"switches": switches, "hosts": hosts})
 
     def _kept_ports(self, device: TranslatedDevice, former: Element | None) -> tuple[PortName, ...]:
         """Return the ports of ``former`` without a link in NetBox, but with an attachment or a remaining link."""

@@ -206,6 +206,20 @@ def test_elements_that_netbox_lacks_are_removed_only_on_request(netbox: Emulated
     assert "node1" not in imported(netbox, token_file, former, prune=True).topology.elements
 
 
+def test_a_moved_device_leaves_its_former_site(netbox: EmulatedNetBox, token_file: Path) -> None:
+    sites = {"sites": ["ostrava", "brno"]}
+    brno = netbox.add_site("brno")
+    former = merge(read(netbox, token_file, **sites), None).topology
+    switch = next(row for row in netbox.rows["devices"].values() if row["name"] == "ostrava-sw2")
+    switch["site"] = netbox.rows["sites"][brno]
+    moved = merge(read(netbox, token_file, **sites), former)
+    assert "ostrava-sw2 moves from site ostrava to site brno, as in NetBox" in moved.notes
+    assert {site.name: [each.name for each in site.switches] for site in moved.topology.sites} == {
+        "ostrava": ["ostrava-sw1"],
+        "brno": ["ostrava-sw2"],
+    }
+
+
 def test_a_device_with_another_role_becomes_another_element(netbox: EmulatedNetBox, token_file: Path) -> None:
     former = imported(netbox, token_file).topology
     devices = {row["name"]: row for row in netbox.rows["devices"].values()}
