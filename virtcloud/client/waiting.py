@@ -78,7 +78,10 @@ class PolledCluster:
                 progress(view)
             if view.state in until:
                 return view
-        raise TimedOut(f"cluster {self.view.key} is {self.view.state} after {timeout:g} s, not {goal}; SBF continues")
+        why = f" ({self.view.reason})" if self.view.state is ClusterState.FAILING and self.view.reason else ""
+        raise TimedOut(
+            f"cluster {self.view.key} is {self.view.state}{why} after {timeout:g} s, not {goal}; SBF continues"
+        )
 
     def _poll(self, answered: float, wait: float, until: Collection[ClusterState]) -> float:
         """Run one long poll of at most ``wait`` seconds for a newer view.

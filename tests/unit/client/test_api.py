@@ -78,8 +78,9 @@ def test_a_failing_cluster_does_not_extend_the_timeout(client: Client, script: S
     spec, seconds = ClusterSpec(owner="eva", hosts=("brno-h1",)), count()
     states = [ClusterState.CONFIGURING] * 4 + [ClusterState.FAILING] * 16
     for state in states:
-        script.answer(200, view("demo", spec, state).model_dump_json())
+        failing = {"reason": "no VLAN ID is free"} if state is ClusterState.FAILING else {}
+        script.answer(200, view("demo", spec, state).model_copy(update=failing).model_dump_json())
     cluster = Cluster(client.sbf, view("demo", spec, ClusterState.CONFIGURING), lambda: next(seconds))
-    with pytest.raises(TimedOut, match="cluster demo is failing after 30 s, not active"):
+    with pytest.raises(TimedOut, match=r"cluster demo is failing \(no VLAN ID is free\) after 30 s, not active"):
         cluster.wait_active(timeout=30)
     assert next(seconds) == pytest.approx(30, abs=4)
