@@ -57,9 +57,17 @@ class JobFiles:
         """Create an object for jobs' folders below ``root``."""
         self._folders = JobFolders(root, mounts)
         self._relays = relays
+        self._lost: set[str] = set()
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
-        """Create the relay and write the files. Raise Refused if the user is unknown or the relay cannot start."""
+        """Create the relay and write the files. Raise Refused if the user is unknown or the relay cannot start.
+
+        If no address is free, write files without a relay, unless the access had a relay that was lost: in this case,
+        leave the files unchanged and raise NoFreeAddress, so that the caller tries again.
+        """
+        if access.key in self._lost:
+            self._relays.ensure(access, find_account(access.user).pw_uid)
+            self._lost.discard(access.key)
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}
         if any(guest.addresses for guest in access.guests):
@@ -81,12 +89,18 @@ class JobFiles:
 
     def close(self, key: str) -> None:
         """Remove the relay and the files."""
+        self._lost.discard(key)
         self._relays.ensure_none(key)
         self._folders.ensure_none(key)
 
     def is_lost(self, key: str) -> bool:
-        """Return whether the relay's process has ended, and no connection through the relay is left."""
-        return self._relays.is_lost(key)
+        """Return whether the relay's process has ended, and no connection through the relay is left.
+
+        The result remains true until `open` has created the relay again.
+        """
+        if self._relays.is_lost(key):
+            self._lost.add(key)
+        return key in self._lost
 
 
 def render_hosts(guests: Iterable[Guest]) -> str:

@@ -35,10 +35,11 @@ class FakeRelays:
 
     def __init__(self) -> None:
         self.uids: list[int] = []
+        self.is_full, self.lost = False, set[str]()
 
     def ensure(self, job_access: JobAccess, uid: int) -> Path:
         self.uids.append(uid)
-        if job_access.name == "full":
+        if self.is_full or job_access.name == "full":
             raise NoFreeAddress(["10.0.0.0/30"])
         return Path("/relay")
 
@@ -46,7 +47,7 @@ class FakeRelays:
         self.uids.clear()
 
     def is_lost(self, key: str) -> bool:
-        raise AssertionError(key)
+        return key in self.lost
 
 
 def test_the_files_name_every_guest(tmp_path: Path) -> None:
@@ -159,6 +160,23 @@ def test_opening_and_closing_are_idempotent(tmp_path: Path) -> None:
     provider.close("12.pbs")
     provider.close("12.pbs")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_stay_until_a_lost_relay_has_a_free_address(tmp_path: Path) -> None:
+    relays, folder = FakeRelays(), tmp_path / "12.pbs"
+    provider = JobFiles(tmp_path, relays, FakeMounts())
+    variables = provider.open(job_access())
+    folder.chmod(0o700)
+    (folder / "mine").touch()
+    relays.lost, relays.is_full = {"12.pbs"}, True
+    assert provider.is_lost("12.pbs")
+    relays.lost.clear()  # the attempt to create the relay again removes the rest of the lost relay
+    with pytest.raises(NoFreeAddress):
+        provider.open(job_access())
+    assert provider.is_lost("12.pbs")
+    relays.is_full = False
+    assert provider.open(job_access()) == variables
+    assert (provider.is_lost("12.pbs"), (folder / "mine").exists()) == (False, True)
 
 
 def test_folders_of_earlier_agent_versions_are_replaced(tmp_path: Path) -> None:
