@@ -14,6 +14,7 @@ from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.client.sbf import DEFAULT_URL
 from virtcloud.lab import Lab, LabEvent, LabFile, LabOptions, read_lab_file, take_down
+from virtcloud.lab.addressing import USERS
 from virtcloud.lab.control_client import run_attached
 from virtcloud.lab.debian_image import LAB_IMAGES, write_image
 from virtcloud.lab.demo.chapters import DEMO_TIMING, run_demo
@@ -25,7 +26,9 @@ from virtcloud.model.message_text import count_of
 from virtcloud.model.topology import Topology
 
 SHELL = ("/bin/bash", "--norc", "--noprofile")
-user_option = click.option("--user", help="Run as this user: alice or bob, whom 'virtcloud lab pbs' creates.")
+user_option = click.option(
+    "--user", type=click.Choice(tuple(USERS)), help="Run as this user, whom 'virtcloud lab pbs' creates."
+)
 
 
 @click.group(cls=SummaryGroup)

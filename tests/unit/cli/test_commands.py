@@ -183,6 +183,13 @@ def test_an_unknown_command_exits_with_2() -> None:
     assert CliRunner().invoke(main, ["clutser"]).exit_code == 2
 
 
+@pytest.mark.parametrize("arguments", [("exec", "station", "true"), ("shell", "station")])
+def test_an_unknown_user_of_the_lab_is_refused(run: RunCommand, arguments: tuple[str, ...]) -> None:
+    command, *others = arguments
+    result = run("lab", command, "--user", "alic", *others)
+    assert (result.exit_code, "'alic' is not one of 'alice', 'bob'" in result.stderr) == (2, True)
+
+
 def test_the_package_exports_the_python_api_without_importing_httpx() -> None:
     code = "import virtcloud, sys; assert 'httpx' not in sys.modules; print(virtcloud.Client, virtcloud.ClusterSpec)"
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0  # noqa: S603
