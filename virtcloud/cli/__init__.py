@@ -19,19 +19,19 @@ COMMANDS = {
     "image": ("virtcloud.cli.image:image", "Add, list, share and certify images of guests."),
     "job": ("virtcloud.cli.job:job", "Show the cluster of a batch job."),
     "key": ("virtcloud.cli.key:key", "Add, list and remove your SSH keys."),
-    "login": ("virtcloud.cli.access:login", "Store your token for later commands."),
+    "login": ("virtcloud.cli.tokens:login", "Store your token for later commands."),
     "lab": ("virtcloud.cli.lab:lab", "Run a multi-site installation on this machine."),
     "netbox": ("virtcloud.cli.netbox:netbox", "Compare and import sites, cables and pools from NetBox."),
     "pbs": ("virtcloud.cli.pbs:pbs", "Install, remove and check the hooks of OpenPBS."),
     "pool": ("virtcloud.cli.pool:pool", "Show and set the VLAN IDs that a site allocates."),
-    "quota": ("virtcloud.cli.access:quota", "Show and set the limits of users."),
+    "quota": ("virtcloud.cli.quota:quota", "Show and set the limits of users."),
     "simulate": ("virtcloud.cli.up:simulate", "Switch a simulated element off or on, or cause drift or a restart."),
     "site": ("virtcloud.cli.site:site", "Show sites, and check their cables."),
-    "token": ("virtcloud.cli.access:token", "Create, list and revoke tokens."),
+    "token": ("virtcloud.cli.tokens:token", "Create, list and revoke tokens."),
     "topology": ("virtcloud.cli.topology:topology", "Show and set sites, elements and links."),
     "torque": ("virtcloud.cli.torque:torque", "Write the scripts that Torque runs."),
     "up": ("virtcloud.cli.up:up", "Run SBF with simulated sites on this machine, without root."),
-    "whoami": ("virtcloud.cli.access:whoami", "Show the user and roles that SBF sees for your token."),
+    "whoami": ("virtcloud.cli.tokens:whoami", "Show the user and roles that SBF sees for your token."),
 }
 
 

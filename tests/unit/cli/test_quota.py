@@ -1,13 +1,8 @@
-"""Tests of ``virtcloud quota`` and ``token``: usage and limits of a user, the parsing of limits, and lost tokens."""
-
-from pathlib import Path
+"""Tests of ``virtcloud quota``: usage and limits of a user, and the parsing of limits."""
 
 import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, FakeSbf
-
-from virtcloud.client.sbf import SbfClient
-from virtcloud.model.access import NewToken
 
 LIMITS = {"clusters": 4, "guests": 20, "memory_mb": 65536}
 QUOTA = {"user": "alice", "limits": LIMITS, "own": {}, "clusters": 2, "networks": 1, "guests": 3, "memory_mb": 768}
@@ -27,25 +22,6 @@ def test_a_quota_is_shown_with_the_usage(run: RunCommand, monkeypatch: pytest.Mo
         "no limit",
         "0 MiB",
     ]
-
-
-def test_a_token_that_cannot_be_written_is_named(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {"id": "k3qh7x2a", "name": "eva", "role": "user", "token": "vc_k3qh7x2a_x", "created_by": "root"}
-    new = NewToken.model_validate({**made, "created_at": "2026-07-01T12:00:00Z"})
-    monkeypatch.setattr(SbfClient, "create_token", lambda *_: new)
-    result = run("token", "create", "eva", "--role", "user", "--output", "/dev/null/eva.token")
-    assert result.exit_code == 2
-    assert result.stderr.endswith("; token k3qh7x2a is lost: virtcloud token revoke k3qh7x2a\n")
-
-
-def test_no_token_is_created_for_an_existing_file(
-    run: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(SbfClient, "create_token", lambda *_: pytest.fail("a token was created"))
-    (tmp_path / "eva.token").write_text("vc_older\n")
-    result = run("token", "create", "eva", "--role", "user", "--output", str(tmp_path / "eva.token"))
-    assert result.exit_code == 2
-    assert "eva.token: expected a new file, but the file exists; " in result.stderr
 
 
 def test_memory_is_parsed_in_the_notation_of_batch_systems(run: RunCommand, sbf: FakeSbf) -> None:

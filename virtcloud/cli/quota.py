@@ -1,0 +1,123 @@
+"""``virtcloud quota``: the limits and the usage of each user."""
+
+import click
+
+from virtcloud.cli import printing
+from virtcloud.cli.groups import SummaryGroup
+from virtcloud.cli.options import DurationType, open_client
+from virtcloud.jobs.sizes import parse_bytes
+from virtcloud.model.access import QuotaView
+from virtcloud.model.durations import MAX_LEASE_LIMIT_S, format_duration
+
+QUOTA_COLUMNS = ("user", "clusters", "networks", "guests", "CPUs", "memory", "max. sites", "max. lease", "images")
+"""The cells ``clusters`` to ``memory``, and ``images``, show the user's usage and limit, such as ``2 of 4``."""
+MIB = 1 << 20
+
+
+class MemoryType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click
+    """A size in the notation of batch systems (``64gb``). The value is converted to MiB."""
+
+    name = "memory"
+
+    def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        """Return the size in MiB, rounded down. A value without a unit is a number of bytes.
+
+        A size below 1 MiB, except 0, is an error: a limit of 0 is not what the caller expects.
+        """
+        try:
+            size = parse_bytes(str(value))
+        except ValueError:
+            self.fail(f"expected a size such as 64gb or 512mb, got {value!r}", parameter, context)
+        if 0 < size < MIB:
+            self.fail(
+                f"expected 0 or at least 1mb, got {value!r}: a number without a unit is in bytes", parameter, context
+            )
+        return size // MIB
+
+
+@click.group(cls=SummaryGroup)
+def quota() -> None:
+    """Show and set the limits of each user, such as the numbers of clusters, guests and CPUs.
+
+    Example: virtcloud quota set alice --clusters 5
+    """
+
+
+@quota.command("show")
+@click.argument("user", required=False)
+@printing.json_option
+@click.pass_context
+def show_(context: click.Context, user: str | None, as_json: bool) -> None:
+    """Show the quota of USER. Without USER, show the quota of every user for whom limits were set.
+
+    Example: virtcloud quota show alice
+    """
+    sbf = open_client(context).sbf
+    if user is not None:
+        _print_quota(sbf.quota(user), as_json=as_json)
+        return
+    pages = sbf.quota_pages()
+    printing.print_pages(QUOTA_COLUMNS, pages, _quota_row, "no user has individual limits", as_json=as_json)
+
+
+@quota.command("set")
+@click.argument("user")
+@click.option("--clusters", type=click.IntRange(0, 1_000_000), help="Clusters at the same time.")
+@click.option("--sites", type=click.IntRange(1, 1_000_000), help="Sites in one cluster.")
+@click.option("--networks", type=click.IntRange(0), help="Networks at the same time.")
+@click.option("--guests", type=click.IntRange(0), help="Guests at the same time.")
+@click.option("--cpus", type=click.IntRange(0), help="CPUs of all guests.")
+@click.option("--memory", type=MemoryType(), help="Memory of all guests, such as 64gb.")
+@click.option("--images", type=MemoryType(), help="Size of all images that SBF stores, such as 100gb.")
+@click.option(
+    "--lease", type=DurationType(MAX_LEASE_LIMIT_S), help="Maximum duration of a cluster, including all extensions."
+)
+@printing.json_option
+@click.pass_context
+def set_(  # noqa: PLR0913 - click passes each option by its name
+    context: click.Context,
+    /,
+    user: str,
+    *,
+    clusters: int | None,
+    sites: int | None,
+    networks: int | None,
+    guests: int | None,
+    cpus: int | None,
+    memory: int | None,
+    images: int | None,
+    lease: float | None,
+    as_json: bool,
+) -> None:
+    """Set the limits of USER. A limit without an option is reset to SBF's default. Existing clusters are not changed.
+
+    Example: virtcloud quota set alice --clusters 5 --lease 7d
+    """
+    view = open_client(context).sbf.put_quota(
+        user, clusters, sites, lease, networks=networks, guests=guests, cpus=cpus, memory_mb=memory, images_mb=images
+    )
+    _print_quota(view, as_json=as_json)
+
+
+def _print_quota(view: QuotaView, *, as_json: bool) -> None:
+    printing.print_json(view) if as_json else printing.print_table(QUOTA_COLUMNS, [_quota_row(view)], "")
+
+
+def _quota_row(view: QuotaView) -> tuple[object, ...]:
+    limits = view.limits
+    lease = "no limit" if limits.lease_s is None else format_duration(limits.lease_s)
+    return (
+        view.user,
+        _format_usage(view.clusters, limits.clusters),
+        _format_usage(view.networks, limits.networks),
+        _format_usage(view.guests, limits.guests),
+        _format_usage(view.cpus, limits.cpus),
+        f"{_format_usage(view.memory_mb, limits.memory_mb)} MiB",
+        "no limit" if limits.sites is None else limits.sites,
+        lease,
+        f"{_format_usage(view.images_mb, limits.images_mb)} MiB",
+    )
+
+
+def _format_usage(used: int, limit: int | None) -> str:
+    return str(used) if limit is None else f"{used} of {limit}"
