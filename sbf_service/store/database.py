@@ -28,8 +28,7 @@ BUSY_TIMEOUT_S, LOCK_POLL_S = 30.0, 0.01
 POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
 """The maximum number of connections of one replica. Three replicas stay below PostgreSQL's default limit of 100.
 
-Connections stay open, because PostgreSQL starts a process for each new connection. ``max_overflow`` is 0, because
-SQLAlchemy closes connections above ``pool_size`` after each use.
+PostgreSQL starts a process for each new connection. SQLAlchemy closes connections above ``pool_size`` after each use.
 """
 MAX_IDLE_S = 5.0
 """A connection that was idle for more than this time in seconds is checked with a query before its next use."""
@@ -51,8 +50,8 @@ def make_engine(url: str, *, create: bool = True) -> Engine:
         return makers[address.get_backend_name()](address)
     except (ArgumentError, ImportError) as error:
         raise BadInput(
-            f"database: expected an address such as sqlite:////var/lib/virtcloud/sbf.db or "
-            f"postgresql://user@host/name, got an unusable address: {error}"
+            "database: expected an address such as sqlite:////var/lib/virtcloud/sbf.db or postgresql://user@host/name, "
+            f"got an unusable address: {error}"
         ) from error
 
 
@@ -61,10 +60,8 @@ def _make_postgresql(address: URL) -> Engine:
         raise ArgumentError(
             "a password after '?' would appear in logs: put the password into a file, and write ?passfile=FILE"
         )
-    psycopg_address = address.set(drivername="postgresql+psycopg")
-    engine = create_engine(
-        psycopg_address, connect_args=choose_settings(address), hide_parameters=True, **POOL_SETTINGS
-    )
+    url = address.set(drivername="postgresql+psycopg")
+    engine = create_engine(url, connect_args=choose_settings(address), hide_parameters=True, **POOL_SETTINGS)
     event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", partial(_check_before_use, engine.dialect))
     return engine
@@ -299,6 +296,5 @@ def probe_write(store: Store, replica: str) -> None:
     """
     with store.change_row(who=replica) as unit:
         row = {"name": replica, "wrote_at": unit.now}
-        make_insert = postgresql.insert if store.has_scopes else sqlite.insert
-        new = make_insert(ReplicaRow).values(row)
+        new = (postgresql if store.has_scopes else sqlite).insert(ReplicaRow).values(row)
         unit.session.execute(new.on_conflict_do_update(index_elements=[ReplicaRow.name], set_=row))
