@@ -94,8 +94,8 @@ def _create_folder(folder: Path) -> Iterator[None]:
 
     Raise BadInput if the folder cannot be created or written.
     """
-    is_new = not folder.exists()
     try:
+        is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         TemporaryFile(dir=folder).close()
     except OSError as error:

@@ -114,7 +114,7 @@ def _read(file: NetBoxFile, noun: str, query: Callable[[], Iterable[Any]]) -> li
 
 def _cause(error: BaseException) -> str:
     """Return the text of the first error, without the texts of the libraries that converted it."""
-    while (former := error.__cause__ or error.__context__) is not None:
+    while (former := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
         error = former
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
 

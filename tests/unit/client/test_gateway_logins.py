@@ -142,6 +142,11 @@ def test_no_certificate_is_requested_if_the_folder_cannot_be_created(tmp_path: P
     assert sbf.certificates == 0
 
 
+def test_a_folder_with_a_too_long_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be written: File name too long; choose another folder"):
+        request_login_files(FakeSbf(), "demo", tmp_path / ("x" * 300))
+
+
 def test_no_certificate_is_requested_if_the_folder_cannot_be_written() -> None:
     sbf = FakeSbf()
     with pytest.raises(BadInput, match=r"folder /proc: cannot be written: [^;]*; choose another folder"):

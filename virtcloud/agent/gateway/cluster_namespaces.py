@@ -214,7 +214,7 @@ class ClusterNamespaces:
         """Create the veth pair between the bridge and the namespace if it is missing. Return the index of the port.
 
         ``descriptor`` is the open namespace. ``is_inside`` is whether the namespace contains its end of the pair. The
-        port is down, and has its ownership alias. Raise Unsafe if a foreign interface has the port's name.
+        caller sets the port up. Raise Unsafe if a foreign interface has the port's name.
         """
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)

@@ -67,13 +67,13 @@ class JobFiles:
         """
         if access.key in self._lost:
             self._relays.ensure(access, find_account(access.user).pw_uid)
-            self._lost.discard(access.key)
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}
         if any(guest.addresses for guest in access.guests):
             files |= self._ssh_files(access, self._folders.path(access.key))
             variables |= {"VCLUSTER_SSH_CONFIG": "ssh_config", "VCLUSTER_KNOWN_HOSTS": "known_hosts"}
         folder = self._folders.ensure(access.key, access.user, files)
+        self._lost.discard(access.key)
         return {name: str(folder / file) for name, file in variables.items()}
 
     def _ssh_files(self, access: JobAccess, folder: Path) -> dict[str, str]:

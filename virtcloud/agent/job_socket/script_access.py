@@ -103,14 +103,14 @@ class ScriptAccess:
         """Open the access in the present record of a job: a later run may have replaced the record meanwhile.
 
         If the network is unknown, do not open the access, because the VLAN ID may belong to another network by now. A
-        relay that still runs remains.
+        relay that still runs remains. The environment of a lost access remains until the access is open again.
         """
         with self._lock:
             job = self._records.get(cluster)
             opening = job.opening if job and job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} else None
             if opening and opening.network:
                 if opening in self._environments and self._provider.is_lost(cluster):
-                    del self._environments[opening]
+                    self._environments[opening] = self._provider.open(opening)
                 self._ensure_open(opening)
 
     def close(self, job: JobRecord) -> None:

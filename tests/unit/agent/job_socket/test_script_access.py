@@ -166,6 +166,20 @@ def test_an_access_without_its_relay_is_opened_again(
     assert provider.calls == ["open 12.pbs in 100 for alice"] * 2
 
 
+def test_a_lost_access_that_cannot_open_keeps_its_variables(
+    script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
+) -> None:
+    job = record(records, job_record())
+    script_access.provide_environment(job, view(), BRNO)
+    provider.lost.add(KEY)
+    provider.refuses = True
+    assert not script_access.reopen()
+    assert script_access.provide_environment(job, view(), BRNO)["VCLUSTER_HOSTS"] == "/x"
+    provider.refuses = False
+    script_access.provide_environment(record(records, job_record(2)), view(101), BRNO)
+    assert provider.calls[1:] == [f"close {KEY}", "open 12.pbs in 101 for alice"]
+
+
 def test_a_restarted_agent_keeps_the_access_of_a_later_run(
     script_access: ScriptAccess, records: JobRecordStore
 ) -> None:
