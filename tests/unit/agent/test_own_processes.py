@@ -43,7 +43,7 @@ def test_a_process_is_killed_directly_after_its_start() -> None:
 
 @contextmanager
 def without_descriptors() -> Iterator[None]:
-    """Let this process open no file within the block."""
+    """Prevent this process from opening files within the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
