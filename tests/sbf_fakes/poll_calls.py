@@ -24,6 +24,11 @@ class Caller(httpx.AsyncClient):
     polls: PollAdmission
 
 
+STILL_ITERATIONS = 20
+"""The number of iterations of the event loop without a call in a thread, after which all polls wait.
+
+A woken poll first asks whether its caller is connected, which takes some iterations without a thread.
+"""
 Calls = Callable[[Caller], Awaitable[None]]
 
 
@@ -51,7 +56,12 @@ async def start_polls(world: World, http: Caller, *paths: str) -> list["asyncio.
     feed = world.service.change_feed
     before = feed.count_waiters()
     polls = [asyncio.create_task(http.get(path)) for path in paths]
-    await await_true(lambda: feed.count_waiters() == before + len(paths) and not busy_threads(http))
+    still = 0
+    async with asyncio.timeout(10):
+        while still < STILL_ITERATIONS:
+            waits = feed.count_waiters() == before + len(paths) and not busy_threads(http)
+            still = still + 1 if waits else 0
+            await asyncio.sleep(0 if waits else 0.01)
     return polls
 
 
