@@ -27,6 +27,7 @@ from sbf_service.drivers.contract import ReadsNeighbours, SwitchDriver, SwitchPl
 from sbf_service.drivers.registry import find_switch_platform
 from sbf_service.drivers.switch.dialect import SwitchReading
 from sbf_service.drivers.switch.observed_state import derive_port_use
+from sbf_service.drivers.transport.device_session import RETRIED
 from sbf_service.settings import ServiceSettings, ServiceTiming, read_settings
 from virtcloud.model.document import Document, read_document
 from virtcloud.model.element import Switch, find_duplicates
@@ -39,8 +40,6 @@ READERS = 16
 """The maximum number of switches that the program reads at the same time."""
 LIMIT_S = 180.0
 """The time limit of a conversation with one switch, in seconds."""
-RETRIED = "; SBF tries again"
-"""The end of the drivers' messages about unreachable switches. It does not apply to a survey."""
 ANY_PORT = PortName("any")
 PlatformOf = Callable[[Switch], SwitchPlatform]
 

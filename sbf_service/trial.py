@@ -21,7 +21,7 @@ from sbf_service.drivers.registry import describe_unknown_platform, find_dialect
 from sbf_service.drivers.switch.command_line_switch import CommandLineSwitch, list_sent_commands
 from sbf_service.drivers.switch.dialect import Dialect, PortReading, SwitchReading
 from sbf_service.drivers.switch.observed_state import derive_observed_state
-from sbf_service.drivers.transport.device_session import CommandLine
+from sbf_service.drivers.transport.device_session import RETRIED, CommandLine
 from sbf_service.drivers.transport.ssh import SshCommandLine
 from virtcloud.model.dialect_trial import (
     ParsedNeighbour,
@@ -107,7 +107,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
         for part in _read_switch(driver, dialect, trial, faults):
             record = record.model_copy(update=part)
     except ElementError as error:
-        faults.append(str(error))
+        faults.append(str(error).removesuffix(RETRIED))
     except BadInput:
         raise
     except Exception as error:  # noqa: BLE001 - a dialect's author needs every error in the record

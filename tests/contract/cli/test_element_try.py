@@ -128,6 +128,15 @@ def test_a_switch_that_refuses_the_login_is_a_failure(element_try: ElementTry, t
     assert "refuses the login of 'admin': check the credential" in ended.stderr
 
 
+def test_a_trial_of_an_unreachable_switch_promises_no_repetition(element_try: ElementTry, tmp_path: Path) -> None:
+    with emulate("cisco_ios") as switch:
+        switch.address = "127.0.0.1:1"
+        ended = try_switch(element_try, switch, tmp_path)
+    assert ended.returncode == 1
+    assert "switch tried (127.0.0.1:1) does not answer: " in ended.stderr
+    assert "tries again" not in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
