@@ -12,7 +12,7 @@ from virtcloud.agent.guests.images import list_images
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.cli import host, printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.image_content import describe_content, read_file
+from virtcloud.cli.image_content import check_file, describe_content, read_file
 from virtcloud.cli.image_view import COLUMNS, HOST_COLUMNS, catalogue_row, format_users, host_row, no_row, print_image
 from virtcloud.cli.options import open_client
 from virtcloud.model.errors import BadInput, Refused, ServiceUnreachable, Unauthenticated
@@ -75,16 +75,19 @@ def add(  # noqa: PLR0913 - click passes each option by its name
         raise BadInput("--host-file: expected a local copy of the file, got a URL; pass FILE, or omit --host-file")
     expected = None if sha256 is None else Sha256(sha256.lower())
     file = None if host_file is None else HostFile(host_file)
+    is_upload = url is None and file is None
+    if is_upload:
+        check_file(source)
     content = describe_content(
         source, expected, None if image_format is None else ImageFormat(image_format), Architecture(architecture)
     )
     sbf = open_client(context).sbf
-    if url is not None or host_file is not None:
-        added = sbf.add_image(name, content, url=url, file=file)
-    else:
+    if is_upload:
         added = sbf.check_upload(name, content) or sbf.upload_image(
             name, content, read_file(Path(source), f"uploading {name}", content.size)
         )
+    else:
+        added = sbf.add_image(name, content, url=url, file=file)
     print_image(added, f"image {name} is ready; use it: virtcloud cluster create … --image {name}", as_json=as_json)
 
 

@@ -57,6 +57,15 @@ def describe_content(
     )
 
 
+def check_file(source: str) -> None:
+    """Raise BadInput if ``source`` is a pipe or a device, because its content cannot be read again for the upload."""
+    path = Path(source)
+    with _translate_errors(source):
+        is_read_once = path.is_fifo() or path.is_char_device()
+    if is_read_once:
+        raise BadInput(f"{path}: expected a file, got a pipe or a device: write the image to a file first")
+
+
 def read_file(path: Path, label: str, size: int) -> Iterator[bytes]:
     """Yield a file's content in pieces, and display the progress. Raise BadInput unless the file has ``size`` bytes."""
     found = 0
@@ -107,9 +116,6 @@ def _open_url(url: str) -> tuple[BinaryIO, int | None]:
 
 
 def _open_file(path: Path) -> tuple[BinaryIO, int | None]:
-    """Open a file. Raise BadInput for a pipe, because its content cannot be read a second time for the upload."""
-    if path.is_fifo() or path.is_char_device():
-        raise BadInput(f"{path}: expected a file, got a pipe or a device: write the image to a file first")
     return path.open("rb"), path.stat().st_size
 
 

@@ -54,10 +54,21 @@ def test_a_truncated_download_is_no_image() -> None:
             describe_content(server.url, None, None, "x86_64")
 
 
-def test_a_pipe_is_no_image(tmp_path: Path) -> None:
+def test_a_pipe_is_no_image_to_upload(run: RunCommand, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadInput, match="pipe: expected a file, got a pipe or a device: write the image to"):
-        describe_content(str(tmp_path / "pipe"), None, None, "x86_64")
+    result = run("image", "add", "mine", str(tmp_path / "pipe"))
+    assert result.exit_code == 2
+    assert "pipe: expected a file, got a pipe or a device: write the image to" in result.stderr
+
+
+def test_a_pipe_describes_a_host_file(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SbfClient, "add_image", lambda *_, **_options: CatalogueImage.model_validate(IMAGE))
+    reader, writer = os.pipe()
+    os.write(writer, b"a disk")
+    os.close(writer)
+    result = run("image", "add", "mine", f"/dev/fd/{reader}", "--format", "raw", "--host-file", "mine.raw")
+    os.close(reader)
+    assert result.exit_code == 0, result.stderr
 
 
 @pytest.mark.parametrize(("size", "got"), [(3, "got more"), (9, "got 7")])
