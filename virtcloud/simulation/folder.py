@@ -56,11 +56,10 @@ class SimulationFolder:
         """Return the file of a user's or agent's token."""
         return self.path / "tokens" / f"{name}.token"
 
-    def write_cables(self, topology: Topology) -> None:
-        """Write ``cables.json`` from the topology's links, unless an earlier run has written the file."""
-        file = self.path / "cables.json"
-        if not file.exists():
-            file.write_text(topology.model_dump_json(), encoding="utf-8")
+    def begin(self, topology: Topology) -> None:
+        """Write ``cables.json`` from the first topology's links. Remove the remains of an interrupted earlier start."""
+        shutil.rmtree(self.path / "events", ignore_errors=True)
+        (self.path / "cables.json").write_text(topology.model_dump_json(), encoding="utf-8")
 
     def write_elements(self, kinds: Mapping[Name, ElementKind]) -> None:
         """Replace ``elements.json``. ``kinds`` are the elements of the topology with their kinds.

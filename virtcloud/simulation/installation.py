@@ -164,7 +164,7 @@ def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
         sbf.topology()
     except NotFound:
         topology = sites.simulated_topology(site_count)
-        folder.write_cables(topology)
+        folder.begin(topology)
         folder.disturb(sites.unreachable_switch(topology), "off")
         sbf.put_topology(topology, ANY_VERSION)
     if not all(folder.token_file(user).exists() for user in USERS):

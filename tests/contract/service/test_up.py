@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import Mock
 
 import netbox_emulator
 import pytest
@@ -22,12 +23,13 @@ from real_sbf import running_sbf
 from virtcloud.cli import main
 from virtcloud.client.credentials import FileToken
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.errors import BadInput
+from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 from virtcloud.simulation import installation
 from virtcloud.simulation.folder import SimulationFolder
+from virtcloud.simulation.sites import unreachable_switch
 
 
 @dataclass
@@ -287,6 +289,23 @@ def test_pools_are_set_after_an_interrupted_first_start(tmp_path: Path) -> None:
         installation.furnish(sbf, SimulationFolder(tmp_path), 3)
         pools = {site.name: str(site.pool) for site in sbf.sites()}
     assert pools == {"brno": "200-210", "praha": "100-139"}
+
+
+def test_a_start_replaces_the_files_of_an_interrupted_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = list[Topology]()
+
+    def interrupt(_: object, topology: Topology, _version: object) -> None:
+        stored.append(topology)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SbfClient, "topology", Mock(side_effect=NotFound("there is no topology yet")))
+    monkeypatch.setattr(SbfClient, "put_topology", interrupt)
+    with SbfClient("http://127.0.0.1:1") as sbf:
+        for sites in (1, 3):
+            with pytest.raises(KeyboardInterrupt):
+                installation.furnish(sbf, SimulationFolder(tmp_path), sites)
+    assert Topology.model_validate_json((tmp_path / "cables.json").read_text()) == stored[-1]
+    assert [file.name for file in (tmp_path / "events").iterdir()] == [f"{unreachable_switch(stored[-1])}.off"]
 
 
 def test_sbf_ends_when_the_command_is_killed(tmp_path: Path) -> None:
