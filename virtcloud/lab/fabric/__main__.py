@@ -1,6 +1,5 @@
 """The first process of the lab's namespaces, and of the lab's User-mode Linux kernel if the lab uses one."""
 
-import contextlib
 import json
 import os
 import signal
@@ -58,7 +57,10 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
     threading.Thread(target=server.listen, args=(_create_listener(settings.listen),), daemon=True).start()
     fabric.serve()
     events.write("ready", "done")
-    _reap_forever(kernel.pid if kernel else 0)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    while True:
+        time.sleep(1)
+        fabric.reap(kernel.pid if kernel else 0)
 
 
 def _prepare_station(settings: FabricSettings) -> None:
@@ -101,16 +103,6 @@ def _connect(address_and_port: str) -> socket.socket:
             connection.settimeout(None)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connection
-
-
-def _reap_forever(kernel: int) -> None:
-    """Reap orphaned processes, without end. A separate thread reaps the process ``kernel`` (User-mode Linux)."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    while True:
-        time.sleep(1)
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != kernel:
-                os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Creates a plan's nodes, cables and services in the kernel of this process."""
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -72,6 +73,21 @@ class Fabric:
             node_power.power_on(self.nodes[name], self._ports(name))
             services = [control for (node, _), control in self.services.items() if node == name]
             run_in_threads(ServiceControl.start, services)
+
+    def reap(self, kernel: int) -> None:
+        """Reap ended orphans, but not the process ``kernel`` (User-mode Linux), which another thread reaps.
+
+        Do nothing while a node's power is being switched: :mod:`subprocess` must reap the programs that switch it.
+        """
+        if not self._power.acquire(blocking=False):
+            return
+        try:
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != kernel:
+                os.waitpid(ended.si_pid, os.WNOHANG)
+        except ChildProcessError:
+            pass
+        finally:
+            self._power.release()
 
     def _ports(self, name: str) -> list[str]:
         cables = self._plan.cables
