@@ -1,6 +1,6 @@
 """Conflicts between networks: access ports that two networks need, and paths that a new member would change. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, find_path_ports
 from virtcloud.model.element import Switch
@@ -17,16 +17,23 @@ def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[Por
     return frozenset(port for port in ports if isinstance(topology.element(port.element), Switch))
 
 
-def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -> None:
-    """Raise Conflict when clusters of two networks need the same access port. The error names the later cluster."""
+def check_ports_exclusive(
+    topology: Topology, clusters: Iterable[LiveCluster], sees: Callable[[str], bool] = lambda _owner: True
+) -> None:
+    """Raise Conflict when clusters of two networks need the same access port. The error names the later cluster.
+
+    The error names the earlier cluster only if the caller may see the clusters of its owner (``sees``).
+    """
     taken: dict[PortRef, LiveCluster] = {}
     for cluster in clusters:
         for port in sorted(_find_known_ports(topology, cluster)):
             if port in taken and taken[port].network.id != cluster.network.id:
-                holder = taken[port].key
+                is_seen = sees(taken[port].spec.owner)
+                holder = f"cluster {taken[port].key}" if is_seen else "another cluster"
+                remedy = f"end {holder} first" if is_seen else "try again when that cluster has ended"
                 raise Conflict(
-                    f"cluster {cluster.key} needs access port {port}, but cluster {holder} uses this port, and an "
-                    f"access port carries only one network: end cluster {holder} first, or choose a host on a trunk"
+                    f"cluster {cluster.key} needs access port {port}, but {holder} uses this port, and an access port "
+                    f"carries only one network: {remedy}, or choose a host on a trunk"
                 )
             taken.setdefault(port, cluster)
 

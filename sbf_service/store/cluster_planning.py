@@ -107,7 +107,7 @@ class PlannedCluster:
 def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
     """Return the cluster that a request would create. Change nothing. Raise the errors of :func:`put_cluster`."""
     check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
-    _check_name_free(unit, new.key, new.spec.name)
+    _check_name_free(unit, new)
     plan = _plan_network if new.spec.joins is None else _plan_member
     images = find_usable_sources(unit, new.spec) if new.spec.guests else {}
     planned = plan(unit, topology, replace(new, images=images), reserved)
@@ -117,7 +117,7 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
     if topology.access_ports and (ports := find_access_ports(topology, planned.cluster)):
         others = read_clusters_on(unit, list_elements(ports))
-        check_ports_exclusive(topology, [*others, planned.cluster])
+        check_ports_exclusive(topology, [*others, planned.cluster], new.sees)
     return planned
 
 
@@ -154,15 +154,18 @@ def _check_gateway_addresses(topology: Topology, cluster: LiveCluster, identity:
         network = replace(network, gateways=(*network.gateways, *used))
 
 
-def _check_name_free(unit: Unit, key: str, name: Name | None) -> None:
-    """Raise NameTaken if another cluster has ``key`` as its name, or has ``name`` as its name or key.
+def _check_name_free(unit: Unit, new: NewCluster) -> None:
+    """Raise NameTaken if another cluster has the new key as its name, or has the new name as its name or key.
 
     Clusters that have ended do not count.
     """
-    if (other := find_key_by_name(unit, key)) is not None:
-        raise NameTaken(f"the key {key} is the name of cluster {other}: choose another key")
+    key, name = new.key, new.spec.name
+    if find_key_by_name(unit, key) is not None and (other := find_running_cluster(unit, key)) is not None:
+        described = f"cluster {other.key}" if new.sees(other.owner) else "another cluster"
+        raise NameTaken(f"the key {key} is the name of {described}: choose another key")
     if name is not None and (taken := find_running_cluster(unit, name)) is not None:
-        raise NameTaken(f"the name {name} is taken by cluster {taken.key}, which is {taken.state}: choose another name")
+        described = f"cluster {taken.key}, which is {taken.state}" if new.sees(taken.owner) else "another cluster"
+        raise NameTaken(f"the name {name} is taken by {described}: choose another name")
 
 
 def _plan_network(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:

@@ -135,7 +135,7 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
     before, after = find_cluster_ports(topology, cluster), find_cluster_ports(topology, widened)
     if ports := topology.access_ports & after:
         others = [other for other in read_clusters_on(unit, list_elements(ports)) if other.id != cluster.id]
-        check_ports_exclusive(topology, [*others, widened])
+        check_ports_exclusive(topology, [*others, widened], lambda owner: owner == row.owner)
     changed = list_elements(after - before)
     increment_revisions(unit, changed)
     update_cluster_placements(unit, cluster, list_elements(after), changed)

@@ -216,7 +216,8 @@ class World:
 
     def put(self, key: str, wanted: ClusterSpec, attempt: int | None = None) -> PutResult:
         request = ClusterRequest(spec=wanted, attempt=attempt)
-        return put_cluster(self.store, key, request, self.service.reserved, wanted.owner)
+        sees = wanted.owner.__eq__
+        return put_cluster(self.store, key, request, self.service.reserved, wanted.owner, sees=sees)
 
     def delete(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         fence = AttemptFence(attempt, owner)

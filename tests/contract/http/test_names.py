@@ -40,6 +40,18 @@ def test_a_name_or_key_denotes_only_one_cluster(world: World) -> None:
     )
 
 
+def test_only_entitled_callers_read_which_cluster_has_a_name(world: World) -> None:
+    world.put("ring", spec("brno-h1", name="loop"))
+    bob = world.token(Role.USER, "bob")
+
+    def refused(key: str, **changes: str) -> str:
+        request = request_for("brno-h2", owner="bob", **changes)
+        return problem(ask(world, "PUT", f"/v1/clusters/{key}", request, token=bob))[2]
+
+    assert refused("loop") == "the key loop is the name of another cluster: choose another key"
+    assert refused("mine", name="loop") == "the name loop is taken by another cluster: choose another name"
+
+
 def test_a_live_network_is_found_by_name_and_key(world: World) -> None:
     world.put("12.pbs", spec("brno-h1", name="ring"))
     world.put("13.pbs", spec("brno-h1", owner="bob"))

@@ -247,7 +247,7 @@ def create_together(world: World, *calls: tuple[str, ClusterSpec]) -> list[str]:
 def test_one_of_two_clusters_with_the_same_name_is_refused(world: World) -> None:
     outcomes = create_together(world, ("a", spec("brno-h1", name="red")), ("b", spec("praha-h1", name="red")))
     assert outcomes[1] == "created True"
-    assert outcomes[0].startswith(f"{NameTaken.__name__}: the name red is taken by cluster")
+    assert outcomes[0].startswith(f"{NameTaken.__name__}: the name red is taken by another cluster")
 
 
 def test_one_of_two_specs_for_a_key_is_a_conflict(world: World) -> None:

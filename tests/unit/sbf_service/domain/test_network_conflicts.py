@@ -63,6 +63,17 @@ def test_a_conflict_names_the_access_port_and_its_cluster() -> None:
     )
 
 
+def test_a_conflict_does_not_name_an_invisible_cluster() -> None:
+    with pytest.raises(Conflict) as caught:
+        check_ports_exclusive(
+            with_access("brno-h2"), [user("first", "brno-h2"), user("second", "brno-h2")], lambda owner: owner == "bob"
+        )
+    assert str(caught.value) == (
+        "cluster second needs access port brno-sw1:p2, but another cluster uses this port, and an access port carries "
+        "only one network: try again when that cluster has ended, or choose a host on a trunk"
+    )
+
+
 def test_clusters_share_a_trunk() -> None:
     check_ports_exclusive(with_access("brno-h2"), [user("first", "brno-h1", "brno-h2"), user("second", "brno-h1")])
 
