@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Final
 
-from sqlalchemy import bindparam, delete, func, or_, select, update
+from sqlalchemy import bindparam, delete, false, func, or_, select, update
 
 from sbf_service.store.cluster_gateways import read_cluster_gateways
 from sbf_service.store.cluster_tables import ClusterRow
@@ -81,11 +81,13 @@ def list_certificates(
     """Return the certificates of a cluster, oldest first. Raise NotFound for an unknown cluster.
 
     Omit revoked certificates, and expired certificates without open connections. With ``ended``, also return these
-    certificates, if their records still exist. With ``user``, return only the certificates of this user.
+    certificates, if their records still exist. With ``user``, return only the certificates of this user. All
+    certificates of a cluster expire when the cluster begins to end.
     """
     row = require_cluster(unit, key, cluster_id)
     of_user = [] if user is None else [SshCertificateRow.user == user]
-    is_useful = SshCertificateRow.revoked_at.is_(None), or_(SshCertificateRow.expires_at > unit.now, _IS_OPEN)
+    is_valid = false() if row.leaving_since else SshCertificateRow.expires_at > unit.now
+    is_useful = SshCertificateRow.revoked_at.is_(None), or_(is_valid, _IS_OPEN)
     found = select(SshCertificateRow).where(
         SshCertificateRow.cluster_id == row.id, *of_user, *(() if ended else is_useful)
     )
@@ -168,7 +170,7 @@ def _make_entries(unit: Unit, row: ClusterRow, rows: Sequence[SshCertificateRow]
             user=UserName(one.user),
             fingerprint=one.fingerprint,
             created_at=one.created_at,
-            expires_at=one.expires_at,
+            expires_at=min(one.expires_at, row.leaving_since or one.expires_at),
             revoked_at=one.revoked_at,
             connections=counts.get(one.serial, 0),
         )

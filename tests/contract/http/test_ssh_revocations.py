@@ -4,6 +4,7 @@ The tests check the wanted documents of gateways, the lists, the rights, and the
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,14 @@ def test_valid_certificates_are_listed(world: World, alice: str) -> None:
     first, second = certify(world, alice), certify(world, alice)
     revoke(world, alice, first)
     assert (listed(world, alice), set(listed(world, alice, "?ended=true"))) == ([second], {first, second})
+
+
+def test_certificates_expire_when_the_cluster_ends(world: World, alice: str) -> None:
+    serial = certify(world, alice)
+    world.delete("demo")
+    (entry,) = ask(world, "GET", f"{CERTIFICATES}?ended=true", token=alice).json()
+    assert listed(world, alice) == []
+    assert (entry["serial"], datetime.fromisoformat(entry["expires_at"])) == (serial, world.clock.now)
 
 
 def test_an_expired_certificate_with_a_connection_is_listed(world: World, alice: str) -> None:
