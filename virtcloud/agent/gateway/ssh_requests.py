@@ -41,11 +41,13 @@ from virtcloud.model.wanted import Segment
 T = TypeVar("T")
 SSH_PORT: Final = 22
 MAX_REQUESTS: Final = 64
-"""Limit of requests that are answered at the same time. A further relay is refused after `REQUEST_S` seconds."""
+"""Limit of requests that are answered at the same time. A further relay is refused after `REQUEST_S` seconds.
+
+A guest that does not answer occupies a thread for ten seconds. A user may occupy half of the threads that other users
+leave free, so that a few users cannot lock all others out.
+"""
 MAX_WAITING: Final = 16
 """Limit of one user's requests that wait for a grant, so that threads are free for the requests of other users."""
-MAX_OF_USER: Final = 32
-"""Limit of one user's requests at the same time. A guest that does not answer occupies a thread for ten seconds."""
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0
 """Time limit in seconds of the receipt of a relay's request, and of each wait for a free thread."""
@@ -175,7 +177,7 @@ class SshRequests:
         """
         deadline = time.monotonic() + GRANT_S
         proven = _retry(lambda: self._verify(request), deadline)
-        with self._count_waiting("a guest", proven.user, MAX_OF_USER):
+        with self._count_waiting("a guest", proven.user, MAX_REQUESTS):
             try:
                 target, connection = self._connect_guest(proven, request.guest)
             except (Forbidden, NotFound):
@@ -193,8 +195,13 @@ class SshRequests:
 
     @contextmanager
     def _count_waiting(self, awaited: str, user: UserName, limit: int) -> Iterator[None]:
-        """Count a waiting request within the block. Raise TooManyRequests if ``limit`` requests of a user wait."""
+        """Count a waiting request within the block.
+
+        Raise TooManyRequests if ``limit`` requests of the user wait, or half as many as the requests of others permit.
+        """
         with self._lock:
+            others = sum(count for key, count in self._counts.items() if key[0] == awaited and key[1] != user)
+            limit = max(1, min(limit, (MAX_REQUESTS - others) // 2))
             if self._counts[awaited, user] >= limit:
                 raise TooManyRequests(
                     f"too many requests of {user} wait for {awaited}: expected at most {limit}; "

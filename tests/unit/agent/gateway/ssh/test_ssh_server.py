@@ -8,12 +8,14 @@ import socket
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
+from unittest.mock import Mock
 
 import pytest
 from kernel_links import find_index, link
@@ -26,10 +28,12 @@ from virtcloud.agent.gateway.guest_connections import connect_by_namespace
 from virtcloud.agent.gateway.ssh_admission import SshSession
 from virtcloud.agent.gateway.ssh_difference import RunSshd, find_sshd_changes
 from virtcloud.agent.gateway.ssh_gateway import SshGateway
+from virtcloud.agent.gateway.ssh_requests import SshGrants, SshRequests
+from virtcloud.agent.gateway.ssh_sessions import SshSessions
 from virtcloud.agent.gateway.sshd_config import FIXED_OPTIONS
 from virtcloud.agent.own_processes import read_start_time
 from virtcloud.model.errors import Forbidden, Refused, TooManyRequests
-from virtcloud.model.values import Address
+from virtcloud.model.values import Address, UserName
 from virtcloud.model.wanted import HostWanted
 
 T = TypeVar("T")
@@ -57,7 +61,7 @@ def test_waiting_requests_of_one_user_are_limited(world: SshWorld, monkeypatch: 
 def test_silent_guests_of_one_user_do_not_lock_others_out(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alice has one silent guest. Her second request is refused, and bob reaches his guest."""
     is_asked, answers = threading.Event(), threading.Event()
-    monkeypatch.setattr(ssh_requests, "MAX_OF_USER", 1)
+    monkeypatch.setattr(ssh_requests, "MAX_REQUESTS", 3)
     assert world.gateway._requests is not None
     connect = world.gateway._requests._connect
 
@@ -76,6 +80,19 @@ def test_silent_guests_of_one_user_do_not_lock_others_out(world: SshWorld, monke
         assert StockSsh(world, "bob").run()[1] == "c1 10.0.0.1/24 22\n"
         answers.set()
     assert first.result()[1] == "c1 10.0.0.1/24 22\n"
+
+
+def test_a_user_gets_half_of_the_threads_that_others_leave(tmp_path: Path) -> None:
+    sessions = SshSessions(tmp_path / "sessions.json", lambda: datetime.now(UTC))
+    requests = SshRequests(tmp_path / "socket", os.getuid(), SshGrants(), sessions, Mock())
+    counts = Counter[str]()
+    with closing(requests), ExitStack() as waiting:
+        for user in ("alice", "bob", "eva"):
+            with suppress(TooManyRequests):
+                while True:
+                    waiting.enter_context(requests._count_waiting("a guest", UserName(user), 64))
+                    counts[user] += 1
+    assert counts == {"alice": 32, "bob": 16, "eva": 8}
 
 
 def make_session(pid: int, started: int, left_s: float = 3600) -> SshSession:
