@@ -33,6 +33,8 @@ SCRIPT_VARIABLES = {
 IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses that are probed at the same time (a batch), and limit of batches in each subnet."""
+MAX_ROTATED = 256
+"""Limit of the addresses with which searches for different jobs begin."""
 PROBE_S = 0.15
 """Time limit of one probe in seconds, in which even guests at the farthest site answer. Each address is probed twice,
 because a frame may be lost.
@@ -114,8 +116,8 @@ def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAdd
     """Yield the addresses of a subnet from its end to its beginning, without the guests' addresses. Pure.
 
     The order is rotated: the address with the index ``access.first_candidate`` comes first, and the addresses before it
-    come last. If ``access.first_candidate`` is None, only the first `BATCH_SIZE` addresses are rotated, by a checksum
-    of the job's key.
+    come last. If ``access.first_candidate`` is None, only the first addresses are rotated, by a checksum of the job's
+    key: the last eighth of the subnet, but at least `BATCH_SIZE` and at most `MAX_ROTATED` addresses.
     """
     guest_addresses = {ip_interface(address).ip for guest in access.guests for address in guest.addresses}
     address_type: Callable[[int], IpAddress] = type(network.network_address)
@@ -126,7 +128,7 @@ def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAdd
         yield from all_addresses
         yield from last
         return
-    first = list(islice(all_addresses, BATCH_SIZE))
+    first = list(islice(all_addresses, max(BATCH_SIZE, min(network.num_addresses // 8, MAX_ROTATED))))
     start = crc32(access.key.encode()) % len(first) if first else 0
     yield from (*first[start:], *first[:start])
     yield from all_addresses

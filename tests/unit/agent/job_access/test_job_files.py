@@ -1,6 +1,7 @@
 import os
 import pwd
 import subprocess
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from fake_machine import FakeMounts
 from old_python import assert_syntax_of_python_3_6
 
 from virtcloud.agent.job_access import connect_program, job_files
-from virtcloud.agent.job_access.access import JobAccess
+from virtcloud.agent.job_access.access import JobAccess, list_host_addresses
 from virtcloud.agent.job_access.job_files import JobFiles, find_python
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
 from virtcloud.model.errors import Refused
@@ -177,6 +178,13 @@ def test_files_stay_until_a_lost_relay_has_a_free_address(tmp_path: Path) -> Non
     relays.is_full = False
     assert provider.open(job_access()) == variables
     assert (provider.is_lost("12.pbs"), (folder / "mine").exists()) == (False, True)
+
+
+def test_jobs_search_from_all_last_addresses_of_a_subnet() -> None:
+    """The search of a job begins with one of these addresses. Two jobs that search together rarely choose the same."""
+    subnet = ip_network("10.0.0.0/24")
+    begins = {next(list_host_addresses(subnet, job_access(key=f"{number}.pbs"))) for number in range(200)}
+    assert begins == {ip_address(f"10.0.0.{last}") for last in range(223, 255)}
 
 
 def test_folders_of_earlier_agent_versions_are_replaced(tmp_path: Path) -> None:
