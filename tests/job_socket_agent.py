@@ -85,7 +85,11 @@ class FakeRelays:
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
         """Return the path of a relay."""
-        return Path(f"/relay-of/{access.key}/{uid}")
+        return self.socket_path(access.key)
+
+    def socket_path(self, key: str) -> Path:
+        """Return the path of a relay."""
+        return Path(f"/relay-of/{key}")
 
     def ensure_none(self, key: str) -> None:
         """Do nothing."""

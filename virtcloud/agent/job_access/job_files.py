@@ -43,6 +43,9 @@ class RelayProvider(Protocol):
         Raise NoFreeAddress if no subnet has a free address. Raise Refused if the relay cannot be created.
         """
 
+    def socket_path(self, key: str) -> Path:
+        """Return the path of a relay's socket. The relay need not exist."""
+
     def ensure_none(self, key: str) -> None:
         """Remove a relay. An absent relay is success."""
 
@@ -62,30 +65,35 @@ class JobFiles:
     def open(self, access: JobAccess) -> ScriptEnvironment:
         """Create the relay and write the files. Raise Refused if the user is unknown or the relay cannot start.
 
-        If no address is free, write files without a relay, unless the access had a relay that was lost: in this case,
-        leave the files unchanged and raise NoFreeAddress, so that the caller tries again.
+        If no address is free, write files without a relay. If the job's folder has files with a relay, the relay was
+        lost: in this case, leave the files unchanged and raise NoFreeAddress, so that the caller tries again.
         """
-        if access.key in self._lost:
-            self._relays.ensure(access, find_account(access.user).pw_uid)
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}
         if any(guest.addresses for guest in access.guests):
-            files |= self._ssh_files(access, self._folders.path(access.key))
+            files |= self._open_relay(access, files)
             variables |= {"VCLUSTER_SSH_CONFIG": "ssh_config", "VCLUSTER_KNOWN_HOSTS": "known_hosts"}
         folder = self._folders.ensure(access.key, access.user, files)
         self._lost.discard(access.key)
         return {name: str(folder / file) for name, file in variables.items()}
 
-    def _ssh_files(self, access: JobAccess, folder: Path) -> dict[str, str]:
-        script = Path(connect_program.__file__).read_text()
+    def _open_relay(self, access: JobAccess, others: dict[str, str]) -> dict[str, str]:
+        """Create the relay. Return the files for ssh. ``others`` are the job's other files."""
+        folder, relay = self._folders.path(access.key), self._relays.socket_path(access.key)
+        argv = [find_python(), "-I", "-S", str(folder / "connect"), "--hand-over", "--wait", "30", str(relay)]
+        files = {
+            "ssh_config": render_ssh_config(access, f"{shlex.join(argv)} %h %p", folder),
+            "known_hosts": render_known_hosts(access.peers),
+            "connect": Path(connect_program.__file__).read_text(),
+        }
         try:
-            relay = self._relays.ensure(access, find_account(access.user).pw_uid)
-            argv = [find_python(), "-I", "-S", str(folder / "connect"), "--hand-over", "--wait", "30", str(relay)]
-            command = f"{shlex.join(argv)} %h %p"
-        except NoFreeAddress as error:  # ssh prints the message
-            command = f"echo {shlex.quote(f'virtcloud: {error}')} >&2"
-        known_hosts = render_known_hosts(access.peers)
-        return {"ssh_config": render_ssh_config(access, command, folder), "known_hosts": known_hosts, "connect": script}
+            self._relays.ensure(access, find_account(access.user).pw_uid)
+        except NoFreeAddress as error:
+            if self._folders.is_complete(access.key, access.user, others | files):
+                raise
+            command = f"echo {shlex.quote(f'virtcloud: {error}')} >&2"  # ssh prints the message
+            files["ssh_config"] = render_ssh_config(access, command, folder)
+        return files
 
     def close(self, key: str) -> None:
         """Remove the relay and the files."""

@@ -97,17 +97,21 @@ class JobFolders:
         If the folder is already complete for the same files and user, do not change the folder: files that the user has
         added remain.
         """
-        account = find_account(user)
-        path, record = self.path(key), self.path(key, COMPLETE_PREFIX)
-        digest = sha256(repr((account.pw_uid, account.pw_gid, sorted(files.items()))).encode()).hexdigest()
+        account, path = find_account(user), self.path(key)
         with refuse_os_errors(f"create the job's folder {path}"):
             self._ensure_root()
-            if self._mounts.mounted(path) and record.exists() and record.read_text() == digest:
-                return path
-            self._remove(key)
-            self._fill(path, files, account)
-            record.write_text(digest)
+            if not self.is_complete(key, user, files):
+                self._remove(key)
+                self._fill(path, files, account)
+                self.path(key, COMPLETE_PREFIX).write_text(_digest(account, files))
         return path
+
+    def is_complete(self, key: str, user: str, files: Mapping[str, str]) -> bool:
+        """Return whether the folder of a job was created for these files and this user."""
+        record = self.path(key, COMPLETE_PREFIX)
+        with refuse_os_errors(f"read the record of the job's folder {self.path(key)}"):
+            is_created = self._mounts.mounted(self.path(key)) and record.exists()
+            return is_created and record.read_text() == _digest(find_account(user), files)
 
     def ensure_none(self, key: str) -> None:
         """Remove the folder of a job. An absent folder is success. Raise Refused if the folder cannot be removed."""
@@ -156,6 +160,10 @@ def find_account(user: str) -> pwd.struct_passwd:
             f"user {user} is not known on host {os.uname().nodename}, so the job's files cannot be created; "
             f"add the user to this host's accounts (getent passwd {user} must find the user)"
         ) from error
+
+
+def _digest(account: pwd.struct_passwd, files: Mapping[str, str]) -> str:
+    return sha256(repr((account.pw_uid, account.pw_gid, sorted(files.items()))).encode()).hexdigest()
 
 
 def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:

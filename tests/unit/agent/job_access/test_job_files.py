@@ -44,6 +44,9 @@ class FakeRelays:
             raise NoFreeAddress(["10.0.0.0/30"])
         return Path("/relay")
 
+    def socket_path(self, key: str) -> Path:
+        return Path("/relay")
+
     def ensure_none(self, key: str) -> None:
         self.uids.clear()
 
@@ -178,6 +181,20 @@ def test_files_stay_until_a_lost_relay_has_a_free_address(tmp_path: Path) -> Non
     relays.is_full = False
     assert provider.open(job_access()) == variables
     assert (provider.is_lost("12.pbs"), (folder / "mine").exists()) == (False, True)
+
+
+def test_a_restarted_agent_keeps_the_files_of_a_lost_relay(tmp_path: Path) -> None:
+    """The attempt to create the relay again has removed the rest of the lost relay before the restart."""
+    relays, mounts = FakeRelays(), FakeMounts()
+    variables = JobFiles(tmp_path, relays, mounts).open(job_access())
+    (tmp_path / "12.pbs").chmod(0o700)
+    (tmp_path / "12.pbs/mine").touch()
+    relays.is_full, provider = True, JobFiles(tmp_path, relays, mounts)
+    with pytest.raises(NoFreeAddress):
+        provider.open(job_access())
+    relays.is_full = False
+    assert provider.open(job_access()) == variables
+    assert (tmp_path / "12.pbs/mine").exists()
 
 
 def test_jobs_search_from_all_last_addresses_of_a_subnet() -> None:
