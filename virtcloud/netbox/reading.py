@@ -1,6 +1,6 @@
 """Reads devices, interfaces and VLANs from NetBox's REST API with pynetbox. Nothing is written to NetBox."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -74,12 +74,12 @@ def _open_api(file: NetBoxFile) -> Any:  # noqa: ANN401 - pynetbox has no types
         """A session whose requests end after a timeout."""
 
         def request(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's signature
-            """Send a request."""
-            return super().request(*arguments, **{"timeout": TIMEOUT_S, **options})
+            """Send a request. The variable ``REQUESTS_CA_BUNDLE`` would override the session's attribute ``verify``."""
+            return super().request(*arguments, **{"timeout": TIMEOUT_S, "verify": file.ca_file or True, **options})
 
     api = pynetbox.api(file.url, token=_read_token(file))
     api.http_session = TimedSession()
-    api.http_session.verify = file.ca_file or True
+    api.http_session.auth = lambda request: request  # otherwise requests replaces the token by a login of ~/.netrc
     return api
 
 
@@ -95,21 +95,32 @@ def _read_token(file: NetBoxFile) -> str | None:
     return token
 
 
-def _read(file: NetBoxFile, noun: str, query: Callable[[], Iterable[Any]]) -> list[Row]:
-    """Return all objects of a query, from all pages. Convert the libraries' errors to exceptions of virtcloud."""
+def _read(file: NetBoxFile, noun: str, query: Callable[[], Collection[Any]]) -> list[Row]:
+    """Return all objects of a query, from all pages. Convert the libraries' errors to exceptions of virtcloud.
+
+    If an object is deleted between two pages, the next page begins one object too late. Therefore raise
+    ServiceUnreachable if the number of objects differs from the number in NetBox's first answer.
+    """
     import pynetbox  # noqa: PLC0415 - an optional library
-    import requests  # noqa: PLC0415 - a library of pynetbox
 
     try:
-        return [dict(record) for record in query()]
+        records = query()
+        rows = [dict(record) for record in records]
+        count = len(records)
     except pynetbox.RequestError as error:
         raise _explain(file, noun, error.req.status_code, _detail(error)) from error
     except pynetbox.ContentError as error:
         raise BadInput(f"{file.url}: expected NetBox's API, got an answer that is no JSON: check the url") from error
-    except requests.RequestException as error:
+    except OSError as error:  # the base class of requests.RequestException
         raise ServiceUnreachable(
             f"NetBox at {file.url} does not answer: {_cause(error)}: check the url, ca_file and network"
         ) from error
+    if len({row["id"] for row in rows}) != count:
+        raise ServiceUnreachable(
+            f"NetBox at {file.url}: expected {count} {noun}, got {len(rows)}: the list changed between two pages; try "
+            "again"
+        )
+    return rows
 
 
 def _cause(error: BaseException) -> str:

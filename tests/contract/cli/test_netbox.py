@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from http_answers import HttpAnswer
 from netbox_emulator import TOKEN, TOKEN_V2, EmulatedNetBox, serve_netbox
 from sbf_fakes.world import three_sites
 
@@ -300,6 +301,41 @@ def test_a_netbox_that_is_down_is_unreachable(token_file: Path) -> None:
         pass
     with pytest.raises(ServiceUnreachable, match=r"does not answer: Connection refused: check the url"):
         read(netbox, token_file)
+
+
+def test_a_list_that_changes_between_its_pages_is_refused(
+    netbox: EmulatedNetBox, token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the deletion of a device of the first page, the second page lacks the third device."""
+    list_rows = netbox._list
+
+    def list_and_delete(path: str, kind: str, query: dict[str, list[str]]) -> HttpAnswer:
+        answer = list_rows(path, kind, query)
+        if kind == "devices" and len(netbox.rows[kind]) == 3:
+            del netbox.rows[kind][min(netbox.rows[kind])]
+        return answer
+
+    monkeypatch.setattr(netbox, "_list", list_and_delete)
+    with pytest.raises(ServiceUnreachable, match="expected 3 devices, got 2: the list changed between two pages"):
+        read(netbox, token_file)
+
+
+def test_a_login_in_netrc_does_not_replace_the_token(
+    netbox: EmulatedNetBox, token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = token_file.with_name("netrc")
+    netrc.write_text("default login anonymous password guest\n", encoding="ascii")
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert read(netbox, token_file).devices
+
+
+def test_the_environments_authorities_do_not_replace_ca_file(
+    netbox: EmulatedNetBox, token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library names the missing file before it connects."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/of/the/environment.pem")
+    with pytest.raises(ServiceUnreachable, match=r"does not answer: .* /of/netbox\.pem: check the url, ca_file"):
+        read(netbox, token_file, url="https://127.0.0.1:1", ca_file="/of/netbox.pem")
 
 
 @pytest.mark.parametrize(
