@@ -30,6 +30,14 @@ def test_text_that_is_not_utf8_is_refused_at_its_line() -> None:
     assert refusal(text) == "cluster.yaml:2: expected YAML in UTF-8, got other bytes"
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"), [("2026-02-30", "timestamp"), ("0x_", "int"), ("!!bool maybe", "bool"), (r'"\ud800"', "str")]
+)
+def test_a_value_that_yaml_cannot_represent_is_refused(value: str, kind: str) -> None:
+    message = f"cluster.yaml:2: not YAML: expected a valid value of type {kind}, got "
+    assert refusal(f"owner: alice\nname: {value}\n").startswith(message)
+
+
 def test_deeply_nested_yaml_is_refused() -> None:
     assert refusal("[" * 3000) == "cluster.yaml: expected YAML with fewer nested levels"
 
