@@ -1,5 +1,6 @@
 """Sets of VLAN IDs, written as ranges: ``100-199,300``."""
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
@@ -23,6 +24,8 @@ class _ValidVlanIds(dict[int, VlanId]):
 
 
 _VALID = _ValidVlanIds()
+_RANGE = re.compile(r"([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?")
+"""A VLAN ID or a range. ``int()`` would read ``10_20``, a typing error for ``10-20``, as 1020."""
 
 
 class VlanSet(frozenset[VlanId]):
@@ -111,13 +114,10 @@ def _parse_ranges(text: str) -> VlanSet:
 
 
 def _parse_range(part: str) -> range:
-    first, dash, last = part.partition("-")
-    try:
-        low, high = VlanId(int(first)), VlanId(int(last if dash else first))
-    except BadInput:
-        raise
-    except ValueError as error:
-        raise BadInput(f"expected VLAN ranges such as '100-199,300', got {part!r}") from error
+    found = _RANGE.fullmatch(part)
+    if found is None:
+        raise BadInput(f"expected VLAN ranges such as '100-199,300', got {part!r}")
+    low, high = VlanId(int(found[1])), VlanId(int(found[2] or found[1]))
     if high < low:
         raise BadInput(f"expected a range with the lower VLAN ID first, got {part!r}")
     return range(low, high + 1)

@@ -41,6 +41,7 @@ def test_ranges_are_written_as_administrators_write_them() -> None:
         ("20-10", "expected a range with the lower VLAN ID first, got '20-10'"),
         ("1,,2", "expected VLAN ranges such as '100-199,300', got ''"),
         ("a", "expected VLAN ranges such as '100-199,300', got 'a'"),
+        ("10_20", "expected VLAN ranges such as '100-199,300', got '10_20'"),
     ],
 )
 def test_an_invalid_range_is_refused_with_its_part(text: str, message: str) -> None:
