@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from virtcloud.model.document import Document
-from virtcloud.model.values import ClusterKey, Name, UserName
+from virtcloud.model.values import ClusterKey, Name, UserName, UtcTime
 
 SERIAL_LIMIT: Final = 1 << 63
 MAX_CONNECTIONS: Final = 4096
@@ -46,7 +46,7 @@ class SshConnection(Document):
     """The guest's name."""
     remote: ShortText
     """The user's IP address and port."""
-    connected_at: datetime | None = None
+    connected_at: UtcTime | None = None
     """When the connection began; null: the gateway's agent is too old to report this time."""
 
 

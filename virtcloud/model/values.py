@@ -1,11 +1,11 @@
 """Validated values: names, port references, addresses, VLAN IDs, MAC addresses. An invalid value raises BadInput."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from ipaddress import ip_interface
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import AfterValidator, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from virtcloud.model.errors import BadInput
@@ -201,6 +201,19 @@ class VlanId(int):
     def __get_pydantic_json_schema__(cls, _schema: object, _handler: object) -> dict[str, Any]:
         """Return the JSON schema: an integer within bounds."""
         return {"type": "integer", "minimum": cls.lowest, "maximum": cls.highest}
+
+
+def _convert_to_utc(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise BadInput(f"expected a time with a time zone such as 2026-11-20T07:12:03Z, got {moment.isoformat()}")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise BadInput(f"expected a time in the years 1 to 9999 of UTC, got {moment.isoformat()}") from error
+
+
+UtcTime = Annotated[datetime, AfterValidator(_convert_to_utc)]
+"""A time with a time zone, converted to UTC. Not every time of the years 1 and 9999 exists in UTC."""
 
 
 def format_utc(moment: datetime) -> str:

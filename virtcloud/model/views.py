@@ -34,6 +34,10 @@ ElementMessage = Annotated[str, BeforeValidator(_make_printable)]
 """An element's message without unprintable characters. Messages may quote names with arbitrary bytes."""
 
 
+Revision = Annotated[int, Field(ge=0, lt=1 << 31)]
+"""The revision of an element's wanted document: a 32-bit integer in the database."""
+
+
 class PlacementProgress(StrEnum):
     """How far an element has set up (``adding``, ``confirmed``) or removed a cluster (``removing``, ``removed``)."""
 
@@ -243,7 +247,7 @@ class Confirmation(Document):
     The exceptions are the wanted clusters in ``incomplete`` and the unwanted clusters in ``remaining``.
     """
 
-    revision: int
+    revision: Revision
     """The revision of the wanted document."""
     incomplete: dict[str, ElementMessage] | None = None
     """What each cluster still waits for on this element, by cluster id. All other clusters are complete."""
@@ -259,7 +263,7 @@ class ElementErrorReport(Document):
     immediately, before its deadline.
     """
 
-    revision: int
+    revision: Revision
     """The revision of the wanted document."""
     message: ElementMessage
     """The error of the element as a whole."""

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_seed import Secret
-from virtcloud.model.values import Address, ClusterKey, Name, PatternText, UserName
+from virtcloud.model.values import Address, ClusterKey, Name, PatternText, UserName, UtcTime
 
 ByteCount = Annotated[int, Field(ge=0, lt=1 << 63)]
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
@@ -192,7 +192,7 @@ class VpnConnection(Document):
     """The transport protocol."""
     remote: str
     """The device's outer address and port."""
-    connected_at: datetime
+    connected_at: UtcTime
     """When the device connected."""
     received_bytes: ByteCount = 0
     """Bytes that the gateway received from the device."""

@@ -40,6 +40,11 @@ def test_an_agent_cannot_confirm_a_later_revision(world: World) -> None:
     )
 
 
+def test_a_revision_beyond_the_databases_integers_is_refused(world: World) -> None:
+    status, slug, detail = problem(ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 1 << 31}))
+    assert (status, slug, detail) == (422, "bad-input", "revision: expected less than 2147483648, got 2147483648")
+
+
 def test_an_agents_late_confirmation_changes_nothing(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()

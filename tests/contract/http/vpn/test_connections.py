@@ -1,6 +1,7 @@
 """Tests of gateways' reports of VPN connections: rights, contents and removal."""
 
 import httpx
+import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.vpn_world import make_profile, put
 from sbf_fakes.world import World
@@ -53,6 +54,22 @@ def test_control_characters_in_a_gateways_report_are_replaced(world: World, alic
     assert ask(world, "PUT", "/v1/elements/brno-gw/vpn/connections", body, token=agent).status_code == 204
     (view,) = ask(world, "GET", "/v1/clusters/demo/vpn/connections", token=alice).json()
     assert view["remote"] == "\ufffd[2J\ufffdx"
+
+
+@pytest.mark.parametrize(
+    ("moment", "message"),
+    [
+        ("9999-12-31T23:59:59-01:00", "expected a time in the years 1 to 9999 of UTC, got 9999-12-31T23:59:59-01:00"),
+        (
+            "2026-01-01T00:00:00",
+            "expected a time with a time zone such as 2026-11-20T07:12:03Z, got 2026-01-01T00:00:00",
+        ),
+    ],
+)
+def test_a_reported_time_outside_utc_is_refused(world: World, moment: str, message: str) -> None:
+    entry = {"profile": "a", "protocol": "udp", "remote": "192.0.2.7:40000", "connected_at": moment}
+    refused = ask(world, "PUT", "/v1/elements/brno-gw/vpn/connections", {"connections": [entry]})
+    assert problem(refused) == (422, "bad-input", f"connections.0.connected_at: {message}")
 
 
 def test_a_host_has_no_vpn_connections(world: World) -> None:
