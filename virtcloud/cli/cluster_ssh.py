@@ -1,7 +1,12 @@
 """``virtcloud cluster ssh`` and ``virtcloud cluster known-hosts``: logins to guests from anywhere."""
 
 import os
-from typing import Literal
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO, Literal
 
 import click
 
@@ -9,8 +14,17 @@ from virtcloud.cli import printing
 from virtcloud.cli.cluster_run import IDENTITY, THROUGH
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.cli.options import open_client
+from virtcloud.client.guest_commands import start_thread
 from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, find_login_folder, require_ssh
+from virtcloud.client.ssh_failures import SSH_FAILED, find_remedy
 from virtcloud.model.guest_seed import render_known_hosts
+
+KEPT = 8192
+"""Number of bytes of ssh's last messages in which a remedy is searched."""
+END_S = 1.0
+"""Maximum wait in seconds for the last messages: a connection to a gateway may keep the stream open after ssh ended."""
+SIGNALLED = 128
+"""Exit code of a shell for a program that a signal ended, without the signal's number."""
 
 
 @click.command("known-hosts", cls=SummaryCommand)
@@ -62,8 +76,8 @@ def ssh(  # noqa: PLR0913 - click passes each option by its name
     """Log in to GUEST of the cluster KEY with ssh, from anywhere. Without GUEST, log in to the first guest.
 
     The connection passes a gateway of the cluster, or SBF and the agent of the guest's host. SBF knows the guest's
-    host key, so that ssh asks no question. This program is replaced by ssh, whose exit code is the exit code of
-    COMMAND. A COMMAND needs a GUEST.
+    host key, so that ssh asks no question. The exit code is the exit code of COMMAND, or 255 if ssh failed. A COMMAND
+    needs a GUEST.
 
     Example: virtcloud cluster ssh demo g2 -- hostname
     """
@@ -71,5 +85,39 @@ def ssh(  # noqa: PLR0913 - click passes each option by its name
     logins = ClusterLogins(client.sbf, key, find_login_folder())
     (login,) = logins.find(SshOptions(user, identity, options, through), [guest]).values()
     client.close()
+    sys.exit(_run_ssh([*login, *command]))
+
+
+def _run_ssh(arguments: Sequence[str]) -> int:
+    """Run ssh and return its exit code. If ssh failed, print the remedy. Pass signals to ssh."""
     with require_ssh():
-        os.execvp(login[0], [*login, *command])  # noqa: S606 - no shell
+        process = subprocess.Popen(arguments, stderr=subprocess.PIPE)  # noqa: S603 - no shell
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: process.send_signal(received))
+    messages = bytearray()
+    copying = start_thread(_copy_messages, process.stderr, messages)
+    code = _wait_for_end(process)
+    copying.join(END_S)
+    if code == SSH_FAILED and (remedy := find_remedy(messages.decode(errors="replace"))):
+        click.echo(f"virtcloud: {remedy}", err=True)
+    return code if code >= 0 else SIGNALLED - code
+
+
+def _copy_messages(stream: IO[bytes], messages: bytearray) -> None:
+    """Copy the standard error of ssh to this program's, and its last bytes to ``messages``."""
+    with stream, suppress(BrokenPipeError):
+        while data := stream.read1(KEPT):  # type: ignore[attr-defined] # Popen's streams are buffered
+            sys.stderr.buffer.write(data)
+            sys.stderr.buffer.flush()
+            messages[:] = (messages + data)[-KEPT:]
+
+
+def _wait_for_end(process: "subprocess.Popen[bytes]") -> int:
+    """Return the exit code of ssh. If ssh is suspended (``~^Z`` in ssh(1)), this program is suspended too."""
+    while True:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode
+        os.kill(os.getpid(), signal.SIGSTOP)
+        process.send_signal(signal.SIGCONT)

@@ -1,22 +1,30 @@
 """The reasons why ssh could not start a command in a guest, with remedies. Pure."""
 
+import re
+from collections.abc import Sequence
 from typing import Final
 
 from virtcloud.model.message_text import printable
+from virtcloud.model.ssh_access import ACCOUNT
 
 SSH_FAILED: Final = 255
 """The exit code of ssh for its own errors (ssh(1)). If a command in the guest exits with 255, so does ssh."""
 REMEDIES: Final = {
+    f"^{ACCOUNT}@.*Permission denied": "expected a certificate that the gateway accepts: a certificate is valid for "
+    "some minutes and until it is revoked; repeat the command, or connect through SBF: virtcloud cluster ssh --through "
+    "sbf",
     "Permission denied": "expected a key that the guest accepts: load your key into the ssh-agent (ssh-add, needed "
     "for a key with a passphrase) or pass it with -i; guests accept the keys that you added before you created the "
-    "cluster (virtcloud key list)",
+    "cluster (virtcloud key list; for later clusters: virtcloud key add)",
     "Host key verification failed": "the guest has another host key than SBF knows, or SBF knows none: an image may "
     "create its own host keys; if you trust the guest: -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
     "Connection timed out": "the guest's sshd does not answer; read the guest's console: virtcloud guest log",
     "Connection closed by": "the guest's sshd may not have started yet, or refuses connections; read the guest's "
     "console: virtcloud guest log",
 }
-"""Maps a text in the messages of ssh to the remedy."""
+"""Maps a regular expression for the messages of ssh to the remedy."""
+OWN: Final = "virtcloud: "
+"""The begin of messages from virtcloud's proxy command."""
 
 
 def is_temporary(reason: str | None) -> bool:
@@ -33,12 +41,27 @@ def explain_failure(messages: str, code: int | None = SSH_FAILED) -> str:
     ``messages`` is the standard error of ssh, and ``code`` is the exit code of ssh. Lines that begin with
     ``virtcloud: `` come from virtcloud's proxy command, and take precedence.
     """
-    lines = [printable(line.replace("\r", "")).strip() for line in messages.splitlines()]
-    own = [line.removeprefix("virtcloud: ") for line in lines if line.startswith("virtcloud: ")]
-    if own:
+    lines = _split_lines(messages)
+    if own := [line.removeprefix(OWN) for line in lines if line.startswith(OWN)]:
         return "; ".join(own)
-    for text, remedy in REMEDIES.items():
-        if found := next((line for line in lines if text in line), None):
-            return f"{found}; {remedy}"
+    if found := _find_remedy(lines):
+        return "; ".join(found)
     last = next((line for line in reversed(lines) if line), None)
     return last or f"ssh ended with exit code {code} before the command started"
+
+
+def find_remedy(messages: str) -> str | None:
+    """Return the remedy for the standard error of ssh, or None if virtcloud's proxy command printed an error."""
+    lines = _split_lines(messages)
+    found = None if any(line.startswith(OWN) for line in lines) else _find_remedy(lines)
+    return found and found[1]
+
+
+def _split_lines(messages: str) -> list[str]:
+    return [printable(line.replace("\r", "")).strip() for line in messages.splitlines()]
+
+
+def _find_remedy(lines: Sequence[str]) -> tuple[str, str] | None:
+    """Return the first line for which a remedy is known, and the remedy."""
+    found = ((line, remedy) for text, remedy in REMEDIES.items() for line in lines if re.search(text, line))
+    return next(found, None)

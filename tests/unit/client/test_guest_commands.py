@@ -30,6 +30,7 @@ def test_the_proxys_own_message_is_the_reason() -> None:
     ("message", "remedy"),
     [
         ("eva@g1: Permission denied (publickey).", "ssh-add"),
+        ("virtcloud@gw.example.org: Permission denied (publickey).", "expected a certificate that the gateway accepts"),
         ("@@@\r\nHost key verification failed.\r\n", "StrictHostKeyChecking=no"),
         ("Connection timed out during banner exchange", "virtcloud guest log"),
         ("Connection closed by UNKNOWN port 65535", "virtcloud guest log"),
