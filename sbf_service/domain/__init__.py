@@ -1,4 +1,4 @@
-"""The rules of the service, such as allocation, lifecycle, paths, wanted states, idempotency and rights.
+"""The rules of the service, as pure code.
 
-All modules of this package are pure: they read no file, no clock and no database.
+*Pure* modules read no file, no clock and no database.
 """

@@ -1,4 +1,4 @@
-"""Addresses of guests: the subnets of a network, and the addresses that its guests get from these subnets. Pure.
+"""Addresses of guests: the subnets of a network, and the assignment of their addresses to guests. Pure.
 
 If no guest of a request has an address, SBF assigns addresses:
 
@@ -16,8 +16,8 @@ a request with empty ``subnets``                  none
 a request of a batch job without ``subnets``      none; hooks assign addresses (``virtcloud/jobs/address_plan.py``)
 ================================================  ==================================================================
 
-If a request lists an address of a guest, but no ``subnets``, SBF assigns no address. If a request for a new network
-lists ``subnets`` and addresses of some guests, SBF assigns addresses to the other guests.
+If a request lists an address of a guest, but no ``subnets``, SBF assigns no address. If a new network's request lists
+``subnets`` and some addresses, SBF assigns addresses to the other guests.
 """
 
 import hashlib
@@ -35,13 +35,11 @@ from virtcloud.model.values import Address
 
 IPV4_SUBNET = IPv4Network("10.0.0.0/24")
 RESERVED_ADDRESSES = 16
-"""The minimum number of addresses that remain free when SBF chooses an IPv4 subnet. Hosts (job access) and users'
-computers get these addresses.
+"""The minimum number of free addresses in an IPv4 subnet that SBF chooses: for hosts (job access) and users' computers.
 """
 _IPV4 = 4
 HOST_ADDRESSES = 8
-"""The number of addresses at the end of a subnet that hosts use for the access of jobs. Devices of users (VPN) get
-these addresses only when the subnet has no other free address.
+"""The number of addresses for hosts (job access) at the end of a subnet. Users' devices (VPN) get these addresses last.
 """
 RESERVED_ANYCAST = 128
 """The number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
@@ -51,7 +49,7 @@ _IpAddress = IPv4Address | IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class NetworkIdentity:
-    """The values from which a network's IPv6 subnet is derived. No two clusters of one SBF have the same values."""
+    """The values from which a network's IPv6 subnet is derived. The values are unique in one SBF."""
 
     owner: str
     key: str
@@ -109,7 +107,7 @@ def list_router(spec: ClusterSpec) -> list[str]:
 
 
 def _plan_router(spec: ClusterSpec, subnets: Sequence[Address]) -> ClusterSpec:
-    """Return the spec of a new network with the addresses of its router, from the ends of the subnets.
+    """Return the spec of a new network with its router's addresses, from the ends of the subnets.
 
     Raise BadInput if the network has no subnet, if a subnet is full, or if the router cannot have a requested address.
     """
@@ -224,7 +222,7 @@ def check_guests_differ(guests: Sequence[Guest]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Subnet:
-    """The usable addresses of a subnet as integers, and the address at which the assignment starts."""
+    """The usable addresses of a subnet as integers, and the start of the assignment."""
 
     network: IPv4Network | IPv6Network
     start: int
@@ -266,14 +264,12 @@ class _Subnet:
 
 
 def _take(subnet: Address, candidates: Iterable[_IpAddress], used: Collection[str], count: int) -> list[Address]:
-    """Return the first free addresses, at most ``count``."""
     length = subnet.partition("/")[2]
     free = (address for address in candidates if str(address) not in used)
     return [Address(f"{address}/{length}") for address in islice(free, count)]
 
 
 def _assign(spec: ClusterSpec, found: Sequence[Sequence[Address]]) -> ClusterSpec:
-    """Return the spec in which each guest without addresses has one address of each subnet."""
     rows = zip(*found, strict=True)
     guests = tuple(
         guest if guest.addresses or not found else guest.model_copy(update={"addresses": next(rows)})

@@ -1,7 +1,8 @@
-"""Admission control: the limits of calls, the quotas of users, and the admission rules of hosts. Pure.
+"""Admission control: request limits, quotas, and the admission rules of hosts. Pure.
 
-Request limits apply to one call. Quotas apply to all clusters of one user. For a host or a site, the topology can admit
-only some users or only batch jobs, list the images that users can choose, and allow clusters with open filters.
+Request limits apply to one call. Quotas apply to all clusters of one user. An admission rule of a host or site in the
+topology can admit only some users or only batch jobs. The topology also lists the images that users can choose, and the
+hosts that allow open filters.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,16 +22,15 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
 BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
-"""In the audit log, the name of a caller starts with one of these prefixes if the caller creates clusters for jobs. No
-user name starts with these prefixes.
+"""In the audit log, a caller that creates clusters for jobs has one of these prefixes. No user name has these prefixes.
 """
 
 
 def find_origin(owner: UserName, creator: str | None) -> ClusterOrigin:
     """Return the origin of a cluster: the owner, and whether the cluster belongs to a batch job.
 
-    ``creator`` is the creator's name in the audit log, or None for a cluster that was created before SBF recorded
-    creators. A cluster without a recorded creator counts as a batch job's cluster.
+    ``creator`` is the creator's name in the audit log. A cluster without a recorded creator (None) counts as a batch
+    job's cluster.
     """
     return ClusterOrigin(owner=owner, batch=creator is None or creator.startswith(BATCH_PREFIXES))
 
@@ -67,10 +67,10 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
 
 
 def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tuple[Name, ...] | None]:
-    """Return the admission rule of a host, and the images that users may choose on the host (None: any image).
+    """Return a host's admission rule, and the images that users may choose there (None: any image).
 
-    The rules of the host's site are the default. For an unknown host, return a rule that admits everybody, because SBF
-    raises NotFound for the host when it computes the cluster's path.
+    The rules of the host's site are the default. An unknown host admits everybody, because the computation of the
+    cluster's path raises NotFound for the host.
     """
     host = topology.elements.get(name)
     if not isinstance(host, Host):
@@ -82,9 +82,9 @@ def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tup
 def check_filters(topology: Topology, spec: ClusterSpec, network: ClusterSpec) -> None:
     """Check the guests of a cluster against the filters of its network.
 
-    ``spec`` contains the addresses that SBF planned, and ``network`` is the spec of the cluster that created the
-    network. Raise NotAdmitted if the filters are open and the host of a guest does not allow open filters. Raise
-    BadInput if the filters check addresses and a guest has no address.
+    ``spec`` contains the planned addresses. ``network`` is the spec of the cluster that created the network. Raise
+    NotAdmitted if the filters are open and the host of a guest does not allow open filters. Raise BadInput if the
+    filters check addresses and a guest has no address.
     """
     unaddressed = [guest.name for guest in spec.guests if not guest.addresses]
     if network.filters == "addresses" and unaddressed:
@@ -161,7 +161,6 @@ LIMIT_KEYS: Final = {
 
 
 def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str, int, int]]:
-    """Yield the name, the count and the limit of each limited key of a spec."""
     yield "guests", len(spec.guests) + (0 if spec.spread is None else spec.spread.count), limits.guests
     yield "hosts", max(len(spec.hosts), len(spec.all_hosts)), limits.hosts
     yield "sites", len(spec.sites), limits.sites
@@ -172,7 +171,7 @@ def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """The resources that clusters use. ``networks`` counts the clusters that join no other cluster's network."""
+    """The resources that clusters use. ``networks`` counts the clusters that are not members."""
 
     clusters: int = 0
     networks: int = 0
@@ -197,15 +196,15 @@ QUOTA_UNITS: Final = {
     "cpus": ("CPU", "CPUs"),
     "memory_mb": ("MiB of memory", "MiB of memory"),
 }
-"""The singular and plural units of quotas in error messages. The quota of clusters has a different message."""
+"""The singular and plural units of quotas in error messages, except the quota of clusters."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRequest:
     """An owner's request for one more cluster.
 
-    ``used`` is the usage of the owner's existing clusters. ``added``, ``sites`` and ``duration_s`` are the usage, the
-    number of sites and the duration (in seconds) of the requested cluster.
+    ``used`` is the usage of the owner's existing clusters. ``added``, ``sites`` and ``duration_s`` describe the
+    requested cluster: its usage, its number of sites, and its duration in seconds.
     """
 
     owner: str
@@ -231,7 +230,7 @@ def _count_usage(spec: ClusterSpec) -> ResourceUsage:
 
 
 def merge_limits(user_limits: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
-    """Return the limits of a user. If ``user_limits`` sets no limit for a quota, the default limit applies."""
+    """Return the limits of a user. For a quota without a limit in ``user_limits``, the default limit applies."""
     if user_limits is None:
         return default
     changed = {name: value for name, value in user_limits.model_dump().items() if value is not None}

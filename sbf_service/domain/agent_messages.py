@@ -1,7 +1,7 @@
 """The messages of agents: the meaning of each message, and the remedy. Pure.
 
-The console shows the remedies. `docs/generate.py` writes the table of the page "When something fails". Texts are
-Markdown, whose links are relative to `docs/how-to`.
+The console and the page "When something fails" show the remedies. Texts are Markdown. Their links are relative to
+`docs/how-to`.
 """
 
 import re
@@ -27,7 +27,7 @@ class AgentMessage:
 
     @property
     def remedy(self) -> str:
-        """The remedy (``action``) as a sentence without Markdown."""
+        """``action`` as a sentence without Markdown."""
         text = _LINK.sub(r"\1", self.action).replace("`", "")
         return f"{text[0].upper()}{text[1:]}."
 

@@ -1,7 +1,7 @@
 """Allocation: the choice of free VLAN IDs and service IDs for a new cluster. Pure.
 
-The rule is *longest unused first*. The longer an ID has been unused, the less likely a device still has configuration
-of the ID's former cluster. :func:`choose_longest_unused` implements this rule for VLAN IDs and for service IDs.
+The rule is *longest unused first* (:func:`choose_longest_unused`). The longer an ID has been unused, the less likely a
+device still has configuration of the ID's former cluster.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,12 +25,12 @@ AllocatedId = TypeVar("AllocatedId", bound=int)
 def choose_longest_unused(
     never_used: Iterable[AllocatedId], released: Iterable[tuple[datetime, AllocatedId]]
 ) -> AllocatedId | None:
-    """Return the lowest free ID that was never used.
+    """Return the lowest free ID that was never used, or the free ID with the earliest release.
 
-    If every free ID was used before, return the free ID with the earliest release. Return None if no ID is free.
+    Return None if no ID is free.
 
-    ``released`` contains the free IDs that were used before, each with the time of its last release. If several IDs
-    have the same time, return the lowest of these IDs.
+    ``released`` contains the formerly used free IDs with the times of their last releases. For equal times, return the
+    lowest ID.
     """
     lowest = min(never_used, default=None)
     return lowest if lowest is not None else min(released, default=(None, None))[1]
@@ -38,7 +38,7 @@ def choose_longest_unused(
 
 @lru_cache(maxsize=64)
 def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
-    """Return the VLAN IDs that clusters cannot use at a site whose devices reserve the VLAN IDs ``reserved``."""
+    """Return the VLAN IDs that clusters cannot use at a site whose devices reserve ``reserved``."""
     return ALWAYS_RESERVED | frozenset().union(*reserved)
 
 
@@ -46,9 +46,9 @@ def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
 class SitePool:
     """The VLAN IDs of one site's pool.
 
-    ``vlans``: all VLAN IDs of the pool. ``claimed``: the VLAN IDs that live clusters have claimed. ``quarantined``: the
-    VLAN IDs of ended clusters in quarantine. ``excluded``: the VLAN IDs that the site's devices reserve. ``foreign``:
-    the VLAN IDs in other use on a device. ``freed`` maps each formerly used VLAN ID to the time of its last release.
+    ``vlans`` are all VLAN IDs of the pool. Live clusters have ``claimed`` VLAN IDs. Ended clusters have ``quarantined``
+    VLAN IDs. The site's devices reserve the ``excluded`` VLAN IDs. ``foreign`` VLAN IDs are in other use on a device.
+    ``freed`` maps each formerly used VLAN ID to the time of its last release.
     """
 
     site: Name
@@ -68,8 +68,7 @@ class SitePool:
 def find_free_at_every_site(pools: Sequence[SitePool]) -> VlanSet:
     """Return the VLAN IDs that are free at every site.
 
-    This function is fast for a thousand sites, because the function does not compute the free VLAN IDs of each site.
-    Instead, the function intersects the distinct pools. Then it removes each VLAN ID that at least one site cannot
+    For speed with a thousand sites, intersect the distinct pools, and then remove each VLAN ID that a site cannot
     allocate.
     """
     pool_vlans = sorted({pool.vlans for pool in pools}, key=len)
@@ -86,9 +85,11 @@ FindOldest = Callable[[Sequence[Name]], VlanId | None]
 
 
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
-    """Choose one VLAN ID for all sites or, if the transport ``translates``, a VLAN ID for each site.
+    """Choose one VLAN ID for all sites.
 
-    Choose different VLAN IDs only if no single VLAN ID is free at every site. Return None if no choice is possible.
+    If none is free and the transport ``translates``, choose a VLAN ID for each site.
+
+    Return None if no choice is possible.
     """
     if (common := find_oldest(sites)) is not None:
         return dict.fromkeys(sites, common)

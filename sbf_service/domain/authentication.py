@@ -52,7 +52,7 @@ TOKEN_PATTERN = re.compile(rf"{TOKEN_PREFIX}_({TokenId.pattern})_([A-Za-z0-9_-]{
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: ``vc_``, its id, and 256 secret random bits."""
+    """A token: ``vc_``, its ID, and 256 secret random bits."""
 
     id: TokenId
     secret: SecretStr
@@ -76,7 +76,7 @@ class Token:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 hash of the whole token. SBF stores the hash instead of the token."""
+        """The SHA-256 hash of the whole token, which SBF stores."""
         return sha256(self.text.encode()).hexdigest()
 
 
@@ -84,7 +84,7 @@ ROOT_UID = 0
 
 
 class LocalUsers(StrEnum):
-    """How local users, except root and the service's user, authenticate: by user ID, or only by token."""
+    """The authentication of local users, except root and the service's user: by user ID, or only by token."""
 
     USER = "user"
     TOKEN = "token"  # noqa: S105 - a value of a setting, not a password

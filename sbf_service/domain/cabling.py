@@ -1,12 +1,12 @@
 """The cable check compares LLDP neighbours (IEEE 802.1AB) with the links of the topology. Pure.
 
 A neighbour is identified by its system name (with or without a domain) or by its management address. A neighbour's port
-is identified by the port identifier or, if the topology has no port of this name on the neighbour, by the port
-description. The state of a cable is *unknown* if SBF could read neither of the two elements that the cable connects, if
-the cable's ports have no LLDP neighbour, or if the neighbour cannot be identified.
+is identified by the port identifier. If the topology has no such port on the neighbour, the port description identifies
+the port. The state of a cable is *unknown* in three cases: SBF could read no element at an end; the cable's ports have
+no LLDP neighbour; the neighbour cannot be identified.
 
-A link between aggregates consists of several cables, and each cable has separate LLDP neighbours. The order of the
-aggregates' members does not matter.
+A link between aggregates consists of several cables with separate LLDP neighbours. The order of the aggregates' members
+does not matter.
 """
 
 import re
@@ -30,8 +30,8 @@ class Neighbour:
     """An LLDP neighbour of ``local``, a port of the device that reports the neighbour.
 
     Fields that the neighbour did not send are empty. ``chassis`` and ``port`` are identifiers of any subtype: MAC
-    addresses, interface names, or numbers. The neighbour determines these texts, so unprintable characters are
-    replaced.
+    addresses, interface names, or numbers. Unprintable characters are replaced, because the neighbour determines the
+    texts.
     """
 
     local: str
@@ -69,7 +69,7 @@ def is_mac(text: str) -> bool:
 
 
 CanonicalPort = Callable[[Name, str], str]
-"""A function that returns the canonical form of a port's name on an element's platform, for comparisons."""
+"""A function that returns a port's name in the canonical form of an element's platform, for comparisons."""
 ObservedNeighbours = Mapping[Name, tuple[Neighbour, ...]]
 """The neighbours of each switch that SBF could read."""
 
@@ -85,11 +85,10 @@ class ObservationResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NeighbourObservation:
-    """A neighbour, the port that reports the neighbour, and the neighbour's identity in the topology.
+    """A neighbour and its identity in the topology, reported by one port.
 
-    ``port`` is the port that reports the neighbour. If the topology contains this port (``in_topology``), ``port`` is
-    spelled as in the topology. ``element`` and ``peer`` are the neighbour's element and port in the topology, or None
-    if they are unknown.
+    ``port`` is the reporting port, spelled as in the topology if ``in_topology``. ``element`` and ``peer`` are the
+    neighbour's element and port in the topology, or None if unknown.
     """
 
     port: str
@@ -99,7 +98,7 @@ class NeighbourObservation:
     peer: PortRef | None
 
     def __str__(self) -> str:
-        """Return the neighbour's port in the topology or, if unknown, the name and port that the neighbour sent."""
+        """Return the neighbour's port: from the topology or, if unknown there, as sent by the neighbour."""
         return str(self.peer or self.neighbour)
 
 
@@ -128,7 +127,6 @@ class TopologyNames:
         return NeighbourObservation(port, local is not None, neighbour, element, next(filter(None, peers), None))
 
     def _find_port(self, element: Name, name: str) -> PortRef | None:
-        """Find a port of an element by any form of its name."""
         owner = self.topology.element(element)
         ports = {self.canonical(element, member): member for port in owner.ports for member in owner.members(port)}
         found = ports.get(self.canonical(element, name))
@@ -164,7 +162,6 @@ def _device_addresses(topology: Topology) -> Iterator[tuple[str, Name]]:
 
 
 def _strip_port(address: str) -> str:
-    """Return the host of ``host:port`` or ``[IPv6]:port``."""
     if address.startswith("["):
         return address[1:].partition("]")[0]
     return address.partition(":")[0] if address.count(":") == 1 else address
@@ -180,8 +177,7 @@ WRONG_STATES: Final = {
 class LinkCable:
     """One cable of a link.
 
-    ``a`` and ``b`` are the ends of the cable. ``side_a`` are all ports of the link on the side of ``a``. ``side_b`` are
-    all ports of the link on the side of ``b``.
+    ``a`` and ``b`` are the ends of the cable. ``side_a`` and ``side_b`` are all ports of the link on each side.
     """
 
     a: PortRef
@@ -191,7 +187,7 @@ class LinkCable:
 
     @property
     def ends(self) -> frozenset[PortRef]:
-        """All ports of the cable's link, on both sides."""
+        """All ports of the link."""
         return frozenset((*self.side_a, *self.side_b))
 
 
@@ -246,7 +242,7 @@ class _CableCheck:
     def _compare_neighbours(self, end: PortRef, peers: tuple[PortRef, ...]) -> list[tuple[ObservationResult, str]]:
         """Compare all neighbours of a port with the port's expected peers.
 
-        If at least one neighbour is an expected peer, omit the other neighbours from the result.
+        If a neighbour is an expected peer, omit the other neighbours.
         """
         results = [compare_observation(seen, peers) for seen in self.observations if seen.port == end]
         if not results:
@@ -257,7 +253,7 @@ class _CableCheck:
     def unlisted(self, reported: set[PortRef]) -> Iterator[CableView]:
         """Yield observed cables that the topology does not contain.
 
-        Omit cables with an end in ``reported``, because the state of another cable already reports this end.
+        Omit cables with an end in ``reported``: the state of another cable reports this end.
         """
         linked = {end for cable in list_cables(self.topology) for end in cable.ends} | set(self._uplinks())
         yielded = set[frozenset[str]]()
@@ -276,7 +272,7 @@ class _CableCheck:
 
 
 def _is_misplaced(seen: NeighbourObservation, cable: LinkCable) -> bool:
-    """Return whether the neighbour is an end of the cable, but the reporting port is not a port of the cable's link."""
+    """Return whether the neighbour is an end of the cable, but the reporting port is not in the cable's link."""
     return seen.peer in (cable.a, cable.b) and seen.port not in cable.ends
 
 

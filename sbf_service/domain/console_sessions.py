@@ -1,8 +1,7 @@
 """Sessions of browsers with the web console: their secrets, and the tokens against forged requests. Pure.
 
-The secret of a session is in a cookie. SBF stores only the hash of the secret. Each form of a session contains a token
-that is derived from the secret, so a page of another web site cannot send the form (OWASP, Cross-Site Request Forgery
-Prevention).
+The secret of a session is in a cookie. SBF stores only the hash of the secret. Each form contains a token derived from
+the secret. Therefore, another web site cannot send the form (OWASP, Cross-Site Request Forgery Prevention).
 """
 
 import hmac
@@ -45,7 +44,7 @@ class SessionSecret:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 hash of the secret. SBF stores the hash instead of the secret."""
+        """The SHA-256 hash of the secret."""
         return sha256(self.text.encode()).hexdigest()
 
     @property

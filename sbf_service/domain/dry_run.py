@@ -1,7 +1,7 @@
 """Dry runs: the changes that SBF would make on an element, and the VLANs and ports in other use on the element. Pure.
 
-The differences are computed as for reconciliation. :func:`find_other_use` lists the VLANs and ports that an
-administrator must check before SBF manages a device.
+The differences are computed as for reconciliation. An administrator must check the VLANs and ports in other use before
+SBF manages a device.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -47,8 +47,8 @@ def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet)
 def plan_segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> tuple[PlannedSegment, ...]:
     """Return the segments that a host would set up for these clusters, sorted by the clusters' keys.
 
-    The segments contain no user data of guests, because SBF also writes segments to the audit log. The audit log must
-    not contain secrets.
+    The segments contain no user data of guests, because SBF writes segments to the audit log, and user data can contain
+    secrets.
     """
     ordered = sorted(clusters, key=lambda cluster: cluster.key)
     return tuple(segment for cluster in ordered for segment in _plan_cluster_segments(host, topology, cluster))
@@ -94,7 +94,7 @@ def find_other_use(device: ComparedDevice) -> tuple[OtherUse, ...]:
 
 
 def _list_foreign_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the pool's VLANs that SBF does not own, or that unmanaged ports carry. SBF does not change these VLANs."""
+    """Yield the pool's VLANs that SBF does not own, or that unmanaged ports carry."""
     for foreign in device.observed.foreign:
         yield OtherUse(
             element=device.element,
@@ -107,7 +107,7 @@ def _list_foreign_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield managed ports in other use that no administrator adopted. SBF does not change these ports."""
+    """Yield the managed ports in other use that no administrator adopted."""
     untaken = device.observed.untaken if isinstance(device.observed, SwitchObserved) else {}
     for port in device.refused:
         adopt = f"virtcloud element adopt {device.element} {port}"
@@ -121,11 +121,7 @@ def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_removed_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the managed ports from which reconciliation would remove VLANs that no cluster uses.
-
-    Also yield the ports that reconciliation would close (``SwitchDifference.close``), for example because they carry
-    every VLAN.
-    """
+    """Yield the managed ports that reconciliation would close, or from which it would remove unused VLANs."""
     difference = device.difference
     if not isinstance(difference, SwitchDifference):
         return

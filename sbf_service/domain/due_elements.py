@@ -1,4 +1,4 @@
-"""The choice of the devices that are due to be reconciled, and the time of the retry after a failure. Pure."""
+"""The choice of due devices, and the time of the retry after a failure. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,11 +26,10 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class DueDevices:
-    """The condition by which the scheduler selects devices from the database.
+    """The condition by which the scheduler selects devices: by name, or because they are due (:func:`is_due`).
 
-    The condition selects the devices in ``names``, and the devices that are due by :func:`is_due`. A device that was
-    last read before ``read_before`` is due. If ``read_before`` is None, as in the scheduler's first round, every device
-    is due.
+    A device that was last read before ``read_before`` is due. If ``read_before`` is None, as in the scheduler's first
+    round, every device is due.
     """
 
     drift_interval: timedelta
@@ -38,7 +37,7 @@ class DueDevices:
     names: frozenset[Name] = frozenset()
 
     def find_oldest_reading(self, now: datetime) -> datetime:
-        """Return the time ``t``: the condition selects every device that was last read at ``t`` or earlier."""
+        """Return the time ``t``: every device that was last read at ``t`` or earlier is due."""
         return max(now - self.drift_interval, self.read_before or now)
 
 
@@ -57,8 +56,8 @@ class RetryState:
 def is_due(device: DeviceStatus, now: datetime, drift_interval: timedelta, since: datetime | None = None) -> bool:
     """Return whether a device must be reconciled.
 
-    A device is due if the device was never read, is unreachable, or has not confirmed the wanted revision. A device is
-    also due if the last reading is at least ``drift_interval`` old, or was before ``since``.
+    A device is due if it was never read, is unreachable, or has not confirmed the wanted revision. A device is also due
+    if its last reading is at least ``drift_interval`` old, or was before ``since``.
     """
     if device.checked_at is None or not device.reachable or device.confirmed < device.wanted:
         return True
@@ -78,9 +77,9 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters
 ) -> list[Name]:
     """Choose at most ``room`` devices to reconcile now.
 
-    Devices that have not confirmed their wanted revision come first. A device in ``retries`` is due when its pause has
-    ended. Devices in ``busy``, and devices that another replica has leased, are not chosen. ``clock`` is the time of
-    the caller's monotonic clock in seconds.
+    Devices with an unconfirmed revision come first. A device in ``retries`` is due after its pause. Devices that are in
+    ``busy`` or leased by another replica are not chosen. ``clock`` is the time of the caller's monotonic clock in
+    seconds.
     """
     due = [
         device
@@ -95,7 +94,7 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters
 
 
 def is_backing_off(device: DeviceStatus, retry: RetryState | None, clock: float) -> bool:
-    """Return whether a device that failed must wait longer for its retry. A new revision ends the wait."""
+    """Return whether a failed device must still wait for its retry. A new revision ends the wait."""
     return retry is not None and retry.revision == device.wanted and clock < retry.not_before
 
 
@@ -104,8 +103,8 @@ def compute_retry(
 ) -> RetryState:
     """Return the retry after one more failure. The pause doubles with each failure.
 
-    ``pause`` contains the first and the longest pause in seconds. ``jitter``, a number from 0 to 1, shortens the pause
-    by up to half. Devices that failed at the same time are therefore retried at different times.
+    ``pause`` contains the first and the longest pause in seconds. ``jitter`` (0 to 1) shortens the pause by up to half,
+    so that devices with simultaneous failures are retried at different times.
     """
     first, longest = pause
     failures = 1 + (before.failures if before else 0)

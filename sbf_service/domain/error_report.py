@@ -1,7 +1,6 @@
-"""Error reports of elements, and the part of a report that concerns one cluster. Pure.
+"""Error reports of elements, and their parts for single clusters. Pure.
 
-The complete report describes the errors of all clusters on the element, and is for administrators. The owner of a
-cluster receives only the part about this cluster.
+Administrators receive complete reports. The owner of a cluster receives only the part about this cluster.
 """
 
 import json
@@ -26,8 +25,8 @@ BLOCKED_VLAN_REMEDY = (
 class ErrorReport:
     """The record of a worker's failure on a device.
 
-    If the failure concerns only some VLANs, ``about`` maps the IDs of these VLANs to error messages. ``unsaved`` is
-    true if a save could not be verified. ``saved`` is the observed state that the device has saved despite the error.
+    If the failure concerns only some VLANs, ``about`` maps their IDs to error messages. ``unsaved`` is true if a save
+    could not be verified. ``saved`` is the observed state that the device saved despite the error.
     """
 
     message: str
@@ -52,9 +51,9 @@ def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> di
 
 
 def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error message for each VLAN ID in ``blocked`` that is in other use on the device.
+    """Return an error message for each blocked VLAN ID that is in other use on the device.
 
-    ``blocked`` are VLAN IDs that clusters need on the device, and that SBF does not configure because of the other use.
+    ``blocked`` are the VLAN IDs that clusters need, but that SBF does not configure because of the other use.
     """
     return _describe_vlans(blocked, foreign, BLOCKED_VLAN_REMEDY)
 
@@ -64,7 +63,7 @@ def _describe_vlans(vlans: VlanSet, foreign: Iterable[ForeignVlan], remedy: str)
 
 
 def make_error_report(error: ElementError, *, unsaved: bool = False) -> ErrorReport:
-    """Return the report of a driver's error. If ``unsaved`` is true, the error concerns every cluster on the device."""
+    """Return the report of a driver's error. If ``unsaved``, the error concerns every cluster on the device."""
     about = error.about if isinstance(error, Refused) and not unsaved else {}
     return ErrorReport(str(error), not isinstance(error, Unreachable), about, unsaved)
 
@@ -75,15 +74,15 @@ OTHER_CLUSTERS_ERROR = "its error concerns another cluster"
 def format_cluster_errors(errors: Mapping[str, str], max_length: int) -> str:
     """Return the error messages of single clusters as JSON, by cluster ID.
 
-    Each message is cut to ``max_length`` characters.
+    Messages are cut to ``max_length`` characters.
     """
     return json.dumps({cluster: message[:max_length] for cluster, message in sorted(errors.items())})
 
 
 def find_cluster_error(report: str | None, cluster_errors: str | None, *ids: str | None) -> str | None:
-    """Return the part of an element's error report that concerns one cluster. Return None if the element has no error.
+    """Return the part of an element's error report about one cluster, or None if the element has no error.
 
-    If the errors concern only other clusters, return a message that states this.
+    If the errors concern only other clusters, the returned message states so.
 
     ``report`` is the complete report. ``cluster_errors`` is the JSON of :func:`format_cluster_errors`, or None if the
     error concerns all clusters. ``ids`` are the IDs of the cluster and of its network.

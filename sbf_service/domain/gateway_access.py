@@ -1,4 +1,4 @@
-"""The roles of gateways, and the parts of wanted documents for routers and addresses of gateways. Pure."""
+"""The roles of gateways, and their routers and addresses in wanted documents. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from virtcloud.model.wanted import HostWanted, Segment
 class GatewayRole:
     """A task of gateways. Messages use ``description``: "expected a gateway with an OpenVPN server".
 
-    ``remedy`` is the advice to a user whose cluster's sites have no such gateway. It may contain ``{site}``, the site
-    of another gateway with this role.
+    ``remedy`` is the advice to a user whose cluster's sites have no such gateway. ``{site}`` in the advice stands for
+    the site of another gateway with this role.
     """
 
     description: str
@@ -60,7 +60,7 @@ def list_roles(spec: ClusterSpec) -> tuple[GatewayRole, ...]:
 def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[Name]) -> None:
     """Raise NotFound if a spec names a destination that no site of the cluster has.
 
-    Ignore unknown sites: a network keeps its VLAN ID at a site that was removed after the end of the members there.
+    Ignore unknown sites: a network keeps its VLAN ID at a site that the topology lost after the members there ended.
     """
     known = {one.name for site in topology.sites if site.name in sites for one in site.destinations}
     for name in spec.outside:
@@ -72,8 +72,7 @@ def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[
 def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Destination]) -> GatewayRouter:
     """Return the part of a gateway's wanted document for a network whose router is the gateway.
 
-    ``destinations`` are the destinations of the gateway's site. The router allows only the destinations that ``spec``
-    names.
+    ``destinations`` are those of the gateway's site. The router allows only the destinations that ``spec`` names.
     """
     allowed = tuple(destination for destination in destinations if destination.name in spec.outside)
     return GatewayRouter(
@@ -85,7 +84,7 @@ def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Des
 
 
 def add_routers(wanted: HostWanted, routers: Mapping[str, GatewayRouter]) -> HostWanted:
-    """Return the wanted state of a gateway with the ``routers`` of its networks. The key is the network's ID."""
+    """Return the wanted state of a gateway with the ``routers`` of its networks, by network ID."""
     segments = tuple(
         _add_router(segment, routers[segment.id]) if segment.id in routers else segment for segment in wanted.segments
     )
@@ -98,7 +97,7 @@ def _add_router(segment: Segment, router: GatewayRouter) -> Segment:
 
 
 def add_gateway_addresses(wanted: HostWanted, addresses: Mapping[str, tuple[Address, ...]]) -> HostWanted:
-    """Return the wanted state of a gateway with its own ``addresses`` in networks. The key is the network's ID."""
+    """Return the wanted state of a gateway with its own ``addresses`` in networks, by network ID."""
     segments = tuple(_add_to_segment(segment, addresses.get(segment.id, ())) for segment in wanted.segments)
     return wanted.model_copy(update={"segments": segments})
 

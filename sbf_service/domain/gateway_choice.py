@@ -11,16 +11,16 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 
 MAX_GATEWAYS: Final = 2
-"""The number of gateways that SBF chooses for a cluster. If one gateway fails, devices connect to the other gateway."""
+"""The number of gateways of a cluster. If one gateway fails, devices connect to the other gateway."""
 
 
 def choose_gateways(
     topology: Topology, cluster: LiveCluster, alive: Collection[Name], role: GatewayRole = VPN_SERVER
 ) -> tuple[Name, ...]:
-    """Return the gateways that a cluster should have in a role: its gateways, and further gateways at its sites.
+    """Return the gateways that a cluster should have in a role: its present gateways, and others at its sites.
 
-    SBF adds further gateways in the topology's order until :data:`MAX_GATEWAYS` of the chosen gateways are in
-    ``alive``. Raise NoGateway if no gateway was chosen.
+    Add gateways in the topology's order until :data:`MAX_GATEWAYS` of the chosen gateways are in ``alive``. Raise
+    NoGateway if no gateway was chosen.
     """
     kept = tuple(name for name in cluster.gateways if role.has(topology, name))
     free = MAX_GATEWAYS - len(set(kept) & set(alive))
@@ -34,9 +34,9 @@ def choose_gateways(
 def list_reachable_gateways(
     topology: Topology, cluster: LiveCluster, alive: Collection[Name], role: GatewayRole
 ) -> Iterator[Name]:
-    """Yield the gateways in ``alive`` that have a role and that switches connect to the cluster's hosts.
+    """Yield the gateways in ``alive`` with a role that switches connect to the cluster's hosts.
 
-    The gateways are at the cluster's sites, and in the topology's order.
+    Yield only gateways at the cluster's sites, in the topology's order.
     """
     for name in _list_candidates(topology, cluster, role):
         if name in alive and _is_linked(topology, cluster, name):
@@ -44,14 +44,12 @@ def list_reachable_gateways(
 
 
 def _list_candidates(topology: Topology, cluster: LiveCluster, role: GatewayRole) -> Iterator[Name]:
-    """Yield the gateways with a role at the sites of a cluster, in the topology's order."""
     for name in topology.gateways:
         if role.has(topology, name) and topology.site_of[name].name in cluster.vlans:
             yield name
 
 
 def _is_linked(topology: Topology, cluster: LiveCluster, gateway: Name) -> bool:
-    """Return whether switches connect a gateway to the cluster's hosts."""
     try:
         find_cluster_ports(topology, replace(cluster, gateways=(gateway,)))
     except Conflict:
@@ -60,7 +58,7 @@ def _is_linked(topology: Topology, cluster: LiveCluster, gateway: Name) -> bool:
 
 
 def make_no_gateway_error(topology: Topology, cluster: LiveCluster, role: GatewayRole) -> NoGateway:
-    """Return the error of a cluster that needs a gateway with a role and can have none."""
+    """Return the error of a cluster for which no gateway has a role."""
     sites = ", ".join(site.name for site in topology.sites if site.name in cluster.vlans)
     wanted = f"cluster {cluster.key}: expected a gateway with {role.description} at {sites}"
     here = ", ".join(_list_candidates(topology, cluster, role))

@@ -10,7 +10,7 @@ from virtcloud.model.wanted import GUEST_POWER, GuestWanted, HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class WantedPower:
-    """The wanted power state of a guest: whether the guest is stopped, and how many resets were requested."""
+    """The wanted power state of a guest, with the number of requested resets."""
 
     stopped: bool = False
     resets: int = 0
@@ -24,8 +24,8 @@ ALWAYS_ON = WantedPower()
 def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest) -> WantedPower:
     """Return the new power state of a guest.
 
-    Raise Conflict if the request resets a stopped guest. Also raise Conflict if another caller has reset the guest
-    since this caller read the number of resets.
+    Raise Conflict if the request resets a stopped guest, or if another caller has reset the guest since this caller
+    read the number of resets.
     """
     stopped = request.power is GuestPower.OFF
     if request.resets in {None, former.resets}:

@@ -1,8 +1,8 @@
 """Seeds of guests, and the peers of a network, computed from clusters and the service secret. Pure.
 
-When SBF creates a cluster, SBF records the guests' login name and the public keys that may log in
-(:class:`GuestLogin`). Later changes of the owner's keys therefore change no running guest. The guests of a cluster
-without a recorded login have no seeds.
+With each new cluster, SBF records the guests' login name and the public keys that may log in (:class:`GuestLogin`).
+Therefore, later changes of the owner's keys change no running guest. Without a recorded login, a cluster's guests have
+no seeds.
 """
 
 import re
@@ -33,12 +33,12 @@ class GuestLogin(Document):
 
     user: LoginName
     authorized_keys: tuple[PublicKey, ...] = ()
-    """The keys that the owner had when the cluster was created, and the keys of the spec."""
+    """The owner's keys at the cluster's creation, and the keys of the spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkCluster:
-    """A cluster of a network, with the data from which SBF computes seeds and peers.
+    """A cluster of a network, with the data for seeds and peers.
 
     ``network`` is the ID of the cluster that created the network. ``login`` is None for a cluster without seeds.
     """

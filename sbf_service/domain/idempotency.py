@@ -12,8 +12,7 @@ from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 class LatestAttempt:
     """The latest attempt with a key.
 
-    ``spec`` is the requested spec. ``shown`` is the spec that clients receive, with the values that SBF chose and with
-    later changes.
+    ``spec`` is the requested spec. ``shown`` is the spec that clients receive, with SBF's choices and later changes.
     """
 
     attempt: int
@@ -45,8 +44,7 @@ class AttemptBlocked:
 class AttemptFence:
     """The cluster that a caller refers to. None stands for an unknown value.
 
-    ``id`` identifies exactly one cluster. ``attempt`` and ``owner`` are for callers that do not know the ID, such as
-    hosts of a batch system.
+    ``attempt`` and ``owner`` are for callers that do not know the ID, such as hosts of a batch system.
     """
 
     attempt: int | None = None
@@ -89,13 +87,12 @@ def resolve_request(
 ) -> CreateAttempt | NoChange | AttemptBlocked:
     """Return the effect of a request: a new attempt, no change, or a wait.
 
-    If the key now belongs to another owner, ``own_attempt`` is the highest attempt number that the request's owner
-    used with the key before, or None if this owner never used the key.
+    If the key belongs to another owner, ``own_attempt`` is the highest attempt number that the request's owner used
+    with the key. None: this owner never used the key.
 
-    Raise Gone for an attempt number that is too low. Raise Conflict if the cluster of another owner has not ended, or
-    if a request repeats the latest attempt with another spec. A request without an attempt number repeats the latest
-    attempt while the latest cluster runs. Also raise Conflict if a request without an attempt number finds a cluster
-    that is still being ended.
+    Raise Gone for an attempt number that is too low. Raise Conflict if another owner's cluster has not ended, or if a
+    request repeats the latest attempt with another spec. While the latest cluster runs, a request without an attempt
+    number repeats the latest attempt. While the cluster is being ended, such a request raises Conflict.
     """
     if latest is None:
         return CreateAttempt(request.attempt or 0)
@@ -114,13 +111,13 @@ def resolve_request(
 
 
 def check_owner(key: str, owner: str | None, latest_owner: str) -> None:
-    """Raise Gone if the caller refers to the cluster of ``owner``, but the key now belongs to another owner."""
+    """Raise Gone if the caller refers to ``owner``, but the key now belongs to another owner."""
     if owner is not None and owner != latest_owner:
         raise Gone(f"cluster {key}: the cluster of {owner} has ended, and the key now belongs to another owner")
 
 
 def check_attempt(key: str, attempt: int | None, latest: int) -> None:
-    """Raise Gone for a call whose attempt number is lower than the latest attempt number."""
+    """Raise Gone for a call with a number lower than the latest attempt number."""
     if attempt is not None and attempt < latest:
         raise Gone(f"cluster {key}: attempt {attempt} has ended: the latest is attempt {latest}")
 
@@ -130,8 +127,7 @@ def _resolve_for_new_owner(
 ) -> CreateAttempt:
     """Return the attempt that a new owner of the key creates.
 
-    Raise Conflict if the cluster of the former owner has not ended. Raise Gone for an attempt number that is
-    not higher than ``own_attempt``.
+    Raise Conflict if the former owner's cluster has not ended. Raise Gone for an attempt number up to ``own_attempt``.
     """
     if latest.state not in ENDED_STATES:
         raise Conflict(f"the key {key} belongs to another owner until its cluster has ended: choose another key")
@@ -152,9 +148,8 @@ def _resolve_without_attempt(key: str, spec: ClusterSpec, latest: LatestAttempt)
 def _first_keys(latest: LatestAttempt) -> dict[str, object]:
     """Return the public keys of an attempt's first request.
 
-    These keys replace the keys of a repeated request with the same attempt number. A batch system reads the keys in the
-    user's home folder again for each request. Without the replacement, a new key in the folder would make the repeated
-    request differ from the first request.
+    The first keys replace the keys of a repeated request with the same attempt number. For each request, a batch system
+    reads the keys in the user's home folder again. Without the replacement, a new key there would cause a conflict.
     """
     return {"authorized_keys": latest.spec.authorized_keys}
 

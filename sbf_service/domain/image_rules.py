@@ -18,7 +18,7 @@ ARCHITECTURES: Final = (
     "aarch64 alpha armv5tejl armv5tel armv6l armv7l armv8l i386 i486 i586 i686 ia64 loongarch64 m68k mips mips64 "
     "parisc parisc64 ppc ppc64 ppc64le riscv32 riscv64 s390 s390x sh4 sparc sparc64 x86_64"
 )
-"""The processor architectures of Linux that QEMU or Debian support, as ``uname -m`` prints them on a host."""
+"""The architectures that QEMU or Debian support, as printed by ``uname -m``."""
 
 
 class ImageLimits(Document):
@@ -44,12 +44,12 @@ def check_architecture(architecture: Architecture) -> None:
 
 
 def may_use(image: CatalogueImage, user: str) -> bool:
-    """Return whether a user has the right to create guests from an image."""
+    """Return whether a user may create guests from an image."""
     return image.everybody or user == image.owner or user in image.shared_with
 
 
 def check_usable(image: CatalogueImage, user: UserName) -> None:
-    """Raise NotAdmitted if a user may not create guests from an image."""
+    """Raise NotAdmitted unless :func:`may_use` is true."""
     if not may_use(image, user):
         raise NotAdmitted(
             f"image {image.name} belongs to {image.owner}, who has not shared it with {user}: choose another image "
@@ -60,16 +60,13 @@ def check_usable(image: CatalogueImage, user: UserName) -> None:
 def check_name_allowed(
     name: Name, role: Role, topology_names: Iterable[Name], local_users: Iterable[str], hosts: Iterable[str] = ()
 ) -> None:
-    """Raise NotAdmitted if a caller with the role ``user`` may not add an image of this name to the catalogue.
-
-    Callers with other roles may use every name.
+    """Raise NotAdmitted if a caller may not add an image of this name. Only the role ``user`` is restricted.
 
     On a host, an image of the catalogue replaces an image of the same name in the host's folder. A user must not
-    replace an image that other users use or may use.
+    replace an image for other users.
 
-    ``topology_names`` are the images that sites and hosts list for users. ``local_users`` are the other users who own
-    running clusters with a guest from a host's own image of this name. ``hosts`` have an image of this name in their
-    folder.
+    ``topology_names`` are the images that sites and hosts list for users. ``local_users`` are the other users with
+    running guests from a host's own image of this name. ``hosts`` have an image of this name in their folder.
     """
     if role is not Role.USER:
         return
@@ -110,7 +107,7 @@ def check_size(limits: ImageLimits, size: int) -> None:
 def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None) -> None:
     """Raise QuotaExceeded if the images of ``owner`` at SBF would exceed the quota.
 
-    ``used`` and ``added`` are in bytes. ``limit_mb`` is in MiB; None: no limit.
+    ``used`` and ``added`` are in bytes, ``limit_mb`` in MiB. None: no limit.
     """
     if limit_mb is not None and used + added > limit_mb * MIB:
         raise QuotaExceeded(

@@ -1,6 +1,6 @@
 """Derivation of all keys and serial numbers from SBF's secrets (HKDF, RFC 5869). Pure.
 
-The same secret and purpose always yield the same bytes. Therefore SBF stores no private key.
+The same secret and purpose always yield the same bytes, so SBF stores no private key.
 """
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -11,7 +11,7 @@ from pydantic import SecretBytes
 def derive_bytes(secret: SecretBytes, length: int, *purpose: str) -> bytes:
     """Return ``length`` bytes for ``purpose``.
 
-    Different purposes have different bytes, because NUL separates the parts of a purpose, and no part contains NUL.
+    NUL separates the parts of a purpose. No part contains NUL, so different purposes have different bytes.
     """
     info = "\0".join(("virtcloud 1", *purpose)).encode()
     return HKDF(SHA256(), length, salt=None, info=info).derive(secret.get_secret_value())

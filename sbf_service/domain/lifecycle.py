@@ -1,9 +1,7 @@
 """The lifecycle of a cluster: a table of rules determines the cluster's next transition. Pure.
 
-:func:`find_transition` evaluates the table for one cluster. :func:`compute_effects` determines the effects of the
-transition. ``store/due_transitions.py`` translates the conditions of the table to SQL, to find the clusters with a due
-transition. The next transition depends only on the stored state, so SBF continues with the same transitions after a
-crash.
+``store/due_transitions.py`` translates the conditions of the table to SQL. The next transition depends only on the
+stored state, so SBF continues with the same transitions after a crash.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,14 +19,11 @@ from virtcloud.model.views import PlacementProgress
 
 @unique
 class Condition(Enum):
-    """A condition for a transition.
-
-    A placement is *complete* when its element has confirmed the placement and is reachable.
-    """
+    """A condition for a transition. A placement is *complete* if its element has confirmed it and is reachable."""
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """Every placement that is not being removed is complete. Of several gateways, one complete gateway suffices."""
+    """Every placement that is not being removed is complete. Of several gateways, one suffices."""
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()
     REMOVED = auto()
@@ -42,8 +37,8 @@ class Condition(Enum):
 class TransitionRule:
     """Clusters in one of ``states`` change to ``to`` when ``condition`` holds.
 
-    If ``to`` is None, the state does not change. If ``frees`` is true, the transition frees the cluster's claims. If
-    ``quarantines`` is true, the transition quarantines the claims.
+    If ``to`` is None, the state does not change. The transition can free (``frees``) or quarantine (``quarantines``)
+    the cluster's claims.
     """
 
     states: frozenset[ClusterState]
@@ -82,8 +77,8 @@ class PlacementStatus:
     """The status of a cluster's placement on one element.
 
     ``added`` and ``removed`` are the revisions that added and removed the placement. ``confirmed`` is the revision that
-    the element has confirmed. ``blocked`` is true if the element confirmed the revision without this cluster, for
-    example because the cluster's VLAN is in other use on the element. ``trouble`` is the element's error report.
+    the element has confirmed. ``blocked``: the element confirmed without this cluster, such as for a VLAN in other use.
+    ``trouble`` is the element's error report.
     """
 
     element: Name
@@ -99,7 +94,7 @@ class PlacementStatus:
 
     @property
     def progress(self) -> PlacementProgress:
-        """The progress of the placement on the element."""
+        """The progress of the placement."""
         if self.removed is None:
             is_set_up = self.confirmed >= self.added and not self.blocked
             return PlacementProgress.CONFIRMED if is_set_up else PlacementProgress.ADDING
@@ -116,8 +111,8 @@ class PlacementStatus:
 class ClusterStatus:
     """A cluster's state, placements and times.
 
-    If the cluster created a network, ``members`` are the members of this network. ``members`` omits an ended member
-    when every element has confirmed the member's removal.
+    If the cluster created a network, ``members`` are this network's members. An ended member is omitted when every
+    element has confirmed its removal.
     """
 
     id: str
@@ -136,10 +131,7 @@ class ClusterStatus:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every placement that is not being removed is complete.
-
-        Of several gateways, one complete gateway suffices.
-        """
+        """Whether the condition ``COMPLETE`` holds."""
         gateways = [part.is_complete for part in self.wanted_placements if part.kind is ElementKind.GATEWAY]
         others = (part.is_complete for part in self.wanted_placements if part.kind is not ElementKind.GATEWAY)
         return all(others) and (not gateways or any(gateways))
@@ -173,7 +165,7 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTransition:
-    """A cluster's next state, the reason, and whether the transition frees or quarantines the cluster's claims."""
+    """A cluster's next state with its reason, and the transition's effect on the cluster's claims."""
 
     to: ClusterState
     reason: str | None = None
@@ -182,7 +174,7 @@ class ClusterTransition:
 
 
 def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timedelta) -> ClusterTransition | None:
-    """Return the next due transition of a cluster, or None. After this transition, another transition may be due."""
+    """Return the next due transition of a cluster, or None. Another transition may be due afterwards."""
     for rule in TRANSITION_RULES:
         if cluster.state in rule.states and cluster.holds(rule.condition, now, drain_deadline):
             to = cluster.state if rule.to is None else check_transition(cluster.state, rule.to)
@@ -194,9 +186,8 @@ def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timed
 class TransitionEffects:
     """The effects of a transition on a cluster.
 
-    ``leaves`` is true if SBF begins to remove the cluster from its elements and to drain the members of its network.
-    ``ends`` is true if the cluster has ended after the transition. ``frees`` is true if the cluster's claims are
-    released.
+    ``leaves``: SBF begins to remove the cluster from its elements and to drain its network's members. ``ends``: the
+    cluster has ended. ``frees``: the cluster's claims are released.
     """
 
     state: ClusterState
@@ -229,10 +220,7 @@ def make_drain(state: ClusterState, reason: str) -> ClusterTransition | None:
 
 
 def _join_reasons(before: str | None, transition: ClusterTransition) -> str | None:
-    """Return the reason after a transition; None for an active cluster.
-
-    The reason of a quarantine is appended to the former reason.
-    """
+    """Return the reason after a transition; None for an active cluster. A quarantine's reason is appended."""
     if transition.to is ClusterState.ACTIVE:
         return None
     if transition.quarantines and before:
@@ -243,15 +231,13 @@ def _join_reasons(before: str | None, transition: ClusterTransition) -> str | No
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
     """Describe the elements that have not confirmed the cluster or its removal, with their errors.
 
-    Also describe each unreachable element that is not removing the cluster.
-
-    Return "" if there is no such element.
+    Also describe each unreachable element that is not removing the cluster. Return "" if there is no such element.
     """
     return "; ".join(_list_unconfirmed(cluster.placements))
 
 
 def _describe_reason(cluster: ClusterStatus, rule: TransitionRule, now: datetime) -> str | None:
-    """Return the reason of a transition at ``now``, or None for a transition without a reason.
+    """Return the reason of a transition at ``now``, or None.
 
     The reason of a quarantine is in the past tense, because an ended cluster keeps its reason after the quarantine.
     """
@@ -285,8 +271,7 @@ def _list_unconfirmed(placements: Iterable[PlacementStatus], verb: str = "has") 
 def _describe_cause(placement: PlacementStatus) -> str:
     """Return an element's error report in parentheses.
 
-    For a host or gateway without an error report, return the time when its agent last called SBF, in parentheses. For a
-    device without an error report, return "".
+    Without an error report, return the time of the agent's last call in parentheses, or "" for a device.
     """
     if placement.trouble:
         return f" ({placement.trouble})"

@@ -1,4 +1,4 @@
-"""Conflicts between networks: access ports that two networks need, and paths that a new member would change. Pure."""
+"""Conflicts between networks about access ports and paths. Pure."""
 
 from collections.abc import Callable, Iterable
 
@@ -39,9 +39,9 @@ def check_ports_exclusive(
 
 
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
-    """Raise Conflict when an access port of one of these clusters is no access port in the new ``topology``.
+    """Raise Conflict when an access port of a cluster is no access port in the new ``topology``.
 
-    On a trunk, SBF treats an untagged VLAN as other use and would never remove the VLAN.
+    On a trunk, SBF treats an untagged VLAN as other use, and would never remove it.
     """
     for cluster in clusters:
         for port in sorted(_find_known_ports(former, cluster)):
@@ -53,7 +53,7 @@ def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iter
 
 
 def check_paths_unchanged(topology: Topology, network: LiveCluster, transport: Transport | None) -> None:
-    """Raise Conflict when a network of one site would need different ports at this site to reach ``transport``."""
+    """Raise Conflict when a network of one site would need other ports there to reach ``transport``."""
     if transport is None:
         return
     before, after = (find_path_ports(topology, network.spec, on) for on in (None, transport.name))
@@ -76,7 +76,6 @@ def check_sites_attached(network: LiveCluster, sites: Iterable[Site]) -> None:
 
 
 def _find_known_ports(topology: Topology, cluster: LiveCluster) -> Iterable[PortRef]:
-    """Return the access ports of a cluster, or no ports if ``topology`` has no path for the cluster."""
     try:
         return find_access_ports(topology, cluster)
     except (Conflict, NotFound):

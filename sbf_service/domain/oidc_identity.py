@@ -1,7 +1,7 @@
 """The role of a user whom an OpenID Connect provider has authenticated. Pure.
 
-The provider's claims state the user's name and groups. The settings map groups to roles. A user without a mapped group
-has no access, unless the settings admit all users of the provider.
+The provider's claims contain the user's name and groups. The settings map groups to roles. A user without a mapped
+group has no access, unless the settings admit all users.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Ownership: the rules that distinguish SBF's VLANs on a device from VLANs in other use. Pure.
 
-SBF owns a VLAN that has SBF's name. If a VLAN has no name, or the platform's default name, SBF owns the VLAN if the
-database records that SBF created it. SBF does not own any other VLAN, even if the pool contains the VLAN ID. A VLAN is
-in other use as long as an unmanaged port carries the VLAN.
+SBF owns a VLAN with SBF's name. SBF also owns a VLAN without a name, or with the platform's default name, if the
+database records that SBF created the VLAN. SBF owns no other VLAN, even in the pool. While an unmanaged port carries a
+VLAN, the VLAN is in other use.
 """
 
 import re
@@ -22,9 +22,9 @@ _ALL_VLANS = frozenset(range(2, 4095))
 
 
 def make_vlan_name(vlan: VlanId, names: Mapping[int, str] = MappingProxyType({})) -> str:
-    """Return SBF's name for a VLAN on a device. The name differs from the names of the device's other VLANs.
+    """Return SBF's name for a VLAN, different from the ``names`` of the device's other VLANs.
 
-    Some platforms refuse a name that another VLAN already has.
+    Some platforms refuse the name of another VLAN.
     """
     taken = {name for other, name in names.items() if other != vlan}
     first = f"vc-{vlan}"
@@ -47,9 +47,8 @@ def find_owned_vlans(observed: SwitchObserved, created: VlanSet) -> VlanSet:
 def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet) -> SwitchObserved:
     """Return a reading in which the VLANs in other use on the device are marked as foreign. Idempotent.
 
-    If SBF created a VLAN and somebody renamed the VLAN, the result still contains the VLAN on managed ports, because
-    SBF must be able to remove the VLAN from these ports. The result omits all other VLANs that SBF does not own, so no
-    difference contains these VLANs.
+    The result contains no VLAN that SBF does not own, so no difference contains such a VLAN. Exception: a renamed VLAN
+    that SBF created stays in the managed ports, so that SBF can remove it.
     """
     foreign = tuple(_find_foreign_vlans(observed, created))
     others = VlanSet(other.vlan for other in foreign) - find_owned_vlans(observed, created)
@@ -63,16 +62,16 @@ def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet) -> SwitchObse
 
 
 def find_stated_vlans(listed: Iterable[int], managed: VlanSet) -> VlanSet:
-    """Return the managed VLAN IDs that are in use on an unmanaged port, according to the port's list of VLANs.
+    """Return the managed VLAN IDs that an unmanaged port lists.
 
-    Return no VLAN ID for a port that lists every VLAN, because such a list does not show which VLANs are in use.
+    Return no VLAN ID for a port that lists every VLAN: this list does not show the VLANs in use.
     """
     vlans = frozenset(listed)
     return VlanSet() if vlans >= _ALL_VLANS else managed & vlans
 
 
 def find_existing_vlans(observed: SwitchObserved) -> VlanSet:
-    """Return every managed VLAN ID that exists on the device, regardless of who created the VLAN."""
+    """Return every managed VLAN ID that exists on the device, whoever created the VLAN."""
     return observed.vlans if observed.names is None else VlanSet(observed.names)
 
 

@@ -1,8 +1,8 @@
 """Cursors of lists in pages: the position after the last row of a page, as an opaque text. Pure.
 
 A cursor contains the name of the list's order, and the sort key of the last row. A cursor grants no right: for each
-page, SBF selects the rows that the caller may read, and uses the cursor only to find the beginning of the page. A page
-begins after the last row of the earlier page, so rows that are added or removed in the meantime do not shift the page.
+page, SBF selects the rows that the caller may read. Rows that are added or removed between two calls do not shift the
+pages.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -18,15 +18,13 @@ from virtcloud.model.errors import BadInput
 MAX_PAGE: Final = 1000
 """The maximum number of rows in a page. SBF reads a page in one short transaction."""
 DEFAULT_PAGE: Final = 100
-"""The number of rows in a page if a call has a cursor or an order, but no limit."""
+"""The number of rows in a page for a call with a cursor or an order, but no limit."""
 MAX_CURSOR: Final = 2000
 """The maximum length of a cursor, in characters."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 YEAR_9999: Final = 253_370_764_800_000_000
-"""The beginning of the year 9999, in microseconds since 1970. Python cannot convert some later times between time
-zones.
-"""
+"""The year 9999, in microseconds since 1970. Python cannot convert some later times between time zones."""
 
 
 def _parse_moment(microseconds: int) -> datetime:
@@ -34,7 +32,7 @@ def _parse_moment(microseconds: int) -> datetime:
 
 
 Moment = Annotated[int, Field(ge=0, lt=YEAR_9999), AfterValidator(_parse_moment)]
-"""A time. A cursor contains the time as the number of microseconds since 1970."""
+"""A time, in a cursor as microseconds since 1970."""
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 Word = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00]*$")]
 
@@ -45,7 +43,7 @@ KEY_OF_NAME: Final = TypeAdapter(tuple[Word])
 
 @dataclass(frozen=True, slots=True)
 class CursorFormat:
-    """The cursors of one order of one list. ``key`` parses the values of the sort key (such as ``KEY_OF_NAME``)."""
+    """The cursors of one order of one list. ``key`` parses the sort key."""
 
     order: str
     key: TypeAdapter[Any]
@@ -58,7 +56,7 @@ class CursorFormat:
     def parse(self, cursor: str) -> tuple[KeyValue, ...]:
         """Return the sort key in a cursor.
 
-        Raise BadInput for a cursor of another list, or for a text that is not a cursor.
+        Raise BadInput for a cursor of another list or order, and for any other text.
         """
         try:
             order, *values = _DOCUMENT.validate_json(_decode(cursor))
@@ -89,7 +87,7 @@ def _format_value(value: KeyValue) -> str | int:
 
 
 def _decode(cursor: str) -> bytes:
-    """Decode a cursor. Raise ValueError for characters outside of the alphabet, which the library would ignore."""
+    """Decode a cursor. Raise ValueError for characters outside the alphabet, which the library would ignore."""
     if not cursor.isascii() or not set(cursor) <= _ALPHABET:
         raise ValueError(cursor)
     return urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))

@@ -1,8 +1,8 @@
 """The check of a cluster's paths: the hosts, the pace, the result of each path, and the section with losses. Pure.
 
 A path is an ordered list of ports: a frame leaves the first port, enters the second port, leaves the third port, and so
-on. If frames pass along a path, each port of the path carries frames in the direction of the path. The section of a
-failed path is the part of the path that no other path proves to carry frames.
+on. A path without losses proves that its ports carry frames in its direction. The section of a failed path is the part
+that no other path proves.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortRef
 
 VERIFIABLE: Final = frozenset({ClusterState.ACTIVE, ClusterState.DEGRADED})
-"""The states in which SBF checks paths: every element has already confirmed the cluster once."""
+"""The states in which SBF checks paths: every element has confirmed the cluster once."""
 FRAME_OVERHEAD: Final = 64
-"""The octets that a frame and the gap between frames need in addition to the packet; rounded up."""
+"""The octets of a frame and of the gap between frames, without the packet; rounded up."""
 BYTES_PER_S: Final = 10_000_000
-"""The octets per second that all hosts of a check send together, because all frames possibly cross the same link."""
+"""The octets per second that all hosts of a check send together, because all frames can cross the same link."""
 MIN_ROUND_S, MIN_SECONDS, ROUNDS = 0.25, 4.0, 4
 
 HostPair = tuple[Name, Name]
@@ -38,7 +38,7 @@ class CheckPace(NamedTuple):
 
 
 def decide_pace(hosts: int, mtu: int) -> CheckPace:
-    """Return the pace of a check: at least four rounds, so that a single lost frame fails no path."""
+    """Return the pace of a check. At least four rounds: a single lost frame fails no path."""
     octets = hosts * (hosts - 1) * (mtu + FRAME_OVERHEAD)
     round_s = max(MIN_ROUND_S, octets / BYTES_PER_S)
     return CheckPace(round_s, max(MIN_SECONDS, ROUNDS * round_s))
@@ -47,8 +47,7 @@ def decide_pace(hosts: int, mtu: int) -> CheckPace:
 def list_hosts(cluster: LiveCluster) -> tuple[Name, ...]:
     """Return the hosts between which paths are checked.
 
-    For a member, these include the hosts of the cluster that created the network. Raise Conflict if there are too many
-    hosts.
+    For a member, include the hosts of the cluster that created the network. Raise Conflict if there are too many hosts.
     """
     hosts = tuple(dict.fromkeys((*cluster.spec.all_hosts, *cluster.network.spec.all_hosts)))
     if len(hosts) > MAX_HOSTS:
@@ -70,7 +69,7 @@ def judge_paths(
     """Return the result of each path between the hosts that have reported.
 
     The number in a frame is the index of the sending host in ``hosts``. If a host received its own broadcast frames,
-    the network has a loop. The result then contains a path from this host to itself.
+    the network has a loop: the result contains a path from this host to itself.
     """
     received = {
         (hosts[frames.number], target): frames
@@ -92,7 +91,7 @@ def judge_paths(
 
 
 def find_route(topology: Topology, cluster: LiveCluster, source: Name, target: Name) -> tuple[PortRef, ...]:
-    """Return the ports on the path between two hosts, in order. Return no ports if the topology has no such path."""
+    """Return the ports on the path between two hosts, in order; none if there is no such path."""
     try:
         ports = find_pair_ports(topology, cluster, (source, target))
     except (Conflict, NotFound):
@@ -104,7 +103,7 @@ def find_route(topology: Topology, cluster: LiveCluster, source: Name, target: N
 
 
 def _walk(topology: Topology, ports: frozenset[PortRef], host: Name) -> Iterator[PortRef]:
-    """Yield the ports of the path that begins at ``host``, up to the other host or up to the transport."""
+    """Yield the ports of the path from ``host`` to the other host or to the transport."""
     left = set(ports)
     at: PortRef | None = next((port for port in ports if port.element == host), None)
     while at is not None:
@@ -138,7 +137,6 @@ _CARRIED: Final[Mapping[PathResult, frozenset[PathResult]]] = {
     PathResult.NO_BROADCAST: frozenset({PathResult.PASSES, PathResult.DUPLICATES}),
 }
 """The key is the result of a path that loses frames. The value contains the results of paths that carry these frames.
-For example, ``ONLY_SMALL`` paths lose full frames. On ``NO_BROADCAST`` paths, full frames pass.
 """
 
 
@@ -171,7 +169,6 @@ def _find_routes(
 
 
 def _find_section(route: Sequence[PortRef], proven: Container[Step]) -> PathSection:
-    """Return the part of a route between the first and the last step that are not proven to carry frames."""
     unproven = [index for index, step in enumerate(_list_steps(route)) if step not in proven]
     # if other paths prove every step, the section is the whole path
     start, end = (unproven[0], unproven[-1] + 1) if unproven else (0, len(route))

@@ -1,14 +1,12 @@
 """Paths: the ports of hosts, switches and provider edges that must carry a cluster. Pure.
 
 The switches of a site form trees (:mod:`.switch_trees`). At each site, a cluster uses the part of one tree that
-connects its hosts. If the cluster has several sites, the cluster also uses the port to the transport. A host or gateway
-uses a single port: the first of its ports that is linked to a switch of the tree. Gateways do not affect the choice of
-a tree.
+connects its hosts, and with several sites also the port to the transport. A host or gateway uses its first port with a
+link to a switch of the tree. Gateways do not affect the choice of a tree.
 
-A path depends on the topology and the cluster. The path of a member (decision 31) also depends on the cluster whose
-network the member joins. The creation or end of any other cluster does not change the path. A member's path contains
-the ports that connect the member's hosts with each other, and the ports that connect these hosts to the joined cluster.
-A network can include a site without a host. At such a site, members are connected to the root of the tree.
+A path depends only on the topology and the cluster, and for a member (decision 31) also on the cluster that created the
+network. A member's path connects the member's hosts with each other and to the joined cluster. At a site of the network
+without a host, the path leads to the root of the tree.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,10 +46,9 @@ class ClusterNetwork:
 class LiveCluster:
     """A cluster that elements must carry, with its network's VLAN ID at each site.
 
-    ``transport`` connects the sites. ``service`` is the network's own service ID on this transport; None if the network
-    has no service of its own. ``joined`` is the network that the cluster joined, or None if the cluster is not a
-    member. ``created_by`` is the creator's name in the audit log. ``images`` has the sources of the images that come
-    from the catalogue. ``gateways`` are the gateways that the cluster uses, for example for VPN access or as router, in
+    ``transport`` connects the sites. ``service`` is the network's own service ID on this transport, or None. ``joined``
+    is the network that the cluster joined, or None for a cluster that is not a member. ``created_by`` is the creator's
+    name in the audit log. ``images`` has the sources of catalogue images. ``gateways`` are the cluster's gateways in
     order of preference.
     """
 
@@ -68,12 +65,12 @@ class LiveCluster:
 
     @property
     def network(self) -> ClusterNetwork:
-        """The network of the cluster: its own network, or the network that the cluster joined."""
+        """The cluster's own network, or the network that the cluster joined."""
         return self.joined or ClusterNetwork(self.id, self.key, self.spec)
 
     @cached_property
     def endpoints(self) -> "NetworkEndpoints":
-        """The hosts and sites of the cluster's spec, without gateways. Cached, because many calls need them."""
+        """The hosts and sites of the cluster's spec, without gateways. Cached."""
         return NetworkEndpoints.of(self.spec)
 
 
@@ -97,7 +94,7 @@ class NetworkEndpoints(NamedTuple):
 def find_cluster_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
     """Return the ports that must carry a cluster. Raise the errors of :func:`find_path_ports`.
 
-    A gateway carries the cluster only if the gateway has a role in ``topology``, for example as OpenVPN server.
+    A gateway carries the cluster only if the gateway has a role in ``topology``.
     """
     joined = None if cluster.joined is None else cluster.joined.spec
     gateways = [name for name in cluster.gateways if _has_role(topology, name)]
@@ -112,13 +109,13 @@ def _has_role(topology: Topology, gateway: Name) -> bool:
 
 
 def list_role_keys(gateway: Gateway) -> list[str]:
-    """Return the keys of the topology that give a gateway a role, such as ``vpn``."""
+    """Return the gateway's keys in the topology that define roles, such as ``vpn``."""
     roles = {"vpn": gateway.vpn, "ssh": gateway.ssh, "outside": gateway.outside, "nfs": gateway.nfs}
     return [key for key, role in roles.items() if role is not None]
 
 
 def find_pair_ports(topology: Topology, cluster: LiveCluster, hosts: tuple[Name, Name]) -> frozenset[PortRef]:
-    """Return the ports between two hosts of a cluster or its network. Raise the errors of :func:`find_path_ports`."""
+    """Return the ports between two hosts of a network. Raise the errors of :func:`find_path_ports`."""
     endpoints = NetworkEndpoints(frozenset(hosts), frozenset())
     base = NetworkEndpoints.of(cluster.network.spec)
     return _find_connecting_ports(topology, endpoints, base, cluster.transport)
@@ -169,7 +166,7 @@ def find_sites(
 def choose_transport(
     topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = (), gateways: Iterable[Name] = ()
 ) -> Transport | None:
-    """Return the transport that all sites of a cluster share: the first by preference. Return None for a single site.
+    """Return the preferred transport that all sites of a cluster share, or None for a single site.
 
     Raise NotFound for an unknown name. Raise Conflict if no transport connects all sites.
     """
@@ -192,9 +189,9 @@ def find_path_ports(
 ) -> frozenset[PortRef]:
     """Return every port of hosts, gateways, switches and edges that must carry a cluster.
 
-    ``transport`` is the network's transport. None stands for the transport that SBF would choose for the cluster now.
-    If the cluster is a member, ``joined`` is the spec of the cluster that created the network. Raise NotFound for an
-    unknown name. Raise Conflict if the topology does not connect the sites or switches.
+    ``transport`` is the network's transport; None: the transport that SBF would choose now. For a member, ``joined`` is
+    the spec of the cluster that created the network. Raise NotFound for an unknown name. Raise Conflict if the topology
+    does not connect the sites or switches.
     """
     return _find_ports(topology, NetworkEndpoints.of(spec, gateways), transport, joined)
 
@@ -202,7 +199,6 @@ def find_path_ports(
 def _find_ports(
     topology: Topology, ends: NetworkEndpoints, transport: Name | None, joined: ClusterSpec | None
 ) -> frozenset[PortRef]:
-    """Return the result of :func:`find_path_ports` for a cluster with these endpoints."""
     if joined is None:
         base = NetworkEndpoints(ends.hosts, ends.sites) if ends.gateways else ends
         return _find_connecting_ports(topology, ends, base, transport)
@@ -226,9 +222,9 @@ def _no_transport_message(sites: tuple[Site, ...]) -> str:
 def _find_connecting_ports(
     topology: Topology, endpoints: NetworkEndpoints, base: NetworkEndpoints, transport: Name | None
 ) -> frozenset[PortRef]:
-    """Return the ports that connect ``endpoints``, in the trees of the network whose endpoints are ``base``.
+    """Return the ports that connect ``endpoints`` in the trees of a network with the endpoints ``base``.
 
-    The result depends only on the arguments. SBF caches the result in the topology object.
+    The result is cached in the topology object.
     """
     key = "ports", endpoints, base, transport
     found: frozenset[PortRef] | None = topology.computed.get(key)

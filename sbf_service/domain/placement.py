@@ -1,11 +1,10 @@
-"""Choice of hosts for guests: the guests of a spread are distributed over hosts by free capacity. Pure.
+"""Distribution of a spread's guests over hosts by free capacity. Pure.
 
-SBF computes the capacity of a host from the report of its agent and from the overcommit in the settings. The guests of
-a cluster use this capacity, even while they are stopped, until the cluster has ended and no claim of the cluster is
-quarantined. SBF places each guest on the host that has the largest free fraction of its capacity after the placement.
-If several hosts have the same fraction, SBF prefers the host whose site has the fewest guests of the spread, then the
-host with the fewest guests of the spread, then the first host in the topology. The same hosts and clusters therefore
-always result in the same placement.
+The capacity of a host results from its agent's report and from the overcommit in the settings. Stopped guests use
+capacity too. The guests of a cluster use capacity until the cluster has ended and no claim is quarantined. SBF places
+each guest on the host with the largest free fraction of its capacity after the placement. Among equal fractions, SBF
+prefers the site, then the host, with the fewest guests of the spread, then the first host in the topology. The
+placement is deterministic.
 """
 
 from collections import Counter
@@ -26,9 +25,7 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import HostCapacity
 
 MAX_LISTED_HOSTS = 20
-"""The maximum number of hosts that an error message describes, because a message about a thousand hosts is too long to
-read.
-"""
+"""The maximum number of hosts in an error message."""
 
 
 class Overcommit(Document):
@@ -50,7 +47,7 @@ DEFAULT_OVERCOMMIT: Final = Overcommit()
 
 @dataclass(frozen=True, slots=True)
 class ComputeResources:
-    """Processors and memory (MiB): of a host, or of the guests on a host."""
+    """Processors and memory (MiB) of a host, or of the guests on a host."""
 
     cpus: int = 0
     memory_mb: int = 0
@@ -66,9 +63,9 @@ class ComputeResources:
 
 @dataclass(frozen=True, slots=True)
 class CandidateHost:
-    """A host, its capacity for guests, and the resources that guests use.
+    """A host, its capacity for guests, and the used resources.
 
-    ``obstacle``: why the host accepts no guests; None if the host accepts guests.
+    ``obstacle`` is the reason why the host accepts no guests, or None.
     """
 
     name: Name
@@ -78,14 +75,14 @@ class CandidateHost:
     obstacle: str | None = None
 
     def count_room(self, needed: ComputeResources) -> int:
-        """Return the number of guests that fit on the host if each guest needs ``needed``."""
+        """Return the number of guests that fit on the host, if each needs ``needed``."""
         if self.obstacle is not None:
             return 0
         cpus = (self.total.cpus - self.used.cpus) // needed.cpus
         return max(0, min(cpus, (self.total.memory_mb - self.used.memory_mb) // needed.memory_mb))
 
     def describe(self, needed: ComputeResources) -> str:
-        """Return how many guests fit on the host, and why no more guests fit, as text for messages."""
+        """Describe how many guests fit on the host, and why no more guests fit."""
         room = self.count_room(needed)
         fits = f"room for {count_of(room, 'guest')}, " if room else ""
         reason = self.obstacle or f"{fits}guests use {self.used} of {self.total}"
@@ -127,8 +124,8 @@ def _distribute(
 ) -> Counter[int]:
     """Return the number of guests on each host. The key is the host's index in ``hosts``.
 
-    The heap has one entry for each host with room. When a guest is placed, the ranks of all hosts at the site of this
-    guest increase. The function updates an outdated entry only when this entry is the first of the heap.
+    The heap has one entry for each host with room. Each placed guest increases the ranks of all hosts at its site. An
+    outdated entry is updated only when the entry becomes the first of the heap.
     """
     placed: Counter[int] = Counter()
     at_site: Counter[Name] = Counter()
@@ -152,7 +149,7 @@ def _distribute(
 
 
 def _compute_free_share(host: CandidateHost, needed: ComputeResources, guests: int) -> Fraction:
-    """Return the smaller of the free fractions of processors and memory, after ``guests`` more guests were placed."""
+    """Return the smaller free fraction, of processors or memory, after ``guests`` more guests."""
     cpus = host.total.cpus - host.used.cpus - guests * needed.cpus
     memory = host.total.memory_mb - host.used.memory_mb - guests * needed.memory_mb
     return min(Fraction(cpus, host.total.cpus), Fraction(memory, host.total.memory_mb))

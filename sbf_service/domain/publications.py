@@ -1,7 +1,7 @@
-"""Rules of publications: which networks may be published, where, and at which port. Pure.
+"""Rules of publications: the networks, sites and ports. Pure.
 
-A site is responsible for the services at its addresses. Therefore all guests of a published network have images that an
-administrator of this site certified.
+A site is responsible for the services at its addresses. Therefore, an administrator of the site must have certified the
+images of all guests of a published network.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -57,10 +57,10 @@ def list_publishing_sites(topology: Topology) -> list[Name]:
 def describe_uncertified(
     guests: Iterable[ImagedGuest], certified: Mapping[Name, ImageSource], site: Name
 ) -> str | None:
-    """Return the reason why a network may not be published at a site, or None if the network may be published.
+    """Return the reason why a network may not be published at a site, or None.
 
-    ``certified`` are the images of the catalogue that are certified for the site. A host's own image is not in the
-    catalogue, even if it has the name of a certified image.
+    ``certified`` are the catalogue's images that are certified for the site. A host's own image is not certified, even
+    with the name of a certified image.
     """
     faults = [
         f"{guest.name} of cluster {guest.cluster} (image {guest.image})"
@@ -74,7 +74,7 @@ def describe_uncertified(
 
 
 def make_not_certified(key: str, reason: str) -> NotAdmitted:
-    """Return the error for a cluster that none of the possible sites may publish.
+    """Return the error for a cluster that no site may publish.
 
     ``reason`` names the guests without a certified image, and their images.
     """
@@ -87,7 +87,7 @@ def make_not_certified(key: str, reason: str) -> NotAdmitted:
 def choose_addresses(
     guest: Guest, gateway: Gateway, own: Iterable[Address]
 ) -> tuple[IPv4Address | IPv6Address, IPv4Address | IPv6Address]:
-    """Return a gateway's address outside and the guest's address of the same IP version: IPv4 if possible.
+    """Return a gateway's outside address and a guest's address of the same IP version, IPv4 if possible.
 
     ``own`` are the gateway's addresses in the network. Raise BadInput if the guest has no suitable address.
     """
@@ -104,7 +104,7 @@ def choose_addresses(
 
 
 def choose_port(gateway: Gateway, taken: Collection[int], preferred: int | None = None) -> int | None:
-    """Return ``preferred`` if this port is free; otherwise the lowest free port, or None if no port is free."""
+    """Return ``preferred`` if free, or the lowest free port, or None if no port is free."""
     found = gateway.outside.publish_ports if gateway.outside else None
     ports = found.ports if found is not None else range(0)
     if preferred in ports and preferred not in taken:
@@ -130,7 +130,7 @@ class ActivePublication:
 
 
 def describe_outdated(gateway: Gateway | None, port: int, version: int) -> str | None:
-    """Return the reason why the topology does not allow a publication at a port, or None if the topology allows it.
+    """Return the reason why the topology does not allow a publication at a port, or None.
 
     ``gateway`` is None if the topology does not contain the gateway. ``version`` is the IP version of the publication.
     """

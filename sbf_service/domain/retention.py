@@ -1,4 +1,4 @@
-"""The settings of retention: how long SBF keeps the audit log and ended clusters. Pure."""
+"""The settings of retention: the ages at which SBF deletes audit rows and ended clusters. Pure."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -8,8 +8,8 @@ from pydantic import Field
 from virtcloud.model.document import Document
 
 MIN_DAYS = 7
-"""Ended clusters stay in the database for at least a week after their removal began. During this time, SBF refuses late
-calls of earlier attempts of the clusters' jobs.
+"""The minimum number of days that ended clusters stay in the database. During this time, SBF refuses late calls of
+earlier attempts.
 """
 Days = Annotated[int, Field(ge=MIN_DAYS, le=36500)]
 Rows = Annotated[int, Field(ge=1000, lt=2**53)]

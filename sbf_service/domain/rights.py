@@ -1,4 +1,4 @@
-"""The rights table: the actions that each role may perform, and the scope of each right. Pure.
+"""The rights table: the actions of each role, and the scope of each right. Pure.
 
 A job starter also needs a confirmation by the batch server for each job (decision 34).
 """
@@ -17,7 +17,7 @@ from virtcloud.model.views import JobStatement
 
 @unique
 class Action(StrEnum):
-    """An action. Its value is part of the message of a denial: "alice (user) may not change the pool of site brno"."""
+    """An action. The value is used in denials: "alice (user) may not change the pool of site brno"."""
 
     READ_CLUSTER = "see"
     CREATE_CLUSTER = "create"
@@ -72,7 +72,7 @@ class RightScope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProtectedResource:
-    """The resource that a call concerns: its description, and the properties on which rights depend."""
+    """The resource that a call concerns, with the properties on which rights depend."""
 
     description: str = ""
     owner: str | None = None
@@ -83,7 +83,7 @@ class ProtectedResource:
 
     @classmethod
     def of_user(cls, user: UserName) -> Self:
-        """Return the resource that a user owns: the user's quota, or the user's public keys."""
+        """Return the resource for a user's quota and public keys."""
         return cls(user, owner=user)
 
 
@@ -91,7 +91,7 @@ WHOLE_SERVICE = ProtectedResource()
 """The resource of a call that concerns the whole service."""
 
 OWN_IMAGES = (Action.READ_IMAGE, Action.ADD_IMAGE, Action.SHARE_IMAGE, Action.REMOVE_IMAGE)
-"""The actions that users and site administrators may perform on their own images. Users may also use shared images."""
+"""The actions of users and site administrators on their own images."""
 
 RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
     Role.USER: {
@@ -165,11 +165,11 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
 }
 
 UNLISTED_ROLES = frozenset({Role.JOB_STARTER})
-"""Roles that the message of a denial does not suggest, because a person cannot have them."""
+"""Roles that denials do not suggest, because a person cannot have them."""
 
 
 def find_scope(principal: Principal, action: Action) -> RightScope | None:
-    """Return the scope of a principal's right to an action, or None if the principal has no such right."""
+    """Return the scope of a principal's right to an action, or None without a right."""
     return RIGHTS[principal.role].get(action)
 
 
@@ -193,11 +193,10 @@ def is_allowed(principal: Principal, action: Action, resource: ProtectedResource
 def may_read_secrets(principal: Principal) -> bool:
     """Return whether a reader of a wanted document may read the secrets of its guests.
 
-    ``principal`` is the caller of an API call. Return True for an agent. Return True for an operator without a token:
-    such a caller is root or the service's user on SBF's machine, who can also read SBF's database. (An operator who
-    logged in to the console by OIDC has no token either, but a session of the console cannot call the API, and the
-    console shows no wanted document.) Return False for an operator with a token. An operator could create a token of an
-    agent, but the audit log would show this token.
+    ``principal`` is the caller of an API call. Return True for agents, and for operators without a token: root and the
+    service's user on SBF's machine can also read SBF's database. (An operator in the console has no token either, but
+    cannot call the API with the console's session. The console shows no wanted document.) An operator with a token
+    could create an agent's token, but the audit log would show this token.
     """
     return principal.role is Role.AGENT or (principal.role is Role.OPERATOR and principal.token is None)
 
@@ -210,10 +209,7 @@ def describe_denial(principal: Principal, action: Action, resource: ProtectedRes
 
 
 def _list_entitled_roles(action: Action, resource: ProtectedResource) -> list[str]:
-    """Return the roles that may perform the action, beginning with the owner or administrator of the resource.
-
-    The roles in ``UNLISTED_ROLES`` are omitted.
-    """
+    """Return the roles that may perform the action, without ``UNLISTED_ROLES``: first the owner or administrator."""
     sites = ", ".join(sorted(resource.sites)) or "its site"
     element = next(iter(resource.elements)) if len(resource.elements) == 1 else "one of its elements"
     nearest = {
@@ -237,7 +233,7 @@ def _join_alternatives(alternatives: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobClusterRequest:
-    """A host's request to create a job's cluster. ``network`` is the ID of the network that the cluster joins."""
+    """A host's request for a job's cluster. ``network`` is the ID of the network that the cluster joins."""
 
     key: str
     starter: str
@@ -254,7 +250,7 @@ class JobClusterRequest:
 
 
 def check_job_confirmation(request: JobClusterRequest, statement: JobStatement, network: str | None) -> None:
-    """Raise Forbidden when the confirmation of the batch server does not cover a request.
+    """Raise Forbidden when the batch server's confirmation does not cover a request.
 
     ``network`` is the current ID of the network that the job requested.
     """

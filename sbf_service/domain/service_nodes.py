@@ -14,7 +14,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class ServedNetwork:
-    """A network with services. The gateway ``node`` offers the services, and has ``addresses`` in the network."""
+    """A network with services at ``addresses`` of the gateway ``node``."""
 
     owner: UserName
     node: Name
@@ -22,15 +22,15 @@ class ServedNetwork:
 
 
 def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | None:
-    """Return the gateway that serves a network: the first file server among ``gateways``, or None."""
+    """Return the gateway that serves a network: the first file server in ``gateways``, or None."""
     return next((name for name in gateways if FILE_SERVER.has(topology, name)), None)
 
 
 def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> Name:
     """Return the gateway that serves a new cluster: the first file server among the cluster's gateways.
 
-    If the cluster has no such gateway, return the first file server in ``alive``, in the topology's order, that is at a
-    site of the cluster and that switches connect to the cluster's hosts. Raise NoGateway if there is none.
+    If there is none, return the first file server in ``alive`` that is at a site of the cluster and connected to its
+    hosts by switches. The order is the topology's. Raise NoGateway if there is none.
     """
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:
         return chosen
@@ -42,9 +42,9 @@ def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collect
 def add_services(
     wanted: HostWanted, element: Name, topology: Topology, networks: Mapping[str, ServedNetwork]
 ) -> HostWanted:
-    """Return the wanted state of a host or gateway with the addresses of services, and with its own file servers.
+    """Return the wanted state of a host or gateway with its own file servers and the addresses of services.
 
-    ``networks`` maps the ID of each network to the network. A network's ID is the ID of the cluster that created it.
+    The key of ``networks`` is the network's ID: the ID of the cluster that created the network.
     """
     gateway = topology.gateways.get(element)
     listener = None if gateway is None else gateway.nfs

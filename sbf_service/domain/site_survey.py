@@ -1,4 +1,4 @@
-"""Proposals for a site whose switches were read: the VLAN IDs in use, a pool, and a draft of the topology. Pure."""
+"""Proposals for a site from its switches: the VLAN IDs in use, a pool, and a draft of the topology. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,16 +18,16 @@ from virtcloud.model.vlans import VlanSet
 
 USABLE = VlanSet(range(2, 4095))
 LEGACY = VlanSet(range(1002, 1006))
-"""VLAN IDs of Token Ring and FDDI, which switches of Cisco reserve."""
+"""VLAN IDs of Token Ring and FDDI, which Cisco reserves."""
 FIRST_PROPOSED = 100
 UNUSED_MODES = frozenset({"", "access"})
 PLACEHOLDER = PortName("unknown")
-"""To identify LLDP neighbours, SBF builds a topology in which a switch with unknown ports has only this port."""
+"""The only port of a switch with unknown ports, in the topology that identifies LLDP neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortSurvey:
-    """A port: the port use, the tagged and untagged VLANs, and whether the port is a member of an aggregate."""
+    """A port: its port use, its VLANs, and whether an aggregate contains the port."""
 
     use: PortUse
     vlans: VlanSet
@@ -36,7 +36,7 @@ class PortSurvey:
 
 @dataclass(frozen=True, slots=True)
 class SwitchSurvey:
-    """A switch and the data read from the switch. ``is_read`` is False if its VLANs and ports could not be read."""
+    """A switch and the data read from it. ``is_read`` is False if its VLANs and ports could not be read."""
 
     switch: Switch
     ports: Mapping[str, PortSurvey] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def describe_site(
 def propose_pool(free: VlanSet, size: int) -> VlanSet:
     """Return the first ``size`` consecutive free VLAN IDs from 100 on.
 
-    If there are none, return the first VLAN IDs of the longest free range, at most ``size``.
+    If there are none, return the beginning of the longest free range.
     """
     ranges = [range(max(first, FIRST_PROPOSED), last + 1) for first, last in free.ranges()]
     for found in ranges:
@@ -104,7 +104,7 @@ def _describe_switch(survey: SwitchSurvey) -> SurveyedSwitch:
 
 
 def _list_vlans(surveys: Sequence[SwitchSurvey]) -> Iterator[SurveyedVlan]:
-    """Yield each VLAN ID that exists on a switch or is listed on a port, with its names and ports."""
+    """Yield each VLAN ID on a switch or port, with its names and ports."""
     names: dict[VlanId, dict[Name, str]] = {}
     ports: dict[VlanId, dict[Name, list[str]]] = {}
     for survey in surveys:
@@ -121,15 +121,14 @@ def _list_vlans(surveys: Sequence[SwitchSurvey]) -> Iterator[SurveyedVlan]:
 
 
 def replace_unprintable(name: str) -> str:
-    """Return a name without characters that could change the display of other text, such as U+202E."""
+    """Return a name without characters that change the display of other text, such as U+202E."""
     return "".join(character if character.isprintable() else "\ufffd" for character in name)
 
 
 def list_port_vlans(tagged: VlanSet, untagged: VlanSet, access: VlanId | None, *, is_open: bool) -> VlanSet:
     """Return the VLAN IDs of a port.
 
-    Omit the tagged VLANs of a port that carries every VLAN (``is_open``), because such a port does not show which VLANs
-    are in use.
+    Omit the tagged VLANs of a port that carries every VLAN (``is_open``): they do not show the VLANs in use.
     """
     stated = VlanSet() if is_open else find_stated_vlans(tagged, VlanSet(range(1, 4095)))
     return stated | untagged | ([] if access is None else [access])
@@ -168,10 +167,7 @@ class _Draft:
         return tuple(dict.fromkeys([*survey.listed_ports, *linked]))
 
     def observations(self) -> list[NeighbourObservation]:
-        """Return every neighbour.
-
-        If the neighbour is a switch of the survey, the result names the switch and its port.
-        """
+        """Return every neighbour. For a switch of the survey, the result names the switch and its port."""
         switches = [survey.switch.model_copy(update={"ports": self._known_ports(survey)}) for survey in self.surveys]
         provisional = Topology(name=Name("survey"), sites=(Site(name=self.site, switches=tuple(switches)),))
         observed = {survey.switch.name: survey.neighbours for survey in self.surveys}
@@ -180,7 +176,7 @@ class _Draft:
     def _known_ports(self, survey: SwitchSurvey) -> tuple[PortName, ...]:
         """Return the ports of a switch that were read or listed.
 
-        If the switch could not be read, add the ports that other switches see by LLDP. If there is no port, return
+        For a switch that could not be read, add the ports that other switches see by LLDP. Without a port, return
         ``PLACEHOLDER``.
         """
         name = survey.switch.name
@@ -228,7 +224,7 @@ class _Draft:
                 yield SurveyedNeighbour(switch=Name(switch), port=port, name=name, neighbour_port=neighbour.port)
 
     def notes(self, part: SitePart) -> Iterator[str]:
-        """Yield notes for the administrator on the parts that are missing in the draft."""
+        """Yield notes on missing parts of the draft."""
         drafted = {switch.name for switch in part.site.switches}
         for survey in self.surveys:
             name = survey.switch.name
@@ -279,7 +275,7 @@ def _find_different_names(surveys: Sequence[SwitchSurvey]) -> Iterator[tuple[int
 def _use_notes(
     surveys: Sequence[SwitchSurvey], part: SitePart, pool: VlanSet, canonical: CanonicalPort
 ) -> Iterator[str]:
-    """Yield a note for each port of the draft that is in other use: SBF changes the port only after its adoption."""
+    """Yield a note for each port in other use: SBF changes the port only after its adoption."""
     drafted = {switch.name: switch.ports for switch in part.site.switches}
     for survey in surveys:
         name = survey.switch.name

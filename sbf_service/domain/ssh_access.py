@@ -14,8 +14,8 @@ from virtcloud.model.wanted import HostWanted, Segment
 class ReachableCluster:
     """A cluster whose owner and invited users may reach its guests through a gateway.
 
-    ``ends`` is the end of the cluster's lease, or the end of the network if the network ends earlier. ``revoked`` are
-    the serial numbers of revoked certificates by user.
+    ``ends`` is the end of the cluster's lease or of the network, whichever is earlier. ``revoked`` has the serial
+    numbers of revoked certificates by user.
     """
 
     id: str
@@ -30,7 +30,8 @@ def add_ssh(
 ) -> HostWanted:
     """Return the wanted state of a gateway with its sshd, and with the grants and guests of each network.
 
-    Only a network in which the gateway has an interface has grants. ``clusters`` are all clusters of these networks.
+    A network has grants only if the gateway has an interface in the network. ``clusters`` are all clusters of these
+    networks.
     """
     by_network: dict[str, list[ReachableCluster]] = {}
     for cluster in reachable:

@@ -1,7 +1,7 @@
-"""The authority for SSH access through gateways: its key, the keys of gateways, and the certificates of users. Pure.
+"""The authority for SSH access through gateways, gateways' keys, and users' certificates. Pure.
 
-The keys are derived from the same secret as the certificate authority for VPN access. Therefore, a renewal of the
-certificate authority for VPN access also replaces these keys. Source of the format: OpenSSH's PROTOCOL.certkeys.
+The keys are derived from the secret of the certificate authority for VPN access. Therefore, a renewal of this
+certificate authority also replaces the SSH keys. Source of the format: OpenSSH's PROTOCOL.certkeys.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.values import Name, UserName
 
 FORCED_COMMAND: Final = b"virtcloud"
-"""The forced command of certificates. At a gateway, the account's shell ignores the command. On any other machine
-that trusts the authority, a certificate would permit only the command ``virtcloud`` without arguments.
+"""The forced command of certificates. A gateway's account ignores the command. Another machine that trusts the
+authority would permit only the command ``virtcloud`` without arguments.
 """
 
 SshPublicKey = EllipticCurvePublicKey | RSAPublicKey | Ed25519PublicKey
@@ -39,8 +39,7 @@ SshPublicKey = EllipticCurvePublicKey | RSAPublicKey | Ed25519PublicKey
 class SshCertificate:
     """The content of a certificate.
 
-    The certificate has two SSH principals: :data:`ACCOUNT` and the cluster's ID. The key ID names the user and the
-    serial number.
+    The SSH principals are :data:`ACCOUNT` and the cluster's ID. The key ID names the user and the serial number.
     """
 
     cluster: str
@@ -74,10 +73,10 @@ def parse_certified_key(key: UserKey) -> SshPublicKey:
 
 
 def sign_certificate(secret: SecretBytes, key: SshPublicKey, certificate: SshCertificate) -> str:
-    """Return a certificate as one line of a file ``*-cert.pub``. The certificate permits neither forwarding nor a PTY.
+    """Return a certificate without forwarding and PTY, as one line of a file ``*-cert.pub``.
 
-    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because the clock of a gateway can be slow. The
-    times in a certificate are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
+    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because a gateway's clock can be slow. Its times are
+    whole seconds, so it ends at ``ends`` or less than a second earlier.
     """
     authority = load_ssh_private_key(derive_authority_key(secret).private.get_secret_value().encode(), None)
     if not isinstance(authority, Ed25519PrivateKey):

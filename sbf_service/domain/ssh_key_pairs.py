@@ -1,7 +1,7 @@
-"""SSH key pairs that SBF derives from a secret: of guests, clusters, gateways and the SSH authority. Pure.
+"""SSH key pairs of guests, clusters, gateways and the SSH authority, derived from a secret. Pure.
 
-The same secret, cluster and guest always yield the same key pair (HKDF, RFC 5869; Ed25519, RFC 8032). Therefore no
-private key is stored, and an agent that fetches its document again gets the same text.
+The same secret, cluster and guest always yield the same key pair (HKDF, RFC 5869; Ed25519, RFC 8032). Therefore, no
+private key is stored, and a repeated wanted document has the same text.
 """
 
 from base64 import b64encode
@@ -38,7 +38,7 @@ def derive_host_key(secret: SecretBytes, cluster_id: str, guest: str) -> SshKeyP
 
 
 def derive_cluster_key(secret: SecretBytes, cluster_id: str) -> SshKeyPair:
-    """Return the key pair with which the guests of a cluster reach each other. Each cluster has its own key pair."""
+    """Return the key pair with which the guests of one cluster reach each other."""
     return _derive(secret, "cluster key", cluster_id)
 
 
@@ -68,7 +68,7 @@ def _derive(secret: SecretBytes, *purpose: str) -> SshKeyPair:
 def _format_private_key(public: bytes, private: bytes, check: bytes) -> str:
     """Return an unencrypted private key as a file (OpenSSH's PROTOCOL.key).
 
-    ``cryptography`` can write this format too, but with random check bytes, so that each file would be different.
+    ``cryptography`` writes this format with random check bytes, so each file would be different.
     """
     inner = check + check + public + _string(private) + _string(b"")
     inner += bytes(range(1, -len(inner) % BLOCK_BYTES + 1))

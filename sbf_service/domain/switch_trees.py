@@ -1,8 +1,8 @@
 """The trees of switches at a site, and the uplinks of hosts and gateways to switches. Pure.
 
-Each tree is built breadth first from its root. If the site is attached to transports at switches of the tree, the root
-is the switch of the first such attachment. If several ports are possible, the first in the order of the topology is
-used. A tree has no loop, so no spanning tree protocol is needed. The trees do not depend on clusters.
+Each tree is built breadth first from its root: the switch of the site's first attachment, if the tree has one. Among
+several ports, the first in the topology's order is used. A tree has no loop, so no spanning tree protocol is needed.
+The trees do not depend on clusters.
 """
 
 from collections import Counter, deque
@@ -15,15 +15,15 @@ from virtcloud.model.topology_document import Site
 from virtcloud.model.values import Name, PortRef
 
 Uplink = tuple[PortRef, PortRef]
-"""The port of a host or gateway, and the switch's port at the other end of the link."""
+"""The port of a host or gateway, and the port of the switch."""
 SwitchTree = Mapping[Name, PortRef | None]
-"""For each switch of the tree, its port towards the root. The root comes first and has no port (None)."""
+"""Each switch of the tree with its port towards the root. The root comes first, with None."""
 MAX_COMPUTED = 32_768
 """The maximum number of paths and trees that SBF caches in a topology object, about 3 KB each."""
 
 
 def find_uplinks(topology: Topology, end_system: Host | Gateway) -> tuple[Uplink, ...]:
-    """Return the uplinks of a host or gateway to switches of its site, in the order of its ports.
+    """Return the uplinks of a host or gateway, in the order of its ports.
 
     Raise HostNotLinked if there is no such uplink.
     """
@@ -39,7 +39,7 @@ def find_uplinks(topology: Topology, end_system: Host | Gateway) -> tuple[Uplink
 
 
 def find_attachment_port(site: Site, transport: Name) -> PortRef:
-    """Return a site's port on a transport. Raise Conflict when the site is not attached to the transport."""
+    """Return a site's port on a transport. Raise Conflict when there is none."""
     for attachment in site.attachments:
         if attachment.transport == transport:
             return attachment.port
@@ -47,7 +47,7 @@ def find_attachment_port(site: Site, transport: Name) -> PortRef:
 
 
 def keep_computed(topology: Topology, key: object, value: object) -> None:
-    """Cache a value that was computed from a topology.
+    """Cache a value. If :data:`MAX_COMPUTED` values are cached, first delete all values.
 
     If :data:`MAX_COMPUTED` values are cached, first delete all values.
     """
@@ -59,8 +59,8 @@ def keep_computed(topology: Topology, key: object, value: object) -> None:
 def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Name]) -> Iterator[PortRef]:
     """Yield both ports of each link that connects the switches ``ends`` in the tree.
 
-    These links are on the way to the root from some, but not all, of these switches. Raise Conflict if the tree lacks
-    one of these switches.
+    These are the links on the way to the root from some, but not all, of these switches. Raise Conflict if the tree
+    lacks one of the switches.
     """
     passed = Counter(up for end in ends for up in _ports_to_root(topology, tree, end))
     for up, times in passed.items():
@@ -72,11 +72,10 @@ def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Nam
 def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport: Name | None) -> SwitchTree:
     """Return the tree of a site that carries a network. ``base`` contains the names of the network's hosts.
 
-    If the network has a transport, return the tree that contains the site's attachment. Otherwise, return the first
-    tree that reaches all hosts of the network at this site, or the tree of the first host if no tree reaches all of
-    them. Raise Conflict if the site is not attached to the transport. Also raise Conflict if the site has no switch, or
-    has several trees and neither a transport nor a host determines the tree. Raise HostNotLinked if a host has no
-    uplink.
+    With a transport, return the tree of the site's attachment. Without one, return the first tree that reaches all
+    hosts of the network at this site, or else the tree of the first host. Raise Conflict if the site is not attached to
+    the transport or has no switch. Also raise Conflict if neither a transport nor a host determines one of several
+    trees. Raise HostNotLinked if a host has no uplink.
     """
     trees = _find_trees(topology, site)
     if transport is not None:
@@ -92,7 +91,7 @@ def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport
 
 
 def _find_trees(topology: Topology, site: Site) -> list[SwitchTree]:
-    """Return the result of :func:`_build_trees`, cached in the topology object."""
+    """Return the cached result of :func:`_build_trees`."""
     key = "trees", site.name
     found: list[SwitchTree] | None = topology.computed.get(key)
     if found is None:
@@ -102,7 +101,7 @@ def _find_trees(topology: Topology, site: Site) -> list[SwitchTree]:
 
 
 def _build_trees(topology: Topology, site: Site) -> list[SwitchTree]:
-    """Return the trees of a site's switches. Trees with an attachment come before the trees of other switches."""
+    """Return the trees of a site's switches, first the trees with an attachment."""
     found: list[SwitchTree] = []
     starts = (find_switch_port(topology, attachment.port).element for attachment in site.attachments)
     for start in (*starts, *(switch.name for switch in site.switches)):
@@ -117,7 +116,6 @@ def find_switch_port(topology: Topology, attachment: PortRef) -> PortRef:
 
 
 def _build_tree(topology: Topology, site: Site, root: Name) -> SwitchTree:
-    """Return the tree of a site's switches from ``root``, breadth first."""
     ports = {switch.name: switch.ports for switch in site.switches}
     towards: dict[Name, PortRef | None] = {root: None}
     queue = deque([root])
@@ -132,7 +130,7 @@ def _build_tree(topology: Topology, site: Site, root: Name) -> SwitchTree:
 
 
 def _ports_to_root(topology: Topology, tree: SwitchTree, switch: Name) -> Iterator[PortRef]:
-    """For each link from ``switch`` to the root of the tree, yield the link's port that is farther from the root."""
+    """For each link from ``switch`` to the root, yield the port farther from the root."""
     if switch not in tree:
         raise Conflict(f"switch {switch} has no path to switch {next(iter(tree))} within their site: link the switches")
     up = tree[switch]

@@ -1,7 +1,7 @@
 """Keys for OpenVPN's tls-crypt-v2 (doc/tls-crypt-v2.txt in OpenVPN's repository), derived from a secret. Pure.
 
-With tls-crypt-v2, a server answers only clients that have a key of this server, and both sides encrypt the TLS
-handshake with this key. The server stores no client keys: each client sends its own key, wrapped with the server's key.
+With tls-crypt-v2, a server answers only clients with a key of this server. Both sides encrypt the TLS handshake with
+the client's key. The server stores no client keys: each client sends its own key, wrapped with the server's key.
 """
 
 from base64 import b64encode
@@ -18,7 +18,7 @@ from pydantic import SecretBytes, SecretStr
 from sbf_service.domain.key_derivation import derive_bytes
 
 SERVER_KEY_BYTES: Final = 128
-"""Two keys of 64 bytes. The first 32 bytes of each key are used: for AES-256, and for HMAC-SHA-256."""
+"""Two keys of 64 bytes, for AES-256 and HMAC-SHA-256. Only their first 32 bytes are used."""
 CLIENT_KEY_BYTES: Final = 256
 USED_BYTES: Final = 32
 TAG_BYTES, IV_BYTES, LENGTH_BYTES = 32, 16, 2

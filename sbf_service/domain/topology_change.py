@@ -16,7 +16,7 @@ from virtcloud.model.values import Name, PortRef
 
 @dataclass(frozen=True)
 class TopologyChange:
-    """The change from a former topology to a new topology. Nothing changes at sites that are not in ``sites``."""
+    """The change from a former topology to a new topology. Only ``sites`` change."""
 
     former: Topology
     topology: Topology
@@ -29,9 +29,8 @@ class TopologyChange:
     def sites(self) -> frozenset[Name]:
         """The sites that the change concerns.
 
-        These are all sites if a transport differs. Otherwise, these are the sites whose descriptions differ, and the
-        sites at the ends of links that differ. If the provider edges or attachments of a site with edges differ, all
-        sites with edges are added.
+        If a transport differs: all sites. If not: the sites whose descriptions or links differ. If the provider edges
+        or attachments of a site with edges differ, add all sites with edges.
         """
         former, topology = self.former.sites_by_name, self.topology.sites_by_name
         if self.changes_transports:
@@ -51,7 +50,7 @@ class TopologyChange:
 
     @cached_property
     def keeps_wiring(self) -> bool:
-        """Whether no path and no configuration of a device can change (:func:`has_equal_wiring`)."""
+        """Whether no path and no device's configuration can change (:func:`has_equal_wiring`)."""
         return has_equal_wiring(self.former, self.topology)
 
     @cached_property
@@ -66,7 +65,7 @@ class TopologyChange:
 
     @cached_property
     def changed_elements(self) -> frozenset[Name]:
-        """The elements of the new topology that the former topology lacks, describes differently, or has elsewhere."""
+        """The elements that the former topology lacks, describes differently, or has elsewhere."""
         before, after = self.former.elements, self.topology.elements
         return frozenset(
             name for name in self.elements & after.keys() if not _is_same(before, after, name) or self._has_moved(name)
@@ -79,7 +78,7 @@ class TopologyChange:
 
     @cached_property
     def lost_elements(self) -> frozenset[Name]:
-        """The elements that are not in the new topology, or that have a different kind or site in the new topology."""
+        """The former elements without an element of the same kind and site in the new topology."""
         if self.keeps_wiring:
             return frozenset()
         return frozenset(name for name in self.elements & self.former.elements.keys() if self._is_lost(name))
@@ -104,18 +103,16 @@ class TopologyChange:
         return self._has_moved(name) or kinds[0] is not kinds[1]
 
     def _has_moved(self, name: Name) -> bool:
-        """Return whether an element of both topologies has another site in the new topology."""
         return self.former.site_of[name].name != self.topology.site_of[name].name
 
     def _list_sites_of_links(self) -> Iterator[Name]:
-        """Yield the sites of links that are not in both topologies."""
         for known, link in self._list_differing_links():
             yield from (known.site_of[end.element].name for end in link.ends)
 
     def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
         """Yield the links that only one of the topologies has, each with this topology.
 
-        Groups of links that both topologies contain as the same Python object are skipped, because they are equal.
+        Groups that are the same Python object in both topologies are skipped.
         """
         lost, added = list_differing_links(self.former, self.topology)
         before, after = set(lost), set(added)

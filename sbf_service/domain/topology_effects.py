@@ -1,7 +1,7 @@
-"""The effects of a new topology on live clusters: their elements, and the configurations that change. Pure.
+"""The effects of a new topology on live clusters: their elements, and changed configurations. Pure.
 
-SBF computes the effects before the transaction that applies the new topology. In the transaction, SBF computes again
-only the effects on clusters that other calls have changed in the meantime.
+SBF computes the effects before the transaction that applies the new topology. The transaction computes only the effects
+on clusters that changed in the meantime.
 """
 
 from collections import defaultdict
@@ -29,13 +29,13 @@ class ClusterElements:
 
 @dataclass(slots=True)
 class TopologyEffects:
-    """The effects of a topology change on live clusters. :meth:`update` computes only effects that are not stored yet.
+    """The effects of a topology change on live clusters. :meth:`update` adds only missing effects.
 
-    Clusters are compared as Python objects: a cluster that has not changed must be the same object in each call.
+    Clusters are compared as Python objects: an unchanged cluster must be the same object in each call.
 
     - ``known``: the elements of each cluster, by cluster ID.
-    - ``changed``: the elements that are in both topologies, and whose configuration changes.
-    - ``of_clusters``: for each pair of a cluster and a changed element, whether the cluster's configuration changes.
+    - ``changed``: the elements of both topologies whose configuration changes.
+    - ``of_clusters``: whether the cluster's configuration on the element changes, by cluster and changed element.
     """
 
     change: TopologyChange
@@ -44,7 +44,7 @@ class TopologyEffects:
     of_clusters: dict[tuple[str, Name], tuple[LiveCluster, bool]] = field(default_factory=dict)
 
     def prepare(self, live: Sequence[LiveCluster]) -> None:
-        """Compute the effects. Ignore errors, because their causes can disappear before the change is applied."""
+        """Compute the effects. Ignore errors: their causes can disappear before the change is applied."""
         for cluster in live:
             with suppress(VirtcloudError):
                 self.known[cluster.id] = self._find_elements(cluster)
@@ -73,7 +73,7 @@ class TopologyEffects:
             self.changed = self.changed - touched | self._find_changed(touched & self.change.common_elements)
 
     def find_changed_elements_of(self, elements: ClusterElements) -> set[Name]:
-        """Return the changed elements on which the configuration of this cluster changes."""
+        """Return the changed elements on which this cluster's configuration changes."""
         both = (self.changed or frozenset()) & elements.before & elements.after
         return {name for name in both if self._is_changed_of(name, elements.cluster)}
 
@@ -91,7 +91,6 @@ class TopologyEffects:
         return ClusterElements(cluster, before, after)
 
     def _find_changed(self, names: frozenset[Name]) -> frozenset[Name]:
-        """Return the elements of ``names`` whose configuration changes."""
         if self.change.keeps_wiring:
             return frozenset()
         carried: dict[Name, list[LiveCluster]] = defaultdict(list)
@@ -108,7 +107,7 @@ class TopologyEffects:
 
 
 def _compute_configuration(name: Name, topology: Topology, live: Sequence[LiveCluster]) -> object:
-    """Return an element's wanted state and, for an edge, the transports and the other edges that its driver needs."""
+    """Return an element's wanted state and, for an edge, the transports and peers for its driver."""
     wanted = compute_wanted(name, topology, live)
     if not isinstance(topology.elements[name], Edge):
         return wanted

@@ -1,7 +1,7 @@
 """Samples of traffic counters, and the rates between two samples. Pure.
 
-A rate needs two samples of the same port. If the port has been created again, or a counter is lower than before, the
-period has no rate. Therefore, a rate is never negative, and never includes the counters of an earlier interface.
+A rate needs two samples of the same port. A period in which the port was created again, or in which a counter
+decreased, has no rate. Therefore, a rate is never negative.
 """
 
 import json
@@ -16,9 +16,9 @@ from virtcloud.model.traffic import SegmentCounters, TrafficRate
 MAX_SAMPLES: Final = 31
 """The maximum number of samples of a cluster on one element: 15 minutes of reports, one every 30 s."""
 MIN_PERIOD_S: Final = 5.0
-"""The minimum time between two samples. SBF ignores a report within this time, so an agent cannot cause many writes."""
+"""The minimum time between two samples. SBF ignores earlier reports, so an agent cannot cause many writes."""
 MAX_PERIOD_S: Final = 900.0
-"""The longest period with a rate. The mean of a longer period would not describe the present traffic."""
+"""The longest period with a rate: a longer mean would not describe the present traffic."""
 COUNTERS: Final = ("received_bytes", "sent_bytes", "received_frames", "sent_frames")
 
 
@@ -45,7 +45,7 @@ def add_sample(samples: Sequence[TrafficSample], new: TrafficSample) -> tuple[Tr
 
 
 def find_increases(before: TrafficSample, after: TrafficSample) -> tuple[int, int, int, int] | None:
-    """Return how much each counter increased. Return None if the counters cannot be compared."""
+    """Return the increase of each counter, or None if the counters cannot be compared."""
     if before.port != after.port or any(new < old for old, new in zip(before.counters, after.counters, strict=True)):
         return None
     first, second, third, fourth = (new - old for old, new in zip(before.counters, after.counters, strict=True))

@@ -1,7 +1,7 @@
 """VPN access: the grants in the wanted documents of gateways. Pure.
 
-A grant determines which network a device joins, and until when. A grant exists while the profile is valid and elements
-must carry the profile's cluster.
+A grant names a device's network and an end time. A grant exists while the profile is valid and elements must carry the
+profile's cluster.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 class GrantedProfile:
     """A valid profile with the data of its grant. ``network`` is the ID of the cluster that created the network.
 
-    ``ends`` is the end of the lease of the profile's cluster, or the end of the network if the network ends earlier.
+    ``ends`` is the end of the cluster's lease or of the network, whichever is earlier.
     """
 
     id: str
@@ -33,7 +33,7 @@ class GrantedProfile:
     ends: datetime
     router: bool = False
     replaced: datetime | None = None
-    """The start time of the profile's connection to this gateway, if the profile later connected to another gateway."""
+    """The beginning of the profile's connection to this gateway, if the profile later connected to another gateway."""
 
 
 class ReportedConnection(NamedTuple):
@@ -48,11 +48,11 @@ REPORT_DELAY: Final = timedelta(seconds=5)
 
 
 def is_replaced(connection: ReportedConnection, other: ReportedConnection) -> bool:
-    """Return whether a profile connected to another gateway after its ``connection`` to this gateway.
+    """Return whether the connection ``other`` to another gateway replaced ``connection``.
 
-    The order of the connections is the order of their beginnings by the gateways' clocks. If SBF received the reports
-    in the opposite order, more than :data:`REPORT_DELAY` apart, one of the clocks is wrong: return False. Therefore, a
-    device that moves to a gateway with a wrong clock stays connected.
+    The connections are ordered by their beginnings. If SBF received the reports in the opposite order, more than
+    :data:`REPORT_DELAY` apart, a clock is wrong: return False. Therefore, a device that moves to a gateway with a wrong
+    clock stays connected.
     """
     is_reported_earlier = other.first_reported_at < connection.first_reported_at - REPORT_DELAY
     return other.connected_at > connection.connected_at and not is_reported_earlier
@@ -67,7 +67,7 @@ def add_grants(
     """Return the wanted state of a gateway with its OpenVPN servers, and with the grants of each network.
 
     ``profiles`` are the valid profiles of all clusters that the gateway carries. ``guest_macs`` are the MAC addresses
-    of all guests of the profiles' networks. The key is the network's ID. Devices must not use these addresses.
+    of all guests, by network ID: devices must not use them.
     """
     by_network: dict[str, list[GrantedProfile]] = defaultdict(list)
     for profile in sorted(profiles, key=lambda profile: profile.id):
@@ -103,9 +103,8 @@ def _make_grant(profile: GrantedProfile) -> VpnGrant:
 def list_remotes(gateways: Iterable[Gateway], keys: Mapping[Name, str]) -> tuple[VpnRemote, ...]:
     """Return the OpenVPN servers of these gateways: all UDP servers, then all TCP servers.
 
-    ``keys`` maps each gateway's name to the client key for tls-crypt-v2. A tunnel over TCP is slower than a tunnel
-    over UDP. Therefore, if the first gateway fails, a device tries the UDP servers of the other gateways before any TCP
-    server.
+    ``keys`` maps each gateway's name to the client key for tls-crypt-v2. Devices try the servers in order. TCP servers
+    are last, because a tunnel over TCP is slower.
     """
     found = [
         (

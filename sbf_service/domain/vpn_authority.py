@@ -1,8 +1,8 @@
 """The certificate authority for VPN access, derived from a secret of the service. Pure.
 
-The same secret always yields the same keys and the same certificates of the authority and of gateways (HKDF, RFC 5869;
-deterministic ECDSA, RFC 6979). Therefore no private key is stored, and all replicas of SBF send the same documents to
-gateways. The private key of a device never leaves the device.
+The same secret always yields the same keys and certificates of the authority and of gateways (HKDF, RFC 5869;
+deterministic ECDSA, RFC 6979). Therefore, no private key is stored, and all replicas send the same documents to
+gateways. A device's private key never leaves the device.
 """
 
 import hashlib
@@ -30,11 +30,11 @@ VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
 NEVER_EXPIRES: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of a certificate without an expiry date (RFC 5280, 4.1.2.5)."""
 CLOCK_SKEW: Final = timedelta(minutes=10)
-"""A device's certificate becomes valid this long before its creation, because the clock of a gateway can be slow."""
+"""A device's certificate is valid from this long before its creation, because a gateway's clock can be slow."""
 P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 SEED_BYTES: Final = 48
-"""The length of a seed for a private key: 16 bytes more than the key, so that the reduction modulo the order has no
-measurable bias (FIPS 186-5, A.2).
+"""The length of a seed for a private key: 16 bytes more than the key, against a bias of the reduction modulo the order
+(FIPS 186-5, A.2).
 """
 SERIAL_BYTES: Final = 16
 RSA_BITS: Final = range(2048, 8193)
@@ -52,7 +52,7 @@ class DeviceCertificate:
 
 
 def parse_device_key(csr: str) -> DeviceKey:
-    """Return the public key of a certificate signing request. Raise BadInput if the request or its key is not usable.
+    """Return the public key of a certificate signing request. Raise BadInput for an unusable request or key.
 
     The signature proves that the sender has the private key.
     """
@@ -102,9 +102,9 @@ def make_vpn_server(secret: SecretBytes, gateway: Name, listener: VpnListener) -
 def make_device_certificate(
     secret: SecretBytes, profile: str, key: DeviceKey, now: datetime, ends: datetime
 ) -> DeviceCertificate:
-    """Return the certificate of a device. Its subject is the profile's ID, so a profile has one connection at a time.
+    """Return a device's certificate. Its subject is the profile's ID, so a profile has one connection at a time.
 
-    The times in a certificate are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
+    Its times are whole seconds, so it ends at ``ends`` or less than a second earlier.
     """
     builder = _start_certificate(profile, key, now - CLOCK_SKEW, ends)
     builder = builder.serial_number(_derive_serial(secret, "device", profile))
@@ -124,8 +124,7 @@ def _add_leaf_extensions(
 ) -> x509.CertificateBuilder:
     """Add the extensions that ``remote-cert-tls`` of OpenVPN checks.
 
-    With these extensions, a gateway cannot use its certificate as a client, and a device cannot use its certificate as
-    a server.
+    Without them, a gateway could use its certificate as a client, and a device as a server.
     """
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(_derive_authority_key(secret).public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

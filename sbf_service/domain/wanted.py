@@ -1,8 +1,8 @@
 """The wanted state of an element, computed from the topology and the clusters. Pure.
 
-After SBF's database was restored from a backup, SBF *holds* a VLAN ID until SBF has read all elements that possibly
-carry the VLAN for another cluster (``store/unchecked_elements.py``). SBF keeps the existing configuration with a held
-VLAN ID on a device, but adds no configuration with this VLAN ID.
+After a restore of the database, another cluster's VLAN can still be on elements. SBF *holds* a VLAN ID until SBF has
+read these elements (``store/unchecked_elements.py``). For a held VLAN ID, SBF leaves a device's configuration, but adds
+none.
 """
 
 import hashlib
@@ -55,15 +55,15 @@ def find_edge_transports(topology: Topology, edge: Name) -> tuple[Transport, ...
 
 
 def find_edge_peers(topology: Topology, edge: Name, transports: Iterable[Transport]) -> dict[str, tuple[str, ...]]:
-    """Return the loopback addresses of the other edges on each of these transports, in the topology's order.
+    """Return the loopback addresses of the other edges on each transport, in the topology's order.
 
-    The result omits edges without a loopback address.
+    Omit edges without a loopback address.
     """
     return {transport.name: tuple(_find_loopbacks(topology, transport.name, edge)) for transport in transports}
 
 
 def derive_mac(cluster_id: str, guest: Name) -> Mac:
-    """Return a guest's MAC address. The address is the same in every call, and different in every cluster.
+    """Return a guest's MAC address: the same in every call, and different in every cluster.
 
     The address is locally administered and unicast (IEEE 802c: second lowest bit of the first octet set, lowest clear).
     The highest bit is also clear, because libvirt uses ``fe:…`` for the host's end of a guest's interface.
@@ -144,7 +144,7 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
 
 
 def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], host: Name) -> Iterator[str]:
-    """Yield the capabilities that a host's agent needs for a network's segment (``Segment.requires``)."""
+    """Yield the agent's capabilities for a network's segment (``Segment.requires``)."""
     guests = [(cluster, guest) for cluster in clusters for guest in cluster.spec.guests if guest.host == host]
     if network.filters == "addresses":
         yield ADDRESS_FILTERS
@@ -157,7 +157,7 @@ def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], ho
 
 
 def _find_mtu(topology: Topology, clusters: Iterable[LiveCluster]) -> int | None:
-    """Return the smallest cluster MTU of the transports that these clusters use, or None if no MTU is known."""
+    """Return the smallest cluster MTU of the clusters' transports, or None if unknown."""
     names = {cluster.transport for cluster in clusters}
     mtus = (transport.cluster_mtu for transport in topology.transports if transport.name in names)
     return min((mtu for mtu in mtus if mtu is not None), default=None)
@@ -183,13 +183,12 @@ def _guest(cluster: LiveCluster, guest: Guest) -> GuestWanted:
 
 
 def _limits(guest: Guest) -> GuestLimits | None:
-    """Return a guest's limits, or None if the spec sets no limit."""
     limits = GuestLimits(disk_mb=guest.disk_mb, pids=guest.pids, bandwidth_mbit=guest.bandwidth_mbit)
     return None if limits == GuestLimits() else limits
 
 
 def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) -> tuple[SwitchWanted, VlanSet]:
-    """Return the wanted state without the held VLANs that ports do not carry yet, and the IDs of these VLANs."""
+    """Return the wanted state without held VLANs that ports do not carry, and the IDs of these VLANs."""
     missing = {
         port: (vlans & held) - observed.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items() if vlans
     }
@@ -198,7 +197,7 @@ def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) 
 
 
 def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tuple[EdgeWanted, VlanSet]:
-    """Return the wanted state without the circuits of held VLANs that the edge lacks, and the IDs of these VLANs."""
+    """Return the wanted state without missing circuits of held VLANs, and the IDs of these VLANs."""
     present = set(observed.circuits)
     missing = {circuit for circuit in wanted.circuits if circuit.vlan in held and circuit not in present}
     circuits = tuple(circuit for circuit in wanted.circuits if circuit not in missing)
