@@ -47,10 +47,7 @@ def find_attachment_port(site: Site, transport: Name) -> PortRef:
 
 
 def keep_computed(topology: Topology, key: object, value: object) -> None:
-    """Cache a value. If :data:`MAX_COMPUTED` values are cached, first delete all values.
-
-    If :data:`MAX_COMPUTED` values are cached, first delete all values.
-    """
+    """Cache a value. If :data:`MAX_COMPUTED` values are cached, first delete all values."""
     if len(topology.computed) >= MAX_COMPUTED:
         topology.computed.clear()
     topology.computed[key] = value

@@ -1,4 +1,4 @@
-"""The database: clusters, claims, and the wanted and observed state of elements.
+"""The database: tables, queries and changes.
 
 ``unit_of_work.py`` documents transactions. ``lock_scopes.py`` documents the order of locks.
 """

@@ -1,4 +1,4 @@
-"""Collects the heartbeats of polling agents, so that one transaction records the heartbeats of many agents.
+"""Collects the heartbeats of polling agents, so that one transaction records many heartbeats.
 
 Each poll is a heartbeat, even if SBF answers the poll from memory. Any other call of an agent records a heartbeat
 immediately (:mod:`sbf_service.store.leases`).
@@ -48,7 +48,7 @@ _READ_AGENT_ELEMENTS = select(
 class AgentElement:
     """The wanted revision of an agent's element.
 
-    ``is_settled`` is true if the element is reachable, has confirmed this revision, and has no error report.
+    The element is *settled* if it is reachable, has confirmed this revision, and has no error report.
     """
 
     revision: int
@@ -57,7 +57,7 @@ class AgentElement:
 
 @dataclass
 class AgentHeartbeats:
-    """The heartbeats of polling agents that the database does not contain yet. Thread-safe.
+    """The heartbeats of polling agents that are not in the database yet. Thread-safe.
 
     If an agent's heartbeat in the database is older than ``find_max_age()``, :meth:`receive` and :meth:`receive_many`
     record the agent's next poll immediately.
@@ -71,14 +71,14 @@ class AgentHeartbeats:
 
     @property
     def max_wait(self) -> float:
-        """The maximum time in seconds for which SBF may delay the answer to a poll.
+        """The maximum delay of the answer to a poll, in seconds.
 
-        With a longer delay, an agent would send heartbeats too rarely.
+        After a longer delay, the next heartbeat would be too late.
         """
         return self.find_max_age().total_seconds()
 
     def receive(self, name: str) -> AgentElement:
-        """Receive a heartbeat of an agent. Return the agent's element.
+        """Receive an agent's heartbeat. Return the agent's element.
 
         Raise NotFound for an unknown element. Raise Conflict for a device: it has no agent.
         """
@@ -98,7 +98,7 @@ class AgentHeartbeats:
     def receive_many(self, names: Collection[str]) -> dict[str, AgentElement | VirtcloudError]:
         """Receive the heartbeats of at most 500 agents, with one query.
 
-        Return a dict that maps each name to the agent's element, or to the error that :meth:`receive` would raise.
+        Return the element, or the error that :meth:`receive` would raise, for each name.
         """
         with self.store.read() as unit:
             rows = unit.connection.execute(_READ_AGENT_ELEMENTS, {"names": list(names)}).all()
@@ -116,7 +116,7 @@ class AgentHeartbeats:
         return found | errors
 
     def receive_settled(self, name: str, at: datetime) -> None:
-        """Receive a heartbeat of an agent whose element is settled, without a query. ``at`` is the database's time."""
+        """Receive a heartbeat for a settled element, without a query. ``at`` is the database's time."""
         with self._lock:
             self._pending[name] = at
 
@@ -125,8 +125,7 @@ class AgentHeartbeats:
 
         The times are rounded down to whole seconds, so that one statement records all heartbeats of a second. A
         heartbeat stays pending while another transaction has locked the element's row. Waiting for this lock could
-        cause a deadlock, because the other transaction may wait for a row that this transaction has locked. If this
-        transaction fails, all heartbeats stay pending.
+        cause a deadlock. If this transaction fails, all heartbeats stay pending.
         """
         with self._lock:
             found = {name: at for name, at in self._pending.items() if names is None or name in names}
@@ -142,7 +141,6 @@ class AgentHeartbeats:
 
 
 def _group_by_second(heartbeats: Mapping[str, datetime]) -> dict[datetime, list[str]]:
-    """Return the names by the second of their heartbeats."""
     found: dict[datetime, list[str]] = defaultdict(list)
     for name, at in heartbeats.items():
         found[at.replace(microsecond=0)].append(name)
@@ -150,7 +148,6 @@ def _group_by_second(heartbeats: Mapping[str, datetime]) -> dict[datetime, list[
 
 
 def _explain_missing(unit: Unit, name: str) -> VirtcloudError:
-    """Return the error of an element that has no agent."""
     try:
         require_agent(unit, name)
     except VirtcloudError as error:

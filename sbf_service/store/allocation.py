@@ -34,21 +34,15 @@ ReservedVlans = Callable[[Device], VlanSet]
 CanSeeOwner = Callable[[str], bool]
 """A function that returns whether the caller may see the clusters of an owner."""
 MAX_INDEXED_SITES = 16
-"""The maximum number of a cluster's sites for the fast allocation, which reads a few free VLAN IDs of each site.
-
-With more sites, the allocation reads all VLAN IDs of each site.
-"""
+"""The maximum number of a cluster's sites for the fast allocation. It reads a few free VLAN IDs of each site."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""The numbers of free VLAN IDs of a site that successive queries read.
-
-For example, the first query reads 16 VLAN IDs. The search ends when a query returns enough VLAN IDs for the choice.
-"""
+"""The numbers of free VLAN IDs of a site that successive queries read, until a query returns enough for the choice."""
 NO_VLANS = VlanSet()
 
 
 _SITES = bindparam("sites", type_=NAME_TYPE, expanding=True)
 _JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
-"""All VLAN IDs of a site in one text, such as ``"101,102"``. Reading a row for each VLAN ID would take much longer."""
+"""All VLAN IDs of a site in one text, such as ``"101,102"``: much faster than a row for each VLAN ID."""
 _READ_POOLS = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
 _READ_CLAIMS = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
 _READ_QUARANTINED = _READ_CLAIMS.where(
@@ -67,9 +61,9 @@ _WINDOW = (
     .limit(bindparam("size"))
     .subquery()
 )
-"""Selects the free VLAN IDs of a site with the earliest releases, at most ``size`` VLAN IDs.
+"""Selects at most ``size`` free VLAN IDs of a site, with the earliest releases.
 
-The limit is in a subquery, so that the database applies the limit before it counts rows of other sites.
+The limit is in a subquery, so that the database applies it before it counts rows of other sites.
 """
 _ELSEWHERE = aliased(FreeVlanRow)
 _COUNT_AS_OLD = (
@@ -78,11 +72,11 @@ _COUNT_AS_OLD = (
     .scalar_subquery()
 )
 _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
-"""Selects free VLAN IDs of a site, in the order of their last releases at this site.
+"""Selects free VLAN IDs of a site, in the order of their last releases there.
 
-The columns are the time of the last release at this site, the VLAN ID, and the number of sites at which the VLAN ID is
-free and was last released at this time or earlier. If this number is the number of a cluster's sites, the VLAN ID is
-free at all these sites, and was released at none of them after this time.
+The columns are the time of this release, the VLAN ID, and a number of sites. The number counts the sites at which the
+VLAN ID is free and was last released at this time or earlier. If the number counts all sites of a cluster, the VLAN ID
+can be chosen.
 """
 
 
@@ -111,9 +105,9 @@ def allocate_network_ids(
     """Choose the IDs of a new cluster. Change nothing.
 
     Raise NoSuchHost for an unknown host, and NotFound for an unknown site. Raise Conflict if no transport connects the
-    sites. Raise VlanNotInPool if a site's pool lacks the requested VLAN ID. Raise NoVlanFree if the requested VLAN ID
-    is not free, if no VLAN ID or no service ID is free, or while elements must be read after a restore. If another
-    cluster uses the requested VLAN ID, and ``sees(owner)`` is true for its owner, the error message names the cluster.
+    sites. Raise VlanNotInPool if a site's pool lacks the requested VLAN ID. Raise NoVlanFree if the requested VLAN ID,
+    every VLAN ID or every service ID is not free, or while elements must be read after a restore. The message names
+    another cluster with the requested VLAN ID only if ``sees(owner)`` is true for its owner.
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)
@@ -132,9 +126,8 @@ def allocate_longest_unused(
 ) -> dict[Name, VlanId]:
     """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree if no VLAN ID is free.
 
-    With ``translates``, the VLAN IDs of the sites may differ. First try the fast allocation, which reads a few free
-    VLAN IDs of each site. Read all VLAN IDs of the sites if there are more than :data:`MAX_INDEXED_SITES` sites, or if
-    the fast allocation found none.
+    With ``translates``, the VLAN IDs of the sites may differ. For more than :data:`MAX_INDEXED_SITES` sites, or if the
+    fast allocation finds none, read all VLAN IDs of the sites.
     """
     if len(sites) <= MAX_INDEXED_SITES:
         excluded = {site.name: find_excluded_vlans(unit, site, reserved) for site in sites}
@@ -166,7 +159,7 @@ def allocate_requested(
 
 
 def describe_unavailable(unit: Unit, pool: SitePool, vlan: VlanId, sees: CanSeeOwner) -> str:
-    """Return the reason why a VLAN ID is not free at a site, as a part of an error message."""
+    """Return the reason why a VLAN ID is not free at a site."""
     if vlan not in pool.vlans:
         return f"the VLAN ID is not in the pool of the site ({pool.vlans or 'none'})"
     holder = select(ClusterRow).join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
@@ -186,15 +179,15 @@ def _describe_other_use(unit: Unit, site: str, vlan: int) -> str | None:
 
 
 def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
-    """Parse a row: a VLAN ID in other use, with the VLAN's name and ports on the device."""
+    """Return a row as a foreign VLAN."""
     return ForeignVlan(vlan=VlanId(row.vlan), name=row.name, ports=tuple(json.loads(row.ports)))
 
 
 def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Name, VlanSet]) -> VlanId | None:
     """Return the VLAN ID that is free at all sites and has been unused for the longest time, or None.
 
-    A VLAN ID counts as used until its latest release at any of the sites. If two VLAN IDs were released at the same
-    time, choose the lower one. This is the rule of :func:`.choose_longest_unused`.
+    A VLAN ID counts as used until its latest release at any of the sites. Apply the rule of
+    :func:`.choose_longest_unused`.
     """
     unavailable = frozenset[int]().union(*(excluded[site] for site in sites))
     for size in WINDOW_SIZES:
@@ -211,10 +204,10 @@ def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Na
 
 @dataclass(frozen=True, slots=True)
 class _FreeWindow:
-    """The result of reading some free VLAN IDs of a site. Both attributes are pairs of time of release and VLAN ID.
+    """The result of reading some free VLAN IDs of a site. Both attributes are pairs of release time and VLAN ID.
 
-    ``first`` is the first VLAN ID that can be chosen, or None if none can be chosen. ``last`` is the last VLAN ID that
-    was read, or None if all free VLAN IDs of the site were read.
+    ``first`` is the first VLAN ID that can be chosen, or None. ``last`` is the last VLAN ID that was read, or None if
+    all were read.
     """
 
     first: tuple[datetime, int] | None
@@ -256,10 +249,7 @@ def _parse_vlans(rows: Iterable[tuple[str, str]]) -> dict[str, VlanSet]:
 
 
 def find_excluded_vlans(unit: Unit, site: Site, reserved: ReservedVlans) -> VlanSet:
-    """Return the VLAN IDs that clusters cannot use at a site, because devices of the site reserve these VLAN IDs.
-
-    The result is cached for each version of the topology.
-    """
+    """Return the VLAN IDs that clusters cannot use at a site. The result is cached for each version of the topology."""
     key = unit.topology_version, site.name
     excluded = unit.cache.excluded.get(key)  # another thread may remove the key at any time
     if excluded is None or TOPOLOGY_TOPIC in unit.changed:

@@ -1,7 +1,7 @@
-"""Archive files. SBF writes database rows as JSON lines into an archive file before SBF deletes the rows.
+"""Archive files. SBF writes rows as JSON lines into an archive file before it deletes them from the database.
 
-SBF renames the file to its final name when the file is complete. The caller derives the name from the first row. If SBF
-is killed after writing the file and before deleting the rows, the next run writes a file with the same name again.
+A complete file is renamed to its final name, which the caller derives from the first row. If SBF is killed before it
+deletes the rows, the next run therefore replaces the file.
 """
 
 import json
@@ -19,7 +19,7 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
 def write_archive(folder: Path, name: str, rows: Iterable[Mapping[str, object]]) -> Path:
-    """Write rows to the file ``name`` in ``folder``, and wait until the disk has them. Return the path.
+    """Write rows to the file ``name`` in ``folder`` and to the disk. Return the path.
 
     Raise BadInput if the file cannot be written. An existing file with this name is then unchanged.
     """

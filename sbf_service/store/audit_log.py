@@ -39,11 +39,9 @@ _OPEN_CHANGES = text(
 class AuditFilter:
     """Selects rows of the audit log by element, cluster key, request ID, actor and time.
 
-    An attribute with the value None does not limit the rows.
-
-    ``since`` is the first and ``until`` the last time of the selected rows. Clusters of different owners may have had
-    the same key. If ``cluster`` is set, ``owner`` therefore limits the rows to clusters of this owner, and ``sites``
-    limits the rows to clusters with a placement at these sites.
+    None does not limit the rows. ``since`` is the first and ``until`` the last time. Clusters of different owners may
+    have had the same key. Therefore, ``owner`` and ``sites`` limit ``cluster`` to clusters of this owner, or with a
+    placement at these sites.
     """
 
     element: str | None = None
@@ -81,8 +79,8 @@ def read_entries(
 ) -> list[AuditEntry]:
     """Return at most ``limit`` entries, oldest first.
 
-    If ``after`` is None, return the newest entries. Otherwise, return the first entries with an ID above ``after``. If
-    ``newest`` is set, omit entries with an ID above ``newest``.
+    If ``after`` is None, return the newest entries; if not, the first entries with an ID above ``after``. Omit entries
+    with an ID above ``newest``.
     """
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
     rows = rows.where(*selected.conditions()).limit(limit)
@@ -96,13 +94,12 @@ def read_entries(
 
 
 def find_settled_id(store: Store, after: int | None = None, pause: Callable[[float], object] = time.sleep) -> int:
-    """Return the ID of the newest row as soon as all rows with lower IDs are committed. A reader then misses no row.
+    """Return the ID of the newest row as soon as all rows with lower IDs are committed: a reader misses no row.
 
-    On PostgreSQL, changes at different sites run in parallel. A row can therefore be committed later than a row with a
-    higher ID. Wait until the transactions that are open now have ended, but not longer than :data:`PATIENCE_S`: such a
-    transaction normally takes milliseconds. If one of them is still open, return the last ID before the first gap in
-    the IDs above ``after``. The reader can then read the later rows after the end of the transaction. Without
-    ``after``, return the ID of the newest row in this case too. Transactions that began more than a minute ago are
+    On PostgreSQL, changes run in parallel, so a row can be committed later than a row with a higher ID. Wait at most
+    :data:`PATIENCE_S` until the transactions that are open now have ended. They normally take milliseconds. If one is
+    still open, return the last ID before the first gap in the IDs above ``after``: the reader then reads later rows
+    later. Without ``after``, return the ID of the newest row. Transactions that began more than a minute ago are
     ignored, because they are not of SBF.
     """
     with store.read() as unit:
@@ -118,7 +115,7 @@ def find_settled_id(store: Store, after: int | None = None, pause: Callable[[flo
 
 
 def _find_end_of_run(store: Store, after: int, newest: int) -> int:
-    """Return the last ID before the first gap in the IDs of rows. The search begins after the ID ``after``."""
+    """Return the last ID before the first gap in the IDs above ``after``."""
     rows = select(AuditRow.id).where(AuditRow.id > after, AuditRow.id <= newest).order_by(AuditRow.id).limit(MAX_PAGE)
     with store.read() as unit:
         ids = unit.session.scalars(rows).all()
@@ -128,7 +125,7 @@ def _find_end_of_run(store: Store, after: int, newest: int) -> int:
 def _find_open_changes(store: Store) -> set[tuple[int, datetime]]:
     """Return the open transactions that have written to the database.
 
-    Each pair contains the ID of the transaction's process in PostgreSQL and the time at which the transaction began.
+    Each pair contains the ID of the transaction's process in PostgreSQL and the beginning of the transaction.
     """
     with store.read() as unit:
         return {(row.pid, row.xact_start) for row in unit.connection.execute(_OPEN_CHANGES)}
@@ -137,7 +134,7 @@ def _find_open_changes(store: Store) -> set[tuple[int, datetime]]:
 def read_entry_page(
     unit: Unit, selected: AuditFilter, part: PagePart, newest: int | None = None, *, newest_first: bool = False
 ) -> Page[AuditEntry]:
-    """Return a page of the selected entries, ordered by time. Omit entries with an ID above ``newest``.
+    """Return a page of the selected entries, ordered by time, with IDs up to ``newest``.
 
     Raise BadInput for an invalid cursor.
     """
@@ -149,7 +146,6 @@ def read_entry_page(
 
 
 def _read_keys(unit: Unit, ids: Iterable[str]) -> dict[str, str]:
-    """Return the keys of clusters by the clusters' IDs."""
     statements = (select(ClusterRow.id, ClusterRow.key).where(ClusterRow.id.in_(part)) for part in split_ids(ids))
     return {row.id: row.key for statement in statements for row in unit.session.execute(statement)}
 
@@ -170,7 +166,7 @@ def find_newest_id(unit: Unit, selected: AuditFilter | None = None) -> int:
 
 
 def find_last_change(unit: Unit, element: str, after: int) -> DeviceDifference | None:
-    """Return the newest difference that was applied to a device, or None. Ignore rows up to the ID ``after``."""
+    """Return the newest difference that was applied to a device after the row ``after``, or None."""
     changes = AuditRow.element == element, AuditRow.id > after, AuditRow.difference.is_not(None)
     found = unit.session.scalar(select(AuditRow.difference).where(*changes).order_by(AuditRow.id.desc()).limit(1))
     return None if found is None else _DIFFERENCE.validate_json(found)

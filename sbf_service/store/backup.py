@@ -1,7 +1,7 @@
 """``sbf backup``: writes all rows of the database into a file while SBF runs.
 
-The rows come from one snapshot. On SQLite, the snapshot is a read transaction of the write-ahead log. On PostgreSQL, it
-is a transaction with the isolation level REPEATABLE READ. Neither transaction blocks writers.
+The rows come from one snapshot: on SQLite, a read transaction of the write-ahead log; on PostgreSQL, a transaction with
+the isolation level REPEATABLE READ. Neither transaction blocks writers.
 """
 
 import gzip
@@ -41,11 +41,9 @@ from virtcloud.model.errors import BadInput
 OMITTED_TABLES = frozenset(
     row.__tablename__ for row in (ConsoleSessionRow, GuestSessionRow, JobQuestionRow, ReplicaRow, TrafficRow)
 )
-"""Tables that are not in a backup, because their rows are valid for minutes or hours only: sessions, questions to the
-batch server, running replicas, and samples of traffic.
-"""
+"""Tables that are not in a backup, because their rows are valid for minutes or hours only."""
 COUNTED_TABLE = GuestSessionRow.__tablename__
-"""A table that is not in a backup. Its row numbers must not be reused, because agents remember the highest number."""
+"""A table that is not in a backup, but whose row numbers must not be reused: agents remember the highest number."""
 BATCH = 1000
 _LAST_SESSION = {
     "sqlite": "SELECT seq FROM sqlite_sequence WHERE name = 'guest_sessions'",
@@ -57,7 +55,7 @@ def write_backup(engine: Engine, path: Path) -> tuple[datetime, Mapping[str, int
     """Write a backup of the database to a new file.
 
     Return the time of the snapshot, and the number of rows of each table. Raise BadInput if the database belongs to
-    another version of SBF, if the file exists, or if the file cannot be written. A partly written file is deleted.
+    another version of SBF, or if the file exists or cannot be written. A partly written file is deleted.
     """
     with translate_errors(), _read_snapshot(engine) as connection, _create_file(path) as file:
         header = _make_header(connection)
@@ -70,7 +68,7 @@ def write_backup(engine: Engine, path: Path) -> tuple[datetime, Mapping[str, int
 
 
 def list_columns() -> dict[str, dict[str, ColumnKind]]:
-    """Return the columns and their kinds for each table of a backup. A table comes after the tables it refers to."""
+    """Return the kinds of the columns, by table and column. A table comes after the tables to which it refers."""
     return {
         table.name: {column.name: find_column_kind(column.type) for column in table.columns}
         for table in Base.metadata.sorted_tables
@@ -117,8 +115,8 @@ def _read_rows(connection: Connection, name: str, columns: Mapping[str, ColumnKi
 def _create_file(path: Path) -> Iterator[gzip.GzipFile]:
     """Create a file that only its owner can read. The file gets its name when it is completely on the disk.
 
-    Until then, the file has a random name (``.NAME.….new``), because another backup to the same ``path`` may run at the
-    same time. If the process is killed, the file with the random name stays in the folder.
+    Until then, the file has a random name (``.NAME.….new``), because another backup to ``path`` may run at the same
+    time. If the process is killed, this file remains.
     """
     new: Path | None = None
     try:

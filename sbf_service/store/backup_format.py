@@ -1,10 +1,10 @@
 """The format of a backup file: JSON lines, compressed with gzip (docs/decisions/0073).
 
 The first line is the header: the format, the versions, and the columns of each table. A line ``{"table": NAME}`` begins
-a table. Each row is a list of values. The last line has the number of rows of each table, and the SHA-256 of all lines
-before the last line. ``sbf restore`` can therefore detect a truncated or edited file before it changes the database.
+a table. Each row is a list of values. The last line has the number of rows of each table, and the SHA-256 of all other
+lines. With it, ``sbf restore`` detects a truncated or edited file.
 
-The values have the same form for SQLite and PostgreSQL, so a backup of one database can be restored into the other.
+The values have the same form for SQLite and PostgreSQL.
 """
 
 import gzip
@@ -83,7 +83,7 @@ def find_column_kind(type_: TypeEngine[Any]) -> ColumnKind:
 
 
 def make_table(name: str, columns: Mapping[str, ColumnKind]) -> TableClause:
-    """Return an SQLAlchemy table with the columns of a backup, which may differ from the columns of this version."""
+    """Return an SQLAlchemy table with a backup's columns. They may differ from the columns of this version."""
     return table(name, *(column(key, _TYPES[kind]) for key, kind in columns.items()))
 
 
@@ -139,7 +139,7 @@ class BackupFile:
     rows: Mapping[str, int]
 
     def read_tables(self) -> Iterator[tuple[str, Iterator[dict[str, object]]]]:
-        """Yield pairs of table name and rows. The caller must read all rows of a table before the next table."""
+        """Yield table names and rows. The caller must read all rows of a table before the next table."""
         with gzip.open(self.path) as file:
             lines = _read_lines(file)
             next(lines)
@@ -208,7 +208,7 @@ def _parse_header(path: Path, line: _Line, digest: "hashlib._Hash") -> BackupHea
 
 
 def _check_lines(lines: Iterator[_Line], header: BackupHeader, digest: "hashlib._Hash") -> Mapping[str, int]:
-    """Check all lines after the header. Return the number of rows of each table, by the table's name."""
+    """Check all lines after the header. Return the number of rows of each table."""
     rows, name = dict[str, int](), ""
     for raw, line in lines:
         if isinstance(line, list):

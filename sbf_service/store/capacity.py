@@ -1,6 +1,6 @@
-"""Capacity of hosts: the reports of agents, the resources that guests use, and the placement of spreads.
+"""Capacity of hosts, and the placement of spreads.
 
-With a spread, a spec requests a number of equal guests without naming their hosts. SBF chooses a host for each guest.
+A spread requests a number of equal guests without hosts. SBF chooses a host for each guest.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -48,14 +48,14 @@ log = get_log(__name__)
 
 
 def record_capacity(unit: Unit, name: str, capacity: HostCapacity) -> None:
-    """Record the capacity of a host, and the names of its images; idempotent. Raise NotFound for an unknown element."""
+    """Record a host's capacity and image names; idempotent. Raise NotFound for an unknown element."""
     row = require_element(unit, name)
     row.cpus, row.memory_mb = capacity.cpus, capacity.memory_mb
     row.local_images = " ".join(sorted(set(capacity.images))) or None
 
 
 def make_capacity(row: ElementRow) -> HostCapacity | None:
-    """Return the capacity that the agent of an element reported, or None. Agents of version 0.1 report no capacity."""
+    """Return the reported capacity of an element, or None. Agents of version 0.1 report no capacity."""
     if row.cpus is None or row.memory_mb is None:
         return None
     return HostCapacity(cpus=row.cpus, memory_mb=row.memory_mb)
@@ -68,12 +68,12 @@ def place_spread(
     origin: ClusterOrigin,
     overcommit: Overcommit = DEFAULT_OVERCOMMIT,
 ) -> ClusterSpec:
-    """Return the spec with additional guests: the guests of ``spread``, each with the host that SBF chose.
+    """Return the spec with the guests of ``spread``, each with a chosen host.
 
-    Call this function in the transaction that inserts the cluster. Other creations wait until this transaction ends,
-    so the free capacity does not change meanwhile (decision 10). Raise NoCapacity if the hosts have too little free
-    capacity. Raise NotFound for an unknown site. Raise Conflict if no transport connects the chosen sites. If the spec
-    joins a network, raise the errors of :func:`find_joinable_network`.
+    Call this function in the transaction that inserts the cluster: other creations wait for this transaction, so the
+    free capacity does not change (decision 10). Raise NoCapacity if the hosts have too little free capacity. Raise
+    NotFound for an unknown site. Raise Conflict if no transport connects the chosen sites. For a member, raise the
+    errors of :func:`find_joinable_network`.
     """
     topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)
@@ -91,8 +91,6 @@ def place_spread(
 
 @dataclass(frozen=True, slots=True)
 class _HostReader:
-    """Reads the hosts of sites as candidates for a spread of guests."""
-
     unit: Unit
     topology: Topology
     spec: ClusterSpec
@@ -104,7 +102,7 @@ class _HostReader:
 
     @property
     def opens_filters(self) -> bool:
-        """Whether the cluster has open filters, so that its guests may use any MAC address."""
+        """Whether the cluster has open filters: its guests may use any MAC address."""
         return (self.network or self).spec.filters == "open"
 
     def read(self, sites: Collection[Site]) -> Iterator[CandidateHost]:
@@ -125,7 +123,7 @@ class _HostReader:
                 yield self._make_candidate(site, host, rows[host.name], used, obstacle)
 
     def _read_specs(self, rows: Sequence[ClusterRow]) -> tuple[list[ClusterSpec], frozenset[str]]:
-        """Return the specs of clusters, and the elements of the clusters whose rows cannot be read."""
+        """Return the specs of clusters, and the elements of clusters with unreadable rows."""
         specs, unreadable = [], []
         for row in rows:
             try:
@@ -161,7 +159,7 @@ class _HostReader:
         return fault or self._find_path_fault(host.name, taken, silent)
 
     def _find_image_kind(self) -> Hypervisor | None:
-        """Return the hypervisor of the image, or None for an image that is not in the catalogue."""
+        """Return the image's hypervisor, or None for an image that is not in the catalogue."""
         row = self.unit.session.get(ImageRow, self.spread.image)
         return None if row is None else ImageFormat(row.format).kind
 
@@ -179,7 +177,7 @@ class _HostReader:
         return None
 
     def _check_transport(self, host: Name) -> None:
-        """Raise Conflict if no transport connects the host to the network, or to the hosts that the spec names."""
+        """Raise Conflict if no transport connects the host to the network, or to the hosts in the spec."""
         choose_transport(self.topology, (host, *self.spec.all_hosts), self.spec.sites)
         network, site = self.network, self.topology.site_of[host]
         if network is None or site.name in network.vlans:

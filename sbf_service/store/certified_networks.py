@@ -1,9 +1,8 @@
-"""The suspension of publications of networks with a guest whose image is not certified.
+"""The suspension of publications of networks with uncertified images.
 
-Ports of a network's guests may be published at a site only if the images of all guests of the network are certified for
-this site. If a transaction adds a guest with an image that is not certified, or revokes the certification of an image,
-the same transaction suspends the publications. A suspended publication keeps its port, and stays suspended until the
-owner publishes the guest again.
+A site may publish ports of guests only if the images of all guests of the network are certified for this site. The
+transaction that adds an uncertified guest or revokes a certification suspends the publications. A suspended publication
+keeps its port, and stays suspended until the owner publishes the guest again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +39,7 @@ _READ_CERTIFIED = (
 
 
 def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
-    """Return the reason why guests of a network must not be published at a site, or None.
+    """Return the reason why a network must not be published at a site, or None.
 
     ``network`` is the ID of the cluster that created the network.
     """
@@ -56,10 +55,10 @@ def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
 
 
 def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
-    """Suspend each publication whose network has a guest with an image that is not certified for the gateway's site.
+    """Suspend each publication whose network has a guest with an image not certified for the gateway's site.
 
-    ``network`` limits the suspension to one network. If a row of a network cannot be read, the images of its guests are
-    unknown, and its publications are suspended, too.
+    ``network`` limits the suspension to one network. A network with an unreadable row has unknown images: its
+    publications are suspended, too.
     """
     statement = _READ_ACTIVE if network is None else _READ_ACTIVE.where(_NETWORK.in_([network]))
     found = unit.session.execute(statement).all()

@@ -1,8 +1,8 @@
 """Notices of changes between replicas, with LISTEN and NOTIFY of PostgreSQL.
 
-A transaction that makes a change sends the change's topics with NOTIFY. A topic names what was changed, such as
-``element:brno-sw1``. PostgreSQL delivers the notice after the commit, and discards it after a rollback. A notice is
-lost if the connection of the listening replica is lost. With SQLite there is only one replica, which sends no notices.
+A transaction sends the topics of its change with NOTIFY. A topic names what was changed, such as ``element:brno-sw1``.
+PostgreSQL delivers the notice after the commit, and discards it after a rollback. A notice is lost if the connection of
+the listening replica is lost. With SQLite, the only replica sends no notices.
 """
 
 import json
@@ -19,18 +19,18 @@ from sbf_service.store.postgresql_connections import make_separate_engine
 
 CHANNEL = "virtcloud_changes"
 MAX_NOTICE_BYTES = 7_000
-"""The maximum size of the topics in one notice, in bytes. PostgreSQL limits the whole notice to 7,999 bytes."""
+"""The maximum size of a notice's topics, in bytes. PostgreSQL limits the whole notice to 7,999 bytes."""
 MAX_NOTICES = 20
 """The maximum number of notices for one change.
 
-A change that needs more notices sends one notice without topics instead. This notice wakes all waiting calls.
+A larger change sends one notice without topics, which wakes all waiting calls.
 """
 _NOTIFY = select(func.pg_notify(CHANNEL, bindparam("notice")))
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeNotice:
-    """The topics that another replica changed. ``topics`` is None if the change had too many topics for notices."""
+    """The topics that another replica changed. None: too many topics for notices."""
 
     topics: frozenset[str] | None
 
@@ -38,8 +38,7 @@ class ChangeNotice:
 def send_notice(connection: Connection, sender: str, topics: Iterable[str]) -> None:
     """Send the topics of a change to the other replicas. Do nothing on SQLite.
 
-    Call this function in the transaction of the change. PostgreSQL delivers the notices after the commit. ``sender`` is
-    the name of this replica.
+    Call this function in the transaction of the change. ``sender`` is the name of this replica.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -50,7 +49,7 @@ def send_notice(connection: Connection, sender: str, topics: Iterable[str]) -> N
 
 
 def _group_topics(topics: Iterable[str]) -> Iterator[list[str]]:
-    """Yield groups of topics. Each group fits into one notice."""
+    """Yield groups of topics that each fit into one notice."""
     group, length = list[str](), 0
     for topic in topics:
         size = len(json.dumps(topic)) + 2
@@ -64,7 +63,7 @@ def _group_topics(topics: Iterable[str]) -> Iterator[list[str]]:
 
 
 def parse_notice(text_of_notice: str, own: str) -> ChangeNotice | None:
-    """Parse the text of a notice. Return None for a notice that this replica (``own``) sent itself."""
+    """Parse the text of a notice. Return None for a notice of this replica (``own``)."""
     sender, topics = json.loads(text_of_notice)
     return None if sender == own else ChangeNotice(None if topics is None else frozenset(topics))
 
@@ -96,13 +95,13 @@ class Doorbell:
 
 @dataclass(frozen=True, slots=True)
 class NoticeListener:
-    """A connection to PostgreSQL that listens for notices. It ignores the notices of this replica (``own``)."""
+    """A connection to PostgreSQL that receives the notices of other replicas than ``own``."""
 
     connection: Any
     own: str
 
     def wait(self, seconds: float, doorbell: Doorbell) -> list[ChangeNotice]:
-        """Wait at most ``seconds`` for notices of other replicas, and return these notices. The doorbell ends the wait.
+        """Wait at most ``seconds``, or for the doorbell, and return the notices of other replicas.
 
         Raise an error of the database driver if the connection is lost.
         """

@@ -1,6 +1,6 @@
-"""Changes of two tables: the claims of VLAN IDs, and the free VLAN IDs of each site.
+"""Changes of the claims of VLAN IDs, and of the free VLAN IDs of each site.
 
-No VLAN ID of a site is in both tables. Each function preserves this condition.
+No VLAN ID of a site is in both tables.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from virtcloud.model.values import Name, VlanId
 from virtcloud.model.vlans import VlanSet
 
 NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
-"""The time of release that is stored for a VLAN ID that no cluster has used."""
+"""The stored time of release of a VLAN ID that no cluster has used."""
 _READ_FOREIGN = select(ForeignVlanRow.site, ForeignVlanRow.vlan).where(
     ForeignVlanRow.site.in_(bindparam("sites", type_=NAME_TYPE, expanding=True))
 )
@@ -39,7 +39,7 @@ _FREE_CLAIMS = insert(_FREE).from_select(
 
 
 def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> None:
-    """Claim a VLAN ID for a cluster at each site in ``vlans``."""
+    """Claim the VLAN IDs in ``vlans`` for a cluster."""
     unit.require_sites(vlans)
     claims = [{"site": site, "vlan": vlan, "cluster_id": cluster_id} for site, vlan in vlans.items()]
     unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for site, vlan in vlans.items()])
@@ -55,8 +55,8 @@ def release_vlans(unit: Unit, cluster_id: str) -> None:
 def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet) -> None:
     """Change a site's free VLAN IDs when the site's pool changes from ``before`` to ``after``.
 
-    Both sets must contain all claimed VLAN IDs. An added VLAN ID counts as never used, even if it was in the pool
-    earlier. An added VLAN ID in other use does not become free.
+    Both sets must contain all claimed VLAN IDs. An added VLAN ID counts as never used. An added VLAN ID in other use
+    does not become free.
     """
     foreign = read_foreign_vlans(unit, [site]).get(site, VlanSet())
     removed = [{"of": site, "vlan_id": vlan} for vlan in before - after]
@@ -71,7 +71,7 @@ def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet
 
 
 def exclude_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
-    """Remove VLAN IDs from a site's free VLAN IDs, because these VLAN IDs are in other use. Idempotent."""
+    """Remove VLAN IDs in other use from a site's free VLAN IDs. Idempotent."""
     if vlans:
         unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for vlan in vlans])
 
@@ -79,7 +79,7 @@ def exclude_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
 def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
     """Add VLAN IDs to a site's free VLAN IDs after their other use has ended. Idempotent.
 
-    VLAN IDs that are claimed, already free, or outside the pool are not added.
+    Claimed VLAN IDs, and VLAN IDs outside the pool, are not added.
     """
     known = (
         unit.connection.execute(select(table.c.vlan).where(table.c.site == site, table.c.vlan.in_(sorted(vlans))))
@@ -93,7 +93,7 @@ def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
 
 
 def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]:
-    """Return the VLAN IDs in other use, by site. Sites without such a VLAN ID are omitted."""
+    """Return the VLAN IDs in other use, by site. Omit sites without such a VLAN ID."""
     found: dict[str, set[int]] = defaultdict(set)
     for site, vlan in unit.session.execute(_READ_FOREIGN, {"sites": list(sites)}):
         found[site].add(vlan)

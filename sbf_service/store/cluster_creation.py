@@ -1,9 +1,8 @@
 """Creation of clusters: ``PUT /clusters`` in one transaction.
 
-The transaction distinguishes a new cluster from a repeated request and from a conflict. For a new cluster, the
-transaction chooses the IDs. Then it inserts the cluster, the claims and the placements with the new wanted revisions.
-Other changes of the same sites wait during this transaction. To shorten the wait, the transaction consists of a few
-prepared statements, and the answer is made from the inserted values without another query.
+The transaction chooses the IDs of a new cluster, and inserts the cluster, the claims and the placements with new wanted
+revisions. Other changes of the same sites wait meanwhile. Therefore, the transaction has few and prepared statements,
+and the answer needs no query.
 """
 
 from collections.abc import Mapping
@@ -67,8 +66,8 @@ class PutResult:
 class PutRequest:
     """A request for a cluster, with the limits that apply to the caller.
 
-    An error message names another cluster only if ``sees(owner)`` is true for the owner of the other cluster. If a host
-    requests a job's cluster, ``starter`` is the host, and the batch server has to confirm the job (:mod:`.job_proofs`).
+    An error message names another cluster only if ``sees(owner)`` is true for its owner. ``starter`` is a host that
+    requests a job's cluster: the batch server has to confirm the job (:mod:`.job_proofs`).
     """
 
     key: str
@@ -92,18 +91,17 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     starter: str | None = None,
     overcommit: Overcommit = DEFAULT_OVERCOMMIT,
 ) -> PutResult:
-    """Create a cluster, or return the existing cluster of this key and attempt; idempotent. See :class:`PutRequest`.
+    """Create a cluster, or return the existing cluster of this key and attempt. Idempotent.
 
     Raise NotFound for an unknown host, site, network or destination. Raise Gone for an attempt that has ended. Raise
     QuotaExceeded if the owner's quota forbids the cluster. Raise Forbidden if the owner may not use a host, an image or
     the network, or if ``starter`` requests guests that SBF places. Raise Conflict if another cluster uses the key, the
     name, the VLAN ID or an access port, or if the topology does not connect the sites. Raise NoVlanFree if no VLAN ID
-    or no service ID is free. Raise NoGateway if the cluster needs a gateway and finds none. Raise NoCapacity if the
-    hosts have too little free capacity for the guests that SBF places. Raise JobUnproven until the batch server has
-    confirmed the job.
+    or no service ID is free. Raise NoGateway if a needed gateway does not exist. Raise NoCapacity if the hosts have too
+    little free capacity. Raise JobUnproven until the batch server has confirmed the job.
 
-    A request with a higher attempt number first drains the cluster of the earlier attempt. Raise AttemptWaits until the
-    earlier cluster has ended.
+    A request with a higher attempt number first drains the earlier cluster. Raise AttemptWaits until the earlier
+    cluster has ended.
     """
     put = PutRequest(key, request, reserved, quota, sees, starter, overcommit)
     scope = None if _needs_everything(put) else partial(_find_scope, put=put)
@@ -114,10 +112,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _needs_everything(put: PutRequest) -> bool:
-    """Return whether a creation must lock all sites, because it can change more than the sites of the requested hosts.
-
-    This is true for members, guests that SBF places, clusters with gateways, and jobs that a server has to confirm.
-    """
+    """Return whether a creation must lock all sites, because it can change more sites than those of its hosts."""
     spec = put.request.spec
     return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
 
@@ -125,7 +120,7 @@ def _needs_everything(put: PutRequest) -> bool:
 def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
     """Return the sites and names that a creation must lock.
 
-    If the request will be refused because of its hosts, no site is locked, because the request changes no site.
+    A request that SBF will refuse because of its hosts locks no site.
     """
     spec = put.request.spec
     names = {f"cluster {put.key}", f"cluster {spec.name or put.key}"}
@@ -143,7 +138,7 @@ def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
 
 
 def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
-    """Execute a request. Return AttemptWaits and JobUnproven, because an exception would undo the changes."""
+    """Execute a request. Return AttemptWaits and JobUnproven: an exception would undo the changes."""
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)
     decision = resolve_request(key, put.request, make_latest_attempt(row), highest)
@@ -175,7 +170,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
     """Insert the cluster, its claims and its placements.
 
-    For a member, claim the new VLAN IDs for the network that the member joins.
+    For a member, claim VLAN IDs for the network.
     """
     topology = read_topology(unit)
     planned = plan_cluster(unit, topology, new, reserved)
@@ -207,10 +202,10 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 
 
 def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
-    """Return the hosts of a network whose wanted documents change because a new member joins the network.
+    """Return the hosts of a network whose wanted documents change because of a new member.
 
-    The documents change in two cases: the member has guests, which become peers of the network's other guests; or the
-    member adds the network's first transport, which limits the MTU of all segments of the network.
+    The documents change in two cases: the member's guests become peers of the other guests, or the network's first
+    transport limits the MTU of all segments.
     """
     network = planned.joined
     if network is None or not (planned.cluster.spec.guests or network.transport != planned.ids.transport_name):
@@ -223,8 +218,8 @@ def _increment_revisions(
 ) -> dict[str, NewRevision]:
     """Increment the wanted revisions of a new cluster's elements, and of the hosts ``others``.
 
-    Return the new revisions of the cluster's elements, by name. The placements on ``others`` stay unchanged, so the
-    clusters on these hosts remain active.
+    Return the new revisions of the cluster's elements, by name. The placements on ``others`` stay unchanged, so their
+    clusters remain active.
     """
     own = find_elements(topology, planned.cluster)
     revisions = increment_revisions(unit, own | others)
@@ -232,7 +227,7 @@ def _increment_revisions(
 
 
 def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> ClusterRow:
-    """Return the cluster's row. Do not add the row to the session: a prepared statement inserts the row."""
+    """Return the cluster's row. A prepared statement, not the session, inserts the row."""
     spec, call = new.requested or new.spec, current_call()
     return ClusterRow(
         request_id=call.request_id if call else None,
@@ -268,8 +263,7 @@ def _claim(unit: Unit, cluster_id: str, ids: NetworkIds, vlans: Mapping[Name, Vl
 def _extend_network(unit: Unit, network: ClusterRow, ids: NetworkIds) -> None:
     """Claim a network's VLAN IDs at new sites. The claims last until the network ends.
 
-    If the network had a single site, it also gets a transport. If this transport has service IDs, the network gets a
-    service ID, too.
+    A network that had a single site also gets a transport, and a service ID if the transport has service IDs.
     """
     claimed = read_vlans(unit, [network.id]).get(network.id, {})
     new = {site: vlan for site, vlan in ids.vlans.items() if site not in claimed}

@@ -1,4 +1,4 @@
-"""The documents of clusters: specs and image sources, which the database stores as texts, and the views of clusters."""
+"""The documents of clusters: stored specs and image sources, and views."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -19,7 +19,7 @@ _IMAGE_SOURCES = TypeAdapter(dict[Name, ImageSource])
 
 @lru_cache(maxsize=1024)
 def parse_image_sources(images: str) -> Mapping[Name, ImageSource]:
-    """Parse the stored sources of a cluster's images; cached like :func:`parse_spec`."""
+    """Parse the stored sources of a cluster's images; cached."""
     return MappingProxyType(_IMAGE_SOURCES.validate_json(images))
 
 
@@ -31,7 +31,7 @@ def format_image_sources(images: Mapping[Name, ImageSource]) -> str | None:
 def make_joined_view(transport: Transport | None, service: int | None) -> ClusterTransport | None:
     """Return the view of a network's transport. ``service`` is the network's own service ID.
 
-    If ``service`` is None, the view contains the service ID that all networks of the transport share, if there is one.
+    If ``service`` is None, the view contains the transport's shared service ID, if there is one.
     """
     if transport is None:
         return None
@@ -42,17 +42,14 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
 
 
 def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
-    """Return a cluster's spec with the values that SBF chose.
-
-    ``shares_with`` of the returned spec contains the owners who may join the network now.
-    """
+    """Return a cluster's spec with SBF's choices, and with the present ``shares_with``."""
     spec = row.resolved or row.spec
     return parse_spec(spec) if row.shares is None else _parse_shared_spec(spec, row.shares)
 
 
 @lru_cache(maxsize=8192)
 def parse_spec(spec: str) -> ClusterSpec:
-    """Parse a stored spec; cached, because workers read the specs of all clusters on a switch repeatedly."""
+    """Parse a stored spec; cached, because workers repeatedly read all specs on a switch."""
     return ClusterSpec.model_validate_json(spec)
 
 
@@ -69,7 +66,7 @@ def format_cluster(
     vlans: Mapping[Name, VlanId],
     joined: ClusterTransport | None,
 ) -> ClusterView:
-    """Return the view of a cluster; ``network`` is the key of the network that a member joined."""
+    """Return the view of a cluster. ``network`` is the key of the network that a member joined."""
     return ClusterView(
         key=ClusterKey(row.key),
         id=row.id,
@@ -89,7 +86,7 @@ def format_cluster(
 
 
 def _format_placement(status: PlacementStatus) -> PlacementView:
-    """Return the view of a placement. It contains the element's error only while the cluster waits for the element."""
+    """Return the view of a placement, with the element's error only while the cluster waits for the element."""
     waits = status.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or not status.reachable
     return PlacementView(
         element=status.element,

@@ -1,7 +1,4 @@
-"""Dry runs of ``PUT /clusters``, and differences of elements, computed without reading the elements again.
-
-The functions of this module change nothing.
-"""
+"""Dry runs of ``PUT /clusters``, and differences of elements from their last readings. Changes nothing."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -77,16 +74,15 @@ class _ElementClusters:
 class _DifferenceScope:
     """The clusters that computed differences include.
 
-    ``extra`` contains the requested cluster, if it does not exist yet. If ``only`` is None, a difference also includes
-    all existing clusters. If ``only`` is a cluster, the difference of a device also includes the clusters of the same
-    network, and the difference of a host also includes ``only``.
+    ``extra`` contains the requested cluster, if it does not exist yet. If ``only`` is None, differences also include
+    all existing clusters. If ``only`` is a cluster, differences of devices also include the clusters of its network,
+    and differences of hosts also include ``only``.
     """
 
     extra: tuple[LiveCluster, ...] = ()
     only: LiveCluster | None = None
 
     def filter(self, found: _ElementClusters) -> _ElementClusters:
-        """Return the clusters of an element that are in the scope."""
         if (only := self.only) is None:
             return _ElementClusters([*found.staying, *self.extra], [*found.coming, *self.extra], found.leaving)
         network = [cluster for cluster in found.staying if cluster.network.id == only.network.id]
@@ -94,14 +90,14 @@ class _DifferenceScope:
         return _ElementClusters([*network, *self.extra], [*coming, *self.extra], [])
 
     def vlans(self, unit: Unit, site: str) -> VlanSet:
-        """Return the VLAN IDs of a site that may appear in the differences."""
+        """Return the VLAN IDs of a site that differences may contain."""
         managed = read_managed_vlans(unit, site)
         return managed if self.only is None else managed & self.only.vlans.values()
 
 
 @dataclass(frozen=True, slots=True)
 class _RequestedCluster:
-    """A requested cluster. ``created`` is true if the request would create it, and false if it already exists."""
+    """A requested cluster. ``created``: the request would create it."""
 
     cluster: LiveCluster
     created: bool
@@ -118,10 +114,10 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
     whole: bool = True,
     overcommit: Overcommit = DEFAULT_OVERCOMMIT,
 ) -> ClusterDryRun:
-    """Return the effect that :func:`put_cluster` would have now. Raise the errors that :func:`put_cluster` would raise.
+    """Return the present effect of :func:`put_cluster`. Raise the errors of :func:`put_cluster`.
 
-    If ``whole`` is true, the differences include every cluster that is missing on an element. Pass false for a caller
-    who must not see the clusters of other owners: the differences then include only this cluster and its network.
+    If ``whole``, the differences include every cluster that is missing on an element. If not, they include only this
+    cluster and its network, for a caller who must not see other owners' clusters.
     """
     row = find_newest_cluster(unit, key)
     decision = resolve_request(
@@ -168,7 +164,7 @@ def _make_joined(unit: Unit, requested: _RequestedCluster) -> ClusterTransport |
 
 
 def _compute_differences(unit: Unit, rows: Sequence[ElementRow], scope: _DifferenceScope) -> list[ElementDifference]:
-    """Return the difference of each element. Read each cluster once, even if it is on several of these elements."""
+    """Return the difference of each element. Read each cluster once."""
     clusters = _read_elements(unit, [row.name for row in rows])
     return [_compute_difference(unit, row, scope.filter(clusters[row.name]), scope) for row in rows]
 
@@ -192,7 +188,6 @@ def _compute_difference(
 
 
 def _read_elements(unit: Unit, names: Sequence[str]) -> Mapping[str, _ElementClusters]:
-    """Return the clusters on each of these elements, by the element's name."""
     found: dict[str, _ElementClusters] = defaultdict(_ElementClusters)
     here = PlacementRow.element.in_(names)
     staying = here, PlacementRow.removed_revision.is_(None)

@@ -1,6 +1,6 @@
 """The gateways of clusters, and the statements that end a cluster's VPN access.
 
-The module ``live_clusters`` imports this module. This module therefore must not import ``live_clusters``.
+This module must not import ``live_clusters``, which imports this module.
 """
 
 from collections import defaultdict
@@ -66,9 +66,9 @@ _DELETE_PUBLICATIONS = (
 
 
 def read_cluster_gateways(unit: Unit, ids: Iterable[str] | None) -> dict[str, tuple[Name, ...]]:
-    """Return the gateways of clusters, or of all clusters if ``ids`` is None, by cluster ID and in order of preference.
+    """Return the gateways of clusters (None: all clusters), by cluster ID and in order of preference.
 
-    The result contains only clusters that have gateways.
+    Omit clusters without gateways.
     """
     found: dict[str, list[Name]] = defaultdict(list)
     for cluster_id, _, gateway in _GATEWAYS.read(unit, ids):
@@ -77,12 +77,12 @@ def read_cluster_gateways(unit: Unit, ids: Iterable[str] | None) -> dict[str, tu
 
 
 def find_network_gateways(unit: Unit, network: str) -> frozenset[str]:
-    """Return the names of the gateways of all clusters of a network, except clusters that end or have ended."""
+    """Return the gateways of a network's clusters that neither end nor have ended."""
     return frozenset(unit.connection.execute(_READ_OF_NETWORK, {"network": network}).scalars())
 
 
 def find_alive_gateways(unit: Unit) -> frozenset[Name]:
-    """Return the names of the gateways whose agents have sent a heartbeat and are not stale."""
+    """Return the gateways whose agents have sent a heartbeat and are not stale."""
     return frozenset(map(Name, unit.connection.execute(_READ_ALIVE).scalars()))
 
 
@@ -96,7 +96,7 @@ def insert_gateways(unit: Unit, cluster_id: str, gateways: Sequence[Name], first
 
 
 def revoke_profiles_of(unit: Unit, cluster_id: str) -> None:
-    """Revoke all VPN profiles of a cluster that begins to end, and free the profiles' addresses."""
+    """Revoke an ending cluster's VPN profiles, and free their addresses."""
     if not _has_gateways(unit, cluster_id):
         return
     unit.connection.execute(_REVOKE, {"ended": cluster_id, "now": unit.now})
@@ -104,7 +104,7 @@ def revoke_profiles_of(unit: Unit, cluster_id: str) -> None:
 
 
 def end_publications_of(unit: Unit, cluster_id: str) -> frozenset[str]:
-    """Delete the publications of a cluster that begins to end. Return the gateways that published its guests."""
+    """Delete an ending cluster's publications. Return their gateways."""
     found = unit.connection.execute(_DELETE_PUBLICATIONS, {"ended": cluster_id})
     return frozenset(found.scalars())
 
@@ -112,8 +112,7 @@ def end_publications_of(unit: Unit, cluster_id: str) -> frozenset[str]:
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
     """Delete an ended cluster's gateways, VPN invitations and VPN connections.
 
-    If the cluster created a network, also delete the addresses of gateways in the network, the network's router, and
-    the counters of the network's traffic.
+    If the cluster created a network, also delete the network's gateway addresses, router, and traffic counters.
     """
     for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER, _DELETE_USES, _DELETE_TRAFFIC):
         unit.connection.execute(statement, {"ended": cluster_id})
@@ -124,5 +123,5 @@ def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
 
 
 def _has_gateways(unit: Unit, cluster_id: str) -> bool:
-    """Return whether a cluster has gateways. A cluster without gateways has no VPN profiles and no connections."""
+    """Return whether a cluster has gateways. Without gateways, it has no VPN profiles and no connections."""
     return bool(read_cluster_gateways(unit, [cluster_id]))

@@ -1,8 +1,8 @@
-"""Keys and names of clusters: which cluster has a key now, and which attempts were made with the key.
+"""Keys and names of clusters: the present cluster of a key, and the attempts with the key.
 
-When the cluster with a key has ended, another owner may use the key. Each such change of the owner increments the
-*turn*, a number in the cluster's row. Attempt numbers count separately for each owner of the key, and never decrease.
-A late call with a lower attempt number is therefore recognized, even if the key had another owner in between.
+When the cluster with a key has ended, another owner may use the key. Each change of the owner increments the *turn*, a
+number in the cluster's row. Each owner of the key has separate attempt numbers, which never decrease. Therefore, SBF
+recognizes a late call by its lower number, even if the key had another owner in between.
 """
 
 import re
@@ -28,13 +28,13 @@ def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
 
 
 def find_running_cluster(unit: Unit, name_or_key: str) -> ClusterRow | None:
-    """Return the cluster that has this name or key and has not ended, or None."""
+    """Return the cluster with this name or key that has not ended, or None."""
     row = find_newest_cluster(unit, find_key_by_name(unit, name_or_key) or name_or_key)
     return None if row is None or row.state in ENDED_STATES else row
 
 
 def find_key_by_name(unit: Unit, name: str) -> str | None:
-    """Return the key of the cluster with this name, or None. Only clusters that have not ended have names."""
+    """Return the key of the cluster with this name, or None. Ended clusters have no names."""
     if not _IS_NAME(name):  # the keys of batch jobs contain a dot, names do not
         return None
     return unit.connection.execute(_READ_NAMED, {"name": name}).scalar()
@@ -52,7 +52,7 @@ def next_turn(row: ClusterRow | None, owner: str) -> int:
 
 
 def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
-    """Return the latest attempt with a key, for :func:`resolve_request`. ``row`` is the newest cluster with the key."""
+    """Return the latest attempt with a key, whose newest cluster is ``row``."""
     return (
         None
         if row is None
@@ -61,10 +61,10 @@ def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
 
 
 def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:
-    """Return the highest earlier attempt number of ``owner``, if another owner has the key now.
+    """Return the highest attempt number of ``owner``, a former owner of the key of ``row``.
 
     ``row`` is the newest cluster with the key. Return None if ``row`` is None or belongs to ``owner``, or if ``owner``
-    never had a cluster with this key.
+    never had the key.
     """
     if row is None or row.owner == owner:
         return None

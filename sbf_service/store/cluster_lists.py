@@ -27,19 +27,19 @@ NEWEST_FIRST: Final = PageOrder(CursorFormat("clusters, newest first", _KEY), _C
 LIVE: Final = (ClusterRow.state + literal_column("''")).in_(
     [literal_column(f"'{state}'") for state in sorted(frozenset(ClusterState) - ENDED_STATES)]
 )
-"""The condition that a cluster has not ended, for queries that return clusters in the order of their creation.
+"""The condition that a cluster has not ended, for queries in the order of creation.
 
-The expression is the condition of an index that is sorted by creation. With ``NOT_ENDED``, SQLite would use an index of
-states, and would sort all selected clusters for each page.
+An index sorted by creation has this condition. With ``NOT_ENDED``, SQLite would use an index of states, and sort all
+selected clusters for each page.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFilter:
-    """Selects clusters for a list. Ended clusters are selected only with ``ended``, or if ``state`` is an ended state.
+    """Selects clusters for a list. Ended clusters are selected only with ``ended`` or an ended ``state``.
 
-    ``sites`` and ``element`` are set if the caller's rights are limited to clusters at these sites, or on this element.
-    ``site``, ``on`` (an element) and ``network`` (a key or name of one of its clusters) are the caller's own filters.
+    ``sites`` and ``element`` limit the caller's rights. ``site``, ``on`` (an element) and ``network`` (a key or name of
+    one of its clusters) are the caller's own filters.
     """
 
     owner: str | None = None
@@ -53,7 +53,7 @@ class ClusterFilter:
 
     @property
     def includes_ended(self) -> bool:
-        """Whether the list may contain clusters that have ended."""
+        """Whether the list may contain ended clusters."""
         return self.ended or self.state in ENDED_STATES
 
     def select(self, unit: Unit) -> "Select[ClusterRow]":
@@ -74,7 +74,7 @@ class ClusterFilter:
 
 
 def _is_of_network(unit: Unit, name_or_key: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster belongs to the same network as the running cluster ``name_or_key``."""
+    """Return the condition that a cluster is in the network of the running cluster ``name_or_key``."""
     row = find_running_cluster(unit, name_or_key)
     if row is None:
         return false()
@@ -92,7 +92,10 @@ def read_cluster_page(
 
 
 def _make_network_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:
-    """Return the views of clusters of one network. The view of the network's own cluster has ``other_addresses``."""
+    """Return the views of one network's clusters.
+
+    The view of the cluster that created the network has ``other_addresses``.
+    """
     return [
         view if row.network else view.model_copy(update={"other_addresses": read_other_addresses(unit, row)})
         for row, view in zip(rows, make_cluster_views(unit, rows), strict=True)
@@ -100,10 +103,10 @@ def _make_network_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterV
 
 
 def list_newest(unit: Unit, selected: ClusterFilter, limit: int, before: str | None = None) -> list[ClusterView]:
-    """Return the newest ``limit`` clusters of the selected clusters, oldest first.
+    """Return the newest ``limit`` selected clusters, oldest first.
 
-    If ``before`` is set, consider only clusters that are older than the cluster with the ID ``before``. Raise NotFound
-    if no cluster has this ID.
+    ``before`` limits the result to clusters that are older than the cluster with this ID. Raise NotFound if no cluster
+    has this ID.
     """
     rows = selected.select(unit).where(*_is_older(unit, before))
     newest = unit.session.scalars(rows.order_by(*(column.desc() for column in _COLUMNS)).limit(limit)).all()

@@ -1,4 +1,4 @@
-"""Plans a new cluster: chooses and checks its IDs and addresses, in the transaction that creates the cluster."""
+"""Plans a new cluster in the transaction that creates it: chooses and checks IDs and addresses."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -52,8 +52,7 @@ from virtcloud.model.values import ClusterKey, Name
 class NewCluster:
     """A cluster to be created. ``former`` is the newest cluster that had the same key, or None.
 
-    In ``spec``, all guests have hosts, including the guests that SBF placed. ``requested`` is the spec as the caller
-    sent it.
+    In ``spec``, all guests have hosts. ``requested`` is the caller's spec.
     """
 
     id: str
@@ -67,12 +66,12 @@ class NewCluster:
 
     @property
     def version(self) -> int:
-        """The version of the cluster's first view. It is higher than all versions of earlier clusters with this key."""
+        """The version of the cluster's first view, higher than all versions of earlier clusters with this key."""
         return 1 if self.former is None else self.former.version + 1
 
     @property
     def placement_text(self) -> str:
-        """A text with the hosts that SBF chose, and their numbers of guests; empty if the caller named the hosts."""
+        """The hosts that SBF chose, and their numbers of guests, as text; empty if SBF chose none."""
         if self.requested is None or self.requested.spread is None:
             return ""
         counts = Counter(guest.host for guest in self.spec.guests[len(self.requested.guests) :])
@@ -92,7 +91,7 @@ class PlannedCluster:
 
     @property
     def ids_text(self) -> str:
-        """A text with the VLAN IDs (by site if they differ), the network's service ID, and the joined network."""
+        """The VLAN IDs (by site if they differ), the service ID, and the joined network, as text."""
         vlans = self.ids.vlans
         parts = [f"VLAN {vlan} at {site}" for site, vlan in vlans.items()]
         if len(set(vlans.values())) == 1:
@@ -105,7 +104,7 @@ class PlannedCluster:
 
 
 def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    """Return the cluster that a request would create. Change nothing. Raise the errors of :func:`put_cluster`."""
+    """Return the cluster that a request would create. Raise the errors of :func:`put_cluster`."""
     check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
     _check_name_free(unit, new)
     plan = _plan_network if new.spec.joins is None else _plan_member
@@ -122,7 +121,7 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 
 
 def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveCluster:
-    """Return the cluster with the gateways that SBF chooses for VPN access, as the router, and as the service node.
+    """Return the cluster with the chosen gateways: for VPN access, router and service node.
 
     Raise NotFound for an unknown destination.
     """
@@ -137,7 +136,7 @@ def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveC
 
 
 def _check_gateway_addresses(topology: Topology, cluster: LiveCluster, identity: NetworkIdentity) -> None:
-    """Check that a new network has addresses for its service node and for the gateways that can be its router.
+    """Check that a new network has addresses for its service node and its routers.
 
     Raise BadInput for a service node in a network without subnets. Raise NoAddressFree if a subnet is too small.
     """

@@ -1,7 +1,4 @@
-"""Queries that find clusters: by condition, element, site, network or ID.
-
-:class:`RowsOfClusters` reads rows of other tables that belong to clusters.
-"""
+"""Queries of clusters by condition, element, site, network or ID."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,42 +31,37 @@ from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 NOT_ENDED = equals_any(ClusterRow.state, frozenset(ClusterState) - ENDED_STATES)
 """The condition that a cluster has not ended.
 
-The condition lists all states in which a cluster has not ended. Most clusters have ended. Therefore, the database can
-use an index of states to find the other clusters.
+The condition lists the states of running clusters, because the database can use an index of states for them.
 """
 UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true()))
-"""The condition that a cluster's state can still change: the cluster has not ended, or has quarantined claims."""
+"""The condition that a cluster is *unsettled*, so that its state can change: not ended, or with quarantined claims."""
 IS_WANTED = (ClusterRow.state + "").in_([literal_column(f"'{state}'") for state in sorted(WANTED_STATES)])
-"""The condition that elements must carry a cluster, for queries that also have a condition with a better index.
+"""The condition that elements must carry a cluster, for queries with another condition that has a better index.
 
-The database cannot use the index of states for the expression ``state + ""``. It therefore uses the index of the other
-condition, and does not read all clusters in these states.
+The expression ``state + ""`` prevents the use of the index of states.
 """
 IS_UNSETTLED = PlacementRow.settled == false()
-"""The condition that the state of a placement's cluster can still change (``UNSETTLED``).
-
-An index contains the placements of each element that meet this condition.
-"""
+"""The condition that a placement's cluster is ``UNSETTLED``. An index has this condition."""
 IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
 _MEMBER = aliased(ClusterRow)
 _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
 
 
 def select_clusters(*conditions: ColumnElement[bool]) -> Select[ClusterRow]:
-    """Return the statement that reads the clusters that meet the conditions, oldest first.
+    """Return the statement that reads the clusters with the conditions, oldest first.
 
-    A statement that runs often should be a module constant: building a statement takes longer than executing it.
+    Use a module constant for a frequent statement: building a statement takes longer than executing it.
     """
     return _READ_CLUSTERS.where(*conditions)
 
 
 def read_clusters(unit: Unit, statement: Select[ClusterRow], parameters: Mapping[str, object]) -> Sequence[ClusterRow]:
-    """Execute a statement of :func:`select_clusters` with bound ``parameters``. Return the clusters."""
+    """Execute a statement of :func:`select_clusters` with bound ``parameters``."""
     return unit.session.scalars(statement, parameters).all()
 
 
 def find_clusters(unit: Unit, *conditions: ColumnElement[bool], **parameters: object) -> Sequence[ClusterRow]:
-    """Return the clusters that meet the conditions, oldest first. ``parameters`` are bound parameters, by name."""
+    """Return the clusters that meet the conditions, oldest first."""
     return read_clusters(unit, select_clusters(*conditions), parameters)
 
 
@@ -79,18 +71,18 @@ def has_placement_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
 
 
 def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
-    """Return the condition that a cluster has a placement on ``element``, and that its state can still change."""
+    """Return the condition that a cluster is unsettled and has a placement on ``element``."""
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element == element, IS_UNSETTLED))
 
 
 def is_network_on(element: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster created the network of a cluster that :func:`is_unsettled_on` selects."""
+    """Return the condition that a cluster created the network of an unsettled cluster on ``element``."""
     members = select(_MEMBER.network).join(PlacementRow, PlacementRow.cluster_id == _MEMBER.id)
     return ClusterRow.id.in_(members.where(PlacementRow.element == element, IS_UNSETTLED))
 
 
 def is_unsettled_at(sites: Iterable[str]) -> ColumnElement[bool]:
-    """Return the condition that a cluster has a placement at one of ``sites``, and that its state can still change."""
+    """Return the condition that a cluster is unsettled and has a placement at one of ``sites``."""
     elements = select(ElementRow.name).where(ElementRow.site.in_(sorted(sites)))
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element.in_(elements), IS_UNSETTLED))
 
@@ -103,8 +95,8 @@ def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
 def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement that meets the conditions.
 
-    The database evaluates the subquery for each cluster. A single subquery for all clusters would be slow, because it
-    would read all placements, and most placements belong to ended clusters.
+    The database evaluates the subquery for each cluster. A single subquery would read all placements, most of them of
+    ended clusters.
     """
     return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)
 
@@ -127,10 +119,9 @@ def read_clusters_by_id(unit: Unit, ids: Iterable[str]) -> list[ClusterRow]:
 
 
 def find_unsettled_clusters(unit: Unit, elements: Iterable[str], sites: Iterable[str] = ()) -> list[ClusterRow]:
-    """Return the clusters that use any of these elements or sites, oldest first.
+    """Return the unsettled clusters that use any of these elements or sites, oldest first.
 
-    Clusters whose state can no longer change are omitted (see ``UNSETTLED``). A cluster uses the elements of its
-    placements and its gateways. A cluster uses the sites where it has a claim.
+    A cluster uses its gateways, the elements of its placements, and the sites of its claims.
     """
     return read_clusters_by_id(unit, sorted(find_cluster_ids(unit, elements, sites)))
 
@@ -154,15 +145,12 @@ def find_running_members(unit: Unit, networks: Sequence[str]) -> Sequence[Cluste
 
 
 def find_members(unit: Unit, network: str) -> Sequence[ClusterRow]:
-    """Return the members of a network whose state can still change (``UNSETTLED``), oldest first."""
+    """Return the unsettled members of a network, oldest first."""
     return read_clusters(unit, _OF_NETWORKS, {"ids": [network]})
 
 
 def find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow]]:
-    """Return the members of each network, by the ID of the network.
-
-    Members whose state can no longer change are omitted (see ``UNSETTLED``).
-    """
+    """Return the unsettled members of each network, by network ID."""
     found: dict[str, list[ClusterRow]] = defaultdict(list)
     for group in split_ids(ids):
         for row in read_clusters(unit, _OF_NETWORKS, {"ids": group}):
@@ -171,10 +159,10 @@ def find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow
 
 
 class RowsOfClusters:
-    """A query of the rows of a table that belong to clusters: all rows, or the rows of some clusters."""
+    """A query of a table's rows that belong to all or to some clusters."""
 
     def __init__(self, cluster_id: QueryableAttribute[str], *columns: QueryableAttribute[Any]) -> None:
-        """Build the statements. The result has all these columns. Each cluster's rows are sorted by ``columns``."""
+        """Build the statements. The result has all columns. Each cluster's rows are sorted by ``columns``."""
         self._all: Select[*tuple[Any, ...]] = select(cluster_id, *columns).order_by(cluster_id, *columns)
         self._of_ids = self._all.where(cluster_id.in_(IDS))
 

@@ -1,7 +1,7 @@
-"""The stored values of live clusters, for changes of the topology, which concern thousands of clusters.
+"""The stored values of live clusters, for changes of the topology.
 
-A change of the topology reads the clusters before its transaction, and again in the transaction. The second reading
-compares the stored values and makes only the clusters that differ: this takes a tenth of the time of the first reading.
+A change of the topology reads thousands of clusters before its transaction, and again in the transaction. The second
+reading makes only the clusters whose stored values differ, in a tenth of the time.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _READ_NETWORKS = _READ.where(ClusterRow.id.in_(IDS))
 
 @dataclass(frozen=True, slots=True)
 class ClusterReading:
-    """The live clusters at one time, oldest first, and their stored values, by cluster ID."""
+    """The live clusters at one time, oldest first, and their stored values by cluster ID."""
 
     clusters: Sequence[LiveCluster] = ()
     records: Mapping[str, StoredCluster] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class ClusterReading:
 def read_cluster_records(unit: Unit, ids: Collection[str] | None, earlier: ClusterReading) -> ClusterReading:
     """Read the live clusters with these IDs, or all live clusters.
 
-    The reading contains the same object as ``earlier`` for each cluster whose stored values are equal.
+    For a cluster with equal stored values, the result contains the same object as ``earlier``.
     """
     unit.session.flush()
     records = {record.cluster.id: record for record in _read_records(unit, ids)}

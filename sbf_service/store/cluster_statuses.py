@@ -1,4 +1,4 @@
-"""The statuses of clusters: the state of each cluster, and how far the elements of its placements have confirmed it."""
+"""The statuses of clusters: their states and placements."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ _READ_PLACEMENTS = (
 
 
 def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[PlacementStatus, ...]]:
-    """Return a dict that maps each cluster ID to the placements of the cluster, sorted by element name."""
+    """Return the placements of clusters, by cluster ID and sorted by element name."""
     found: dict[str, list[PlacementStatus]] = defaultdict(list)
     for group in split_ids(ids):
         for row in unit.session.execute(_READ_PLACEMENTS, {"ids": group}):
@@ -53,7 +53,7 @@ def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Placement
 def read_cluster_statuses(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterStatus]:
     """Return the status of each cluster, in the order of ``rows``.
 
-    If a cluster with members is ending, its status includes the members whose state can still change (``UNSETTLED``).
+    The status of an ending cluster includes its ``UNSETTLED`` members.
     """
     members = find_members_of(unit, [row.id for row in rows if row.state not in WANTED_STATES and row.network is None])
     parts = read_placements(unit, [row.id for row in (*rows, *chain(*members.values()))])

@@ -20,31 +20,26 @@ from virtcloud.model.cluster import ClusterState
 
 _CREATION = ("created_at", "key", "turn", "attempt")
 _LIVE = text("state || '' IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
-"""The condition that a cluster has not ended. The text must be the same as the SQL of ``LIVE`` in ``cluster_lists.py``.
+"""The condition that a cluster has not ended. The text must be equal to the SQL of ``LIVE`` in ``cluster_lists.py``.
 
-Otherwise SQLite does not use the indexes with this condition.
+If not, SQLite does not use the indexes with this condition.
 """
 
 
 class ClusterRow(Base):
     """A cluster. Its row stays after the cluster's end. ``version`` is incremented with every change of the view.
 
-    - ``turn``: 0 for the key's first cluster. The number is incremented when the key's next cluster has another owner
-      (``cluster_keys.py``).
-    - ``transport``: the name of the transport that connects the sites, or None for a single site. It never changes
-      after it was set.
-    - ``name``: an optional name that callers can use instead of the key. It is deleted when the cluster ends.
-    - ``network``: for a member, the ID of the cluster whose network the member joined. The member itself has no claims.
+    - ``turn``: 0 for the key's first cluster, incremented with each change of the key's owner (``cluster_keys.py``).
+    - ``transport``: the transport that connects the sites, or None for a single site. Never changes after it was set.
+    - ``name``: an optional name for use instead of the key, deleted when the cluster ends.
+    - ``network``: for a member, the ID of the cluster that created the network.
     - ``created_by``: the creator's name in the audit log. Clusters of old versions have None.
-    - ``shares``: the owners, separated by commas, who may join the network. None: the owners in the spec.
-    - ``spec``: the spec as requested. ``resolved``: the spec with the values that SBF chose, such as addresses, or None
-      if SBF chose no values.
-    - ``login``: JSON with the login name in the guests, and the public keys that may log in. If None, the
-      guests have no seed.
-    - ``images``: a JSON object that maps the name of each catalogue image of the guests to its source. None if the
-      guests use no image of the catalogue.
-    - ``request_id``, ``traceparent``: the request ID and the trace context of the call that last changed the cluster,
-      or None if SBF itself changed the cluster.
+    - ``shares``: the owners who may join the network, separated by commas. None: the owners in the spec.
+    - ``spec``: the spec as requested. ``resolved``: the spec with SBF's choices, such as addresses, or None.
+    - ``login``: the guests' login name and the public keys that may log in, as JSON. None: no seeds.
+    - ``images``: the sources of the guests' catalogue images, by name, as JSON. None: no such images.
+    - ``request_id``, ``traceparent``: the request ID and trace context of the call that last changed the cluster. None:
+      SBF itself changed the cluster.
     """
 
     __tablename__ = "clusters"
@@ -88,7 +83,7 @@ class ClusterRow(Base):
 
 
 class ClusterRecord(NamedTuple):
-    """The columns of a cluster from which its live cluster is made. Records are sorted by age."""
+    """The columns for a live cluster. Records are sorted by age."""
 
     created_at: object
     key: str
@@ -108,12 +103,11 @@ _UNSETTLED, _UNSETTLED_SQLITE = text("NOT settled"), text("settled = 0")
 
 
 class PlacementRow(Base):
-    """A cluster on an element, from the revision that added the cluster to the revision that removed the cluster.
+    """A cluster on an element, from the adding revision to the removing revision.
 
-    ``blocked`` is true if the element confirmed its other clusters, but not this cluster. Possible reasons: the
-    cluster's VLAN ID is in other use on the element, a guest waits for its image, or the element could not remove the
-    cluster. ``settled`` is true if the state of the cluster can no longer change: the cluster has ended, and has no
-    quarantined claims.
+    ``blocked``: the element confirmed its other clusters, but not this cluster. Its VLAN ID may be in other use, a
+    guest may wait for its image, or the element could not remove the cluster. ``settled``: the state of the cluster can
+    no longer change, because the cluster has ended without quarantined claims.
     """
 
     __tablename__ = "placements"

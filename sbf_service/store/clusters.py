@@ -1,7 +1,4 @@
-"""Existing clusters: views, deletion, extension of leases, and sharing of networks with other owners.
-
-``cluster_creation.py`` creates clusters. ``cluster_lists.py`` lists clusters.
-"""
+"""Existing clusters: views, deletion, leases, and sharing of networks."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -50,7 +47,7 @@ def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterV
 
 
 def read_peers(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterPeers:
-    """Return the guests of a cluster's network with their public host keys, and the user of the cluster's guests.
+    """Return the guests of a cluster's network with their public host keys, and the guests' login name.
 
     Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended.
     """
@@ -64,7 +61,7 @@ def read_peers(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterPe
 
 
 def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Start to drain a cluster. Idempotent. ``reason`` is recorded in the audit log.
+    """Start to drain a cluster for an audited ``reason``. Idempotent.
 
     Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key.
     """
@@ -77,7 +74,7 @@ def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_
 def extend_lease(
     unit: Unit, key: str, seconds: float, quota: QuotaLimits = NO_LIMITS, fence: AttemptFence = ANY_ATTEMPT
 ) -> ClusterView:
-    """Extend a cluster's lease to at least ``seconds`` from now. Never shorten the lease. Idempotent.
+    """Extend a cluster's lease to at least ``seconds`` from now; never shorten it. Idempotent.
 
     Raise NotFound for an unknown key. Raise QuotaExceeded if the owner's quota forbids the longer lease. Raise Gone if
     ``fence`` does not match the newest cluster with this key. Raise Conflict if the cluster is ending.
@@ -104,9 +101,8 @@ def share_network(
 ) -> ClusterView:
     """Share a cluster's network with ``owner``, whose clusters may then join the network. Idempotent.
 
-    Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key.
-    Raise Conflict if the cluster is a member or is ending. Raise BeyondLimit if the network is already shared with the
-    maximum number of owners.
+    Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key. Raise
+    Conflict if the cluster is a member or is ending. Raise BeyondLimit at the maximum number of owners.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
@@ -163,7 +159,7 @@ def require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> Clus
 
 
 def make_unknown_error(key: str, cluster_id: str | None = None) -> NotFound:
-    """Return the error for a cluster that does not exist, or that the caller may not see."""
+    """Return the error for a missing cluster, or for one that the caller may not see."""
     if cluster_id is None:
         return NotFound(f"cluster {key} is not known; list the clusters: virtcloud cluster list")
     return NotFound(f"cluster {key} with the ID {cluster_id} is not known: omit the ID to get the newest cluster {key}")
@@ -191,7 +187,7 @@ def make_cluster_view(unit: Unit, row: ClusterRow) -> ClusterView:
 
 
 def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dict[ClusterKey, UserName]]:
-    """Return the owner of each running member, by the ID of the network and then by the member's key."""
+    """Return the owner of each running member, by network ID and member's key."""
     found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
     for group in split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
         for member in find_running_members(unit, group):
@@ -200,7 +196,7 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
 
 
 def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, list[Name]]:
-    """Return a dict that maps the IDs of running clusters in ``rows`` to the names of guests that a user stopped."""
+    """Return the stopped guests of running clusters, by cluster ID."""
     found: dict[str, list[Name]] = defaultdict(list)
     for group in split_ids(row.id for row in rows if row.state in WANTED_STATES):
         for cluster_id, guest in unit.session.execute(_READ_STOPPED_GUESTS, {"ids": group}):
@@ -209,9 +205,9 @@ def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, li
 
 
 def _make_joined_views(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterTransport | None]:
-    """Return a dict that maps the ID of each cluster with a transport to the view of the transport.
+    """Return the view of each cluster's transport, by cluster ID.
 
-    The view is None if the cluster has ended and its transport was removed from the topology.
+    The view is None if the cluster has ended and the topology lost the transport.
     """
     names = {row.id: Name(row.transport) for row in rows if row.transport is not None}
     if not names:

@@ -31,15 +31,15 @@ MAX_PARAMETERS = 1000
 Id = TypeVar("Id", str, int)
 
 NAME_TYPE = String(63).with_variant(String(63, collation="C"), "postgresql")
-"""The type of site and element names. Every database sorts the names in the same order, regardless of its locale."""
+"""The type of site and element names, sorted without regard to the database's locale."""
 
 
 KEY_TYPE = String(275).with_variant(String(275, collation="C"), "postgresql")
-"""The type of cluster keys, with the same maximum length as ``ClusterKey``."""
+"""The type of cluster keys, with the maximum length of ``ClusterKey``."""
 
 
 USER_TYPE = String(64).with_variant(String(64, collation="C"), "postgresql")
-"""The type of user names. Every database sorts the names in the same order, regardless of its locale."""
+"""The type of user names, sorted without regard to the database's locale."""
 
 
 ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
@@ -49,8 +49,7 @@ ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 def equals_any(column: QueryableAttribute[str], values: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Return the condition that a column has one of these values.
 
-    The values are literals in the SQL text. If the values were bound parameters, SQLAlchemy would expand the list at
-    each execution, which takes as long as a small query itself.
+    The values are literals in the SQL text: the expansion of bound parameters takes as long as a small query.
     """
     return column.in_([literal_column(f"'{value}'") for value in sorted(values)])
 
@@ -91,7 +90,7 @@ class VlanSetText(TypeDecorator[VlanSet]):
 
 
 class database_now(FunctionElement[datetime]):  # noqa: N801 - named like an SQL function
-    """An SQL expression: the database's time, with fractions of a second. All leases and deadlines use this clock."""
+    """An SQL expression: the database's time, with fractions of a second. Leases and deadlines use this clock."""
 
     type = UtcDateTime()
     inherit_cache = True
@@ -108,7 +107,7 @@ def _now_sqlite(_element: database_now, _compiler: SQLCompiler, **_options: Any)
 
 
 class json_texts(FunctionElement[str]):  # noqa: N801 - named like an SQL function
-    """An SQL table: the texts of a JSON list. One parameter thus contains any number of texts."""
+    """An SQL table: the texts of a JSON list in one parameter."""
 
     inherit_cache = True
 
@@ -126,13 +125,13 @@ def _texts_sqlite(element: json_texts, compiler: SQLCompiler, **options: Any) ->
 def select_texts(texts: BindParameter[str]) -> Select[tuple[str]]:
     """Return a subquery with the texts of a JSON list.
 
-    For thousands of names, a statement with this subquery is faster than a statement with one parameter for each name.
+    For thousands of texts, this subquery is faster than a parameter for each text.
     """
     return select(json_texts(texts).table_valued("value").c.value)
 
 
 def split_ids(ids: Iterable[Id]) -> Iterator[list[Id]]:
-    """Yield groups of IDs that are small enough for the parameters of one statement.
+    """Yield groups of IDs for the parameters of one statement.
 
     A statement has at most 32,766 parameters in SQLite and 65,535 in PostgreSQL.
     """

@@ -1,8 +1,8 @@
-"""The confirmations of elements: the confirmed revisions, and the clusters that a confirmation excludes.
+"""The confirmations of elements: confirmed revisions, and excluded clusters.
 
-Workers confirm the revisions of switches and edges. Agents confirm the revisions of hosts and gateways. An agent
-reports the number of the confirmed revision, but not which clusters it has set up and removed. SBF computes this change
-from the placements that were added or removed since the previous confirmation, and records it in the audit log.
+Workers confirm the revisions of switches and edges. Agents confirm the revisions of hosts and gateways, but do not
+report the clusters that they set up and removed. SBF computes these clusters from the placements that changed since the
+previous confirmation, and records them in the audit log.
 """
 
 from collections.abc import Collection, Mapping
@@ -53,15 +53,12 @@ _READ_UNSETTLED = (
 
 @dataclass(frozen=True, slots=True)
 class ElementClusterErrors:
-    """Errors on an element that each concern a single cluster.
-
-    ``message`` is the error text of the element. The other attributes concern single clusters:
+    """Errors of single clusters on an element, and the element's error text (``message``).
 
     - ``clusters``: the error text of each cluster with an error, by cluster ID.
     - ``blocked``: the IDs of clusters and networks that the element has not set up completely.
     - ``remaining``: the IDs of clusters and networks that the element could not remove.
-    - ``unknown``: the IDs of clusters that the element could not remove, and that are not on the element according to
-      the database.
+    - ``unknown``: the IDs of clusters that the element could not remove, but that the database does not place there.
     """
 
     message: str
@@ -87,10 +84,9 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     """Record that an element has the wanted state of ``revision``. Then apply the due transitions. Idempotent.
 
     For a revision lower than the confirmed revision, record only the reading. ``carried`` is the observed and saved
-    state of a device. ``errors`` names the clusters that the confirmation excludes. The clusters of the networks in
-    ``errors.blocked`` do not count as set up. The clusters in ``errors.remaining`` do not count as removed, so their
-    VLAN IDs stay claimed. Raise NotFound for an unknown element. Raise Conflict for a revision that does not exist, or
-    that is older than the last restore of the database.
+    state of a device. The clusters in ``errors.blocked`` do not count as set up. The clusters in ``errors.remaining``
+    do not count as removed, so their VLAN IDs stay claimed. Raise NotFound for an unknown element. Raise Conflict for a
+    revision that does not exist, or that is older than the last restore of the database.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -111,7 +107,6 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
 def _apply_confirmation(
     unit: Unit, row: ElementRow, revision: int, drain_deadline: timedelta, errors: ElementClusterErrors | None
 ) -> None:
-    """Record the confirmation of a revision. Then apply the due transitions of the element's clusters."""
     name = row.name
     unit.changed.add(confirmation_topic(name))
     former = _record_confirmation(row, revision, errors)
@@ -153,7 +148,6 @@ class _FormerConfirmation:
 
 
 def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterErrors | None) -> _FormerConfirmation:
-    """Record a confirmed revision and its errors in an element's row. Return the previous values."""
     former = _FormerConfirmation(
         row.confirmed_revision, row.highest_confirmed, row.trouble, row.troubles, row.reachable
     )
@@ -165,7 +159,7 @@ def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterE
 
 
 def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]) -> None:
-    """Record a confirmation in the audit log. For a host or gateway, include the clusters that it added and removed."""
+    """Record a confirmation in the audit log. For a host or gateway, include its changed clusters."""
     change = None
     if row.kind not in DEVICE_KINDS:
         change = _compute_confirmed_change(unit, row, former, marked)
@@ -179,12 +173,11 @@ def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation
 def _compute_confirmed_change(
     unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]
 ) -> HostDifference | None:
-    """Return the clusters that a host has set up and removed since its previous confirmation ``former``.
+    """Return the clusters that a host has set up and removed since ``former``, or None.
 
-    Return None if there are no such clusters. If the confirmed revision was reset or the host was unreachable, all
-    clusters of the host count as set up again. Omit removals up to the revision ``former.highest``, because they are
-    already in the audit log. Do not omit the removals of the clusters in ``marked``: this confirmation has changed the
-    column ``blocked`` of their placements.
+    After a reset or while the host was unreachable, all its clusters count as set up again. Removals up to the revision
+    ``former.highest`` are already in the audit log: omit them, except for the clusters in ``marked``, whose column
+    ``blocked`` this confirmation has changed.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)
@@ -198,7 +191,7 @@ def _compute_confirmed_change(
 
 
 def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None:
-    """Set the confirmed revision of an element to 0, because the element restarted or has drifted.
+    """Set an element's confirmed revision to 0, because the element restarted or has drifted.
 
     The active clusters on the element become degraded. Raise NotFound for an unknown element.
     """
@@ -228,8 +221,8 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozenset[str]:
     """Set the column ``blocked`` of an element's placements. Return the IDs of the clusters whose column changed.
 
-    A cluster that the element must carry is blocked if its ID or its network's ID is in ``errors.blocked``. A cluster
-    that the element must remove is blocked if one of these IDs is in ``errors.remaining``.
+    A placement is blocked if the cluster's or network's ID is in ``errors.blocked`` or, for a removal, in
+    ``errors.remaining``.
     """
     networks, remaining = errors.blocked, errors.remaining
     if not (networks or remaining) and not read_blocked_clusters(unit, name):

@@ -1,7 +1,6 @@
 """Sessions of browsers with the web console: creation, authentication and end.
 
-A user can log in to the console with a token. Such a session ends when the token expires or is revoked, because each
-call reads the token's row again.
+A session by a token ends when the token expires or is revoked, because each call reads the token's row.
 """
 
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from virtcloud.model.values import Name
 
 RandomBytes = Callable[[int], bytes]
 CONSOLE_SESSIONS_TOPIC = "console-sessions"
-"""The change topic that is published when a session has ended."""
+"""The change topic of ended sessions."""
 NO_SESSION = "your session with the console has ended: log in again"
 
 
@@ -36,7 +35,7 @@ class ConsoleSession:
 def create_session(
     unit: Unit, principal: Principal, lifetime: timedelta, random_bytes: RandomBytes
 ) -> tuple[SessionSecret, ConsoleSession]:
-    """Create a session that ends after ``lifetime``. Return the session's secret, which SBF does not store.
+    """Create a session that ends after ``lifetime``. Return its secret, which SBF does not store.
 
     Also delete expired sessions.
     """

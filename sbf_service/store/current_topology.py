@@ -1,4 +1,4 @@
-"""Reads the current topology in a unit of work. The store caches the two newest versions."""
+"""Reads the current topology. The store caches the two newest versions."""
 
 from sbf_service.store.topology_documents import read_documents, read_stored_version, read_version_of_topology
 from sbf_service.store.unit_of_work import TOPOLOGY, TOPOLOGY_TOPIC, Unit
@@ -13,8 +13,8 @@ def read_topology_version(unit: Unit) -> int | None:
 def read_topology(unit: Unit) -> Topology:
     """Return the current topology. Raise NotFound before the first topology.
 
-    The store caches the topology. A topology that this unit has stored is cached after the commit, because another
-    topology could get the same version after a rollback.
+    A topology that this unit has stored is cached after the commit: after a rollback, another topology could get the
+    version.
     """
     version = _read_version(unit)
     if unit.new_topology is not None and version == unit.topology_version:
@@ -37,7 +37,7 @@ def _read_new_version(unit: Unit, version: int) -> Topology:
 def _read_version(unit: Unit) -> int:
     """Return the version of the topology.
 
-    After the first call in a unit, query the database again only if the unit has stored a topology.
+    Query the database once in a unit, and again if the unit has stored a topology.
     """
     if TOPOLOGY_TOPIC in unit.changed or TOPOLOGY not in unit.session.info:
         unit.session.info[TOPOLOGY] = read_stored_version(unit.connection)

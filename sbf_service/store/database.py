@@ -26,12 +26,12 @@ OWNER_ONLY, BY_OTHERS = 0o600, 0o007
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 BUSY_TIMEOUT_S, LOCK_POLL_S = 30.0, 0.01
 POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
-"""The maximum number of connections of one replica. Three replicas stay below PostgreSQL's default limit of 100.
+"""The maximum number of connections of a replica. Three replicas stay below PostgreSQL's default limit of 100.
 
-PostgreSQL starts a process for each new connection. SQLAlchemy closes connections above ``pool_size`` after each use.
+No overflow: SQLAlchemy closes such connections after each use, and PostgreSQL starts a process for each new connection.
 """
 MAX_IDLE_S = 5.0
-"""A connection that was idle for more than this time in seconds is checked with a query before its next use."""
+"""A connection that was idle for longer, in seconds, is checked with a query before its next use."""
 USED_AT = "used_at"
 
 
@@ -74,10 +74,10 @@ def _record_use(_connection: DBAPIConnection, entry: ConnectionPoolEntry) -> Non
 def _check_before_use(
     dialect: Dialect, connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: PoolProxiedConnection
 ) -> None:
-    """Raise InvalidatePoolError if the server has closed a pooled connection. The pool then opens a new connection.
+    """Raise InvalidatePoolError for a connection that the server has closed: the pool opens a new connection.
 
-    The socket of a closed connection is readable. A query checks only connections that are readable, or that were idle
-    for :data:`MAX_IDLE_S`: a query before each use would take as long as reading a row.
+    The socket of a closed connection is readable. A query checks only readable connections, and connections that were
+    idle for :data:`MAX_IDLE_S`: a query before each use would take as long as reading a row.
     """
     used_at = entry.info.get(USED_AT)
     if used_at is None:
@@ -90,7 +90,7 @@ def _check_before_use(
 
 
 def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psycopg
-    """Return whether a read from the connection's socket would return data or the end of the stream.
+    """Return whether the connection's socket has data or the end of the stream.
 
     Raise OperationalError if psycopg has closed the connection.
     """
@@ -111,11 +111,11 @@ def _make_sqlite(address: URL) -> Engine:
 
 
 def _restrict_to_owner(file: Path) -> None:
-    """Create a database file that only its owner can read. SQLite itself would create a file that everybody can read.
+    """Create a database file that only its owner can read. SQLite would create a file that everybody can read.
 
-    If other users can access an existing file, restrict the access to this file and to SQLite's files next to it.
-    Access by the group alone is left unchanged, because an administrator may have configured it. Errors are ignored
-    here: opening the database reports them.
+    If others can access an existing file, restrict the access to it and to SQLite's files next to it. Access by the
+    group alone stays, because an administrator may have configured it. Ignore errors: opening the database reports
+    them.
     """
     with suppress(OSError):
         file.touch(mode=OWNER_ONLY, exist_ok=False)
@@ -136,7 +136,7 @@ def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) ->
 
 
 def _enable_write_ahead_log(cursor: DBAPICursor) -> None:
-    """Enable the write-ahead log. Without the log, SQLite can report another program's lock without waiting: retry."""
+    """Enable the write-ahead log. Retry: without the log, SQLite can report another program's lock without waiting."""
     ends = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
@@ -167,16 +167,16 @@ REMEDIES = {
     ("database is locked", "lock timeout"): "wait until the other program that uses the database has ended",
     ("could not translate host name", "failed to resolve host"): "correct the host in the setting database",
 }
-"""The remedies for errors of SQLite and PostgreSQL. Each key contains texts of errors with the same remedy."""
+"""The remedies for errors of SQLite and PostgreSQL. Each key contains error texts with the same remedy."""
 MIGRATION_LOCK = 0x76697274
 """The key of PostgreSQL's advisory lock during a migration (the letters "virt")."""
 
 
 def migrate(engine: Engine) -> None:
-    """Apply the missing migrations in one transaction; idempotent, even when several replicas start simultaneously.
+    """Apply the missing migrations in one transaction. Idempotent, also with simultaneous replicas.
 
-    Raise BadInput if the database cannot be opened or written, if a newer version migrated the database, or if rows of
-    the migrated database refer to missing rows.
+    Raise BadInput if the database cannot be opened or written, if a newer version migrated the database, or if rows
+    refer to missing rows afterwards.
     """
     shown = show_address(engine)
     try:
@@ -189,7 +189,7 @@ def migrate(engine: Engine) -> None:
 
 
 def show_address(engine: Engine) -> str:
-    """Return the address of a database as in the settings: without its password, and without the name of the driver."""
+    """Return a database's address as in the settings, without password and driver."""
     return engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=True)
 
 
@@ -202,7 +202,7 @@ def explain_error(error: BaseException) -> str:
 
 @contextmanager
 def begin_migration(engine: Engine) -> Iterator[Connection]:
-    """Begin a transaction that can change tables. Other replicas that start wait for the end of this transaction.
+    """Begin a transaction that can change tables. Other starting replicas wait for its end.
 
     On SQLite, if rows refer to missing rows at the end, roll the transaction back and raise BadInput.
     """
@@ -216,11 +216,10 @@ def begin_migration(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
-    """Begin a transaction that can rebuild SQLite tables. Changes of constraints require such rebuilds.
+    """Begin a transaction that can rebuild SQLite tables, to change constraints.
 
-    A rebuild drops the old table, which would violate the foreign keys that refer to this table. Foreign keys are
-    therefore disabled before the transaction: SQLite cannot disable them inside a transaction. Before the commit, all
-    foreign keys are checked.
+    A rebuild drops the old table, which would violate foreign keys to this table. SQLite cannot disable foreign keys
+    inside a transaction. Therefore, disable them before the transaction, and check all foreign keys before the commit.
     """
     sqlite = connection.dialect.name == "sqlite"
     raw = connection.connection.cursor()
@@ -258,7 +257,7 @@ def check_migrated(store: Store) -> None:
 
 
 def is_of_other_version(engine: Engine) -> bool:
-    """Return whether the database has tables of another version. Return False if the database cannot be opened."""
+    """Return whether the database has tables of another version; False if it cannot be opened."""
     with suppress(SQLAlchemyError), engine.connect() as connection:
         return inspect(connection).has_table("alembic_version") and not is_migrated_to_newest(connection)
     return False
@@ -278,21 +277,21 @@ def is_migrated_to_newest(connection: Connection) -> bool:
 
 @cache
 def newest_migration() -> str:
-    """Return the number of this version's newest migration: the beginning of the file's name, such as ``"0049"``."""
+    """Return the number of this version's newest migration, such as ``"0049"``."""
     return max(list_migrations())
 
 
 def list_migrations() -> dict[str, str]:
-    """Return the module name of each migration, by the migration's number, in ascending order."""
+    """Return the module name of each migration, by number and in ascending order."""
     names = (file.name for file in files("sbf_service.store").joinpath("migrations", "versions").iterdir())
     found = sorted(name.removesuffix(".py") for name in names if name[:4].isdecimal())
     return {name[:4]: f"sbf_service.store.migrations.versions.{name}" for name in found}
 
 
 def probe_write(store: Store, replica: str) -> None:
-    """Update the row of this replica and commit. Raise DatabaseUnavailable if the database cannot be written.
+    """Update this replica's row and commit. Raise DatabaseUnavailable if the database cannot be written.
 
-    Reading would not be a sufficient test, because a database on a full disk still answers queries.
+    A query would not suffice: a database on a full disk still answers queries.
     """
     with store.change_row(who=replica) as unit:
         row = {"name": replica, "wrote_at": unit.now}

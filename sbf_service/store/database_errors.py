@@ -1,4 +1,4 @@
-"""The translation of database errors to errors of the API: a concurrent change, or a database that does not answer."""
+"""The translation of database errors to errors of the API."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ log = get_log(__name__)
 CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
 """PostgreSQL's error codes for a serialization failure and for a deadlock.
 
-The lock order prevents both errors between transactions of SBF. A transaction of another program can still cause them.
+Because of the lock order, only transactions of other programs cause them.
 """
 UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
-"""SQLAlchemy's errors for a database that does not answer. Any other error of SQLAlchemy is a fault in SBF."""
+"""SQLAlchemy's errors for a database that does not answer. Its other errors are faults in SBF."""
 
 
 def report_damaged_file(context: ExceptionContext) -> None:
     """Raise OperationalError for a SQLite file that is damaged, or is no database.
 
-    For such a file, sqlite3 raises DatabaseError, which is the base class of the errors of faulty statements.
+    For such a file, sqlite3 raises DatabaseError, the base class of the errors of faulty statements.
     """
     if type(context.original_exception) is sqlite3.DatabaseError:
         raise exc.OperationalError(context.statement, None, context.original_exception) from context.original_exception
@@ -31,7 +31,7 @@ def report_damaged_file(context: ExceptionContext) -> None:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Translate database errors that occur during the context.
+    """Translate database errors of the context.
 
     Raise Conflict if a concurrent transaction changed the same rows first. Raise DatabaseUnavailable if the database
     does not answer.
@@ -53,8 +53,8 @@ def translate_errors() -> Iterator[None]:
 def _make_concurrency_error(cause: BaseException | None) -> Conflict:
     """Return the error for a concurrent change, and log its cause.
 
-    If the cause is a fault in SBF, each repetition of the call fails too, and only the log names the constraint. The
-    log contains only the first line of PostgreSQL's message, because the other lines can contain values of the row.
+    If the cause is a fault in SBF, only the log names the constraint. The log contains the first line of PostgreSQL's
+    message: the other lines can contain values of the row.
     """
     lines = str(cause).splitlines()
     log.warning("rows_changed_concurrently", cause=lines[0] if lines else "unknown")

@@ -1,7 +1,7 @@
-"""Conditions in SQL under which a transition of a cluster is due.
+"""The conditions in SQL under which a transition of a cluster is due.
 
-``domain/lifecycle.py`` contains the rules. :data:`HAS_DUE_TRANSITION` translates the conditions of these rules to SQL.
-There can be thousands of clusters. With these conditions, SBF reads only the clusters that have a due transition.
+``domain/lifecycle.py`` contains the rules. With their conditions in SQL, SBF reads only the clusters with a due
+transition.
 """
 
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from virtcloud.model.element import ElementKind
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""The condition of an index. Every element that meets ``_IS_INCOMPLETE`` also meets this condition."""
+"""The condition of an index, which ``_IS_INCOMPLETE`` implies."""
 _OTHER, _OTHER_ELEMENT = aliased(PlacementRow), aliased(ElementRow)
 _HAS_COMPLETE_GATEWAY = exists().where(
     _OTHER.cluster_id == PlacementRow.cluster_id,
@@ -34,10 +34,7 @@ _HAS_COMPLETE_GATEWAY = exists().where(
     _OTHER_ELEMENT.reachable,
 )
 _IS_AWAITED = or_(ElementRow.kind != ElementKind.GATEWAY, ~_HAS_COMPLETE_GATEWAY)
-"""The condition that a cluster must wait for an element. One complete gateway of a cluster is enough.
-
-The condition is therefore false for a gateway while another gateway of the same cluster is complete.
-"""
+"""The condition that a cluster must wait for an element: false for a gateway if another gateway is complete."""
 _STAYS = PlacementRow.removed_revision.is_(None)
 _IS_OBSTACLE = exists().where(
     PlacementRow.cluster_id == ClusterRow.id,
@@ -46,14 +43,14 @@ _IS_OBSTACLE = exists().where(
     or_(_IS_INCOMPLETE, PlacementRow.blocked),
     _IS_AWAITED,
 )
-"""The condition that a cluster is incomplete. For each cluster, the database reads the cluster's placements."""
+"""The condition that a cluster is incomplete, evaluated for each cluster."""
 _OF_ELEMENT = PlacementRow.element == ElementRow.name + ""
-"""The same condition as ``_OF_PLACEMENT``, for queries that should read the elements first.
+"""The condition ``_OF_PLACEMENT`` for queries that should read the elements first.
 
-The database cannot use an index of elements for the expression ``name + ""``.
+The expression ``name + ""`` prevents the use of an index of elements.
 """
 _STATE = ClusterRow.state + ""
-"""The cluster's state, as an expression for which the database cannot use the index of states."""
+"""The cluster's state, as an expression that prevents the use of the index of states."""
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
     .join(ElementRow, _OF_ELEMENT)
@@ -105,8 +102,7 @@ FIND_DUE = union(
 )
 """The query for the IDs of the clusters with a due transition. Each part of the union uses an index.
 
-To find incomplete clusters, the query begins with the elements that are unconfirmed and with the placements that are
-blocked, because there are few of both.
+To find incomplete clusters, the query begins with the few unconfirmed elements and blocked placements.
 """
 
 

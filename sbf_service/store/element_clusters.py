@@ -1,4 +1,4 @@
-"""The clusters of one element: the clusters that it must carry, has confirmed, has added, or has removed.
+"""The clusters of one element: wanted, confirmed, added and removed clusters.
 
 The statements are module constants, because building a statement takes longer than executing it.
 """
@@ -31,9 +31,9 @@ _IS_MARKED = PlacementRow.cluster_id.in_(bindparam("marked", type_=NAME_TYPE, ex
 _IS_NEWLY_REMOVED = PlacementRow.removed_revision > bindparam("highest")
 _ALL_REMOVED = _PLACED.where(PlacementRow.removed_revision <= bindparam("revision"), PlacementRow.blocked.is_(False))
 _REMOVED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(_IS_NEWLY_REMOVED)))
-"""Selects the clusters that :func:`read_removed_clusters` returns if ``marked`` is empty, which is the usual case.
+"""Selects the clusters of :func:`read_removed_clusters` in the usual case, without ``marked``.
 
-For this statement, the database uses the index of removals to skip earlier removals.
+The database uses the index of removals to skip earlier removals.
 """
 _REMOVED_OR_MARKED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(or_(_IS_NEWLY_REMOVED, _IS_MARKED))))
 _WANTED = select_clusters(IS_WANTED, ClusterRow.id.in_(_PLACED.where(_STAYS)))
@@ -50,9 +50,8 @@ _IS_REMOVED = and_(
     PlacementRow.removed_revision > bindparam("before"), PlacementRow.removed_revision <= bindparam("revision")
 )
 COMPLETED_PLACEMENTS = union(_PLACED.where(IS_UNSETTLED, _IS_ADDED), _PLACED.where(IS_UNSETTLED, _IS_REMOVED))
-"""Selects the IDs of the clusters that an element added or removed with a revision from ``before`` + 1 to ``revision``.
-
-Clusters whose state can no longer change are omitted.
+"""Selects the IDs of unsettled clusters that an element added or removed with a revision from ``before`` + 1 to
+``revision``.
 """
 COMPLETED_ON_ELEMENT = ClusterSelection(ClusterRow.id.in_(COMPLETED_PLACEMENTS))
 """Selects the clusters with the IDs of :data:`COMPLETED_PLACEMENTS`."""
@@ -64,9 +63,9 @@ def read_wanted_clusters(unit: Unit, element: str) -> list[LiveCluster]:
 
 
 def read_confirmed_clusters(unit: Unit, element: str, confirmed: int) -> list[LiveCluster]:
-    """Return the clusters that an element must carry and that were added up to the revision ``confirmed``.
+    """Return the clusters that an element must carry, added up to the revision ``confirmed``.
 
-    Clusters whose placement is blocked are omitted.
+    Omit clusters with a blocked placement.
     """
     return make_live_clusters(unit, read_clusters(unit, _CONFIRMED, {"element": element, "confirmed": confirmed}))
 
@@ -82,8 +81,7 @@ def read_removed_clusters(
 ) -> Sequence[ClusterRow]:
     """Return the clusters that a revision from ``highest`` + 1 to ``revision`` removed from an element.
 
-    For the clusters with the IDs in ``marked``, also include removals up to the revision ``highest``. Clusters whose
-    placement is blocked are omitted.
+    For the cluster IDs in ``marked``, also include earlier removals. Omit clusters with a blocked placement.
     """
     removed = {"element": element, "highest": highest, "revision": revision}
     if not marked:

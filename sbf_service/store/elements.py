@@ -1,4 +1,4 @@
-"""The wanted state of elements with its revisions, the wanted documents of agents, and the views of elements."""
+"""The wanted states and documents of elements, and the views of elements."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -47,10 +47,8 @@ HAS_TROUBLE: Final = or_(
     ElementRow.unsaved_since.is_not(None),
     and_(~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.last_seen.is_(None)),
 )
-"""The condition that an element needs attention.
-
-An element needs attention if it does not answer, has an error report, has a pending save, or has an agent that never
-called SBF.
+"""The condition that an element needs attention: it does not answer, has an error report or a pending save, or its
+agent never called SBF.
 """
 
 
@@ -89,13 +87,13 @@ _READ_UNCONFIRMED_CALLS = (
 
 
 def read_unconfirmed_calls(unit: Unit, name: str, confirmed: int) -> tuple[CallContext, ...]:
-    """Return at most ``MAX_REQUESTS`` calls that changed clusters on an element after the revision ``confirmed``."""
+    """Return at most ``MAX_REQUESTS`` calls that changed an element's clusters after the revision ``confirmed``."""
     rows = unit.connection.execute(_READ_UNCONFIRMED_CALLS, {"element": name, "confirmed": confirmed})
     return tuple(CallContext(request_id=request, traceparent=trace) for request, trace in rows if request)
 
 
 def read_confirmed_state(unit: Unit, name: str) -> WantedState:
-    """Return the wanted state with only the clusters that the element has confirmed.
+    """Return the wanted state with only the element's confirmed clusters. Raise NotFound for an unknown element.
 
     Raise NotFound for an unknown element.
     """
@@ -115,10 +113,10 @@ _ADDITIONS = (
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Return the wanted state of a host or gateway for its agent, with all additions such as seeds and VPN servers.
+    """Return the wanted state of a host or gateway for its agent, with all additions such as seeds.
 
-    If the agent was stale, the confirmed revision in the document is 0, so that the agent reads its host again. Raise
-    NotFound for an unknown element. Raise Conflict for a device, because a device has no agent.
+    After a stale period, the document's confirmed revision is 0, so that the agent reads its host again. Raise NotFound
+    for an unknown element. Raise Conflict for a device: it has no agent.
     """
     read, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(read.wanted, HostWanted):
@@ -137,7 +135,7 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
 
 
 def make_element_views(unit: Unit, sites: Collection[str] | None = None) -> list[ElementView]:
-    """Return the views of all elements, or of the elements at some sites, in the order of their names."""
+    """Return the views of all elements, or of the elements at ``sites``, in the order of their names."""
     if sites is None:
         return [_format_element(row) for row in unit.session.scalars(_READ_ELEMENTS)]
     statements = (_READ_ELEMENTS.where(ElementRow.site.in_(group)) for group in split_ids(sorted(sites)))
@@ -147,7 +145,7 @@ def make_element_views(unit: Unit, sites: Collection[str] | None = None) -> list
 
 @dataclass(frozen=True, slots=True)
 class ElementFilter:
-    """Selects elements for a list: by site, by kind, or only elements that need attention. Criteria can be combined."""
+    """Selects elements by site, by kind, and by need for attention."""
 
     site: Name | None = None
     kind: ElementKind | None = None

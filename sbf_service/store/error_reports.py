@@ -1,4 +1,4 @@
-"""The error reports of elements: errors that concern a whole element, and errors of single clusters."""
+"""The error reports of elements, and the errors of single clusters."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -35,13 +35,13 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     clusters: Mapping[str, str] | None = None,
     with_transitions: bool = True,
 ) -> bool:
-    """Record the error report of an element. Idempotent. Return whether the report differs from the previous report.
+    """Record an element's error report. Idempotent. Return whether the report differs from the previous report.
 
-    If ``reachable`` is false, active clusters on the element become degraded, unless the element is a gateway and the
-    cluster has another complete gateway. The routers and publications of an unreachable gateway move to other gateways
-    where possible. They also move to a gateway that becomes reachable. ``clusters`` maps cluster IDs to errors that
-    each concern a single cluster, or is None if the error concerns all clusters on the element. If ``with_transitions``
-    is false, the caller applies the transitions of clusters later. Raise NotFound for an unknown element.
+    If ``reachable`` is false, active clusters on the element become degraded, except for a gateway whose cluster has
+    another complete gateway. Routers and publications move from an unreachable gateway where possible, and to a gateway
+    that becomes reachable. ``clusters`` maps cluster IDs to their errors; None: the error concerns all clusters on the
+    element. If ``with_transitions`` is false, the caller applies the transitions of clusters later. Raise NotFound for
+    an unknown element.
     """
     row = require_element(unit, name)
     former = row.reachable
@@ -62,7 +62,6 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 
 
 def _move_from_unreachable(unit: Unit, gateway: Name, *, reachable: bool, was_reachable: bool) -> None:
-    """Move routers and publications from an unreachable gateway, or to a gateway that has become reachable."""
     if not reachable:
         replace_routers(unit, gateway)
         move_publications(unit, gateway)
@@ -72,9 +71,9 @@ def _move_from_unreachable(unit: Unit, gateway: Name, *, reachable: bool, was_re
 
 
 def _try_transitions(unit: Unit, name: str, drain_deadline: timedelta) -> None:
-    """Apply the due transitions of an element's clusters, unless the row of one of these clusters cannot be read.
+    """Apply the due transitions of an element's clusters. If a row cannot be read, apply none and log the error.
 
-    In this case, log the error. The deadline sweep then applies the transitions of each cluster separately.
+    The deadline sweep then applies the transitions of each cluster separately.
     """
     try:
         with unit.session.begin_nested():
@@ -86,9 +85,9 @@ def _try_transitions(unit: Unit, name: str, drain_deadline: timedelta) -> None:
 def record_agent_error(
     unit: Unit, name: str, message: str, clusters: Mapping[str, str], drain_deadline: timedelta
 ) -> bool:
-    """Record the error report of an agent. Return whether the report differs from the previous report.
+    """Record an agent's error report. Return whether the report differs from the previous report.
 
-    If ``clusters`` is empty, the error concerns all clusters on the element. If the agent was stale, also reset its
+    If ``clusters`` is empty, the error concerns all clusters on the element. If the agent was stale, reset its
     confirmed revision, because its host may have restarted. Raise NotFound for an unknown element.
     """
     if not require_element(unit, name).reachable:
@@ -99,11 +98,11 @@ def record_agent_error(
 def describe_excluded_clusters(
     unit: Unit, name: str, incomplete: Mapping[str, str] | None, remaining: Mapping[str, str] | None
 ) -> ElementClusterErrors | None:
-    """Return the errors of the clusters that a host's confirmation excludes, or None if it excludes no cluster.
+    """Return the errors of the clusters that a host's confirmation excludes, or None.
 
-    ``incomplete`` maps the IDs of clusters that the host has not set up completely to the reasons. ``remaining`` maps
-    the IDs of clusters that the host could not remove to the errors. Both can contain the network of a member on the
-    host, even if the cluster that created this network has no placement on the host.
+    ``incomplete`` maps the IDs of incomplete clusters to the reasons, ``remaining`` the IDs of clusters that the host
+    could not remove to the errors. Both can contain the network of a member, even if the cluster that created the
+    network has no placement on the host.
     """
     texts = {**(incomplete or {}), **(remaining or {})}
     if not texts:

@@ -1,7 +1,7 @@
 """A lock that threads acquire in the order of their requests.
 
-Python's own lock is unfair: a thread that releases it and requests it again at once usually overtakes the threads that
-wait. On SQLite, workers that write often could thereby delay a user's call by seconds.
+Python's own lock is unfair: a thread that releases and immediately requests the lock usually overtakes waiting threads.
+On SQLite, workers could thus delay a user's call by seconds.
 """
 
 from collections import deque
@@ -11,14 +11,14 @@ from threading import Lock
 
 @dataclass
 class FairLock:
-    """A lock for ``with`` statements. The thread that has waited longest acquires the lock next. Not reentrant."""
+    """A lock for ``with`` statements. The thread that has waited longest acquires it next. Not reentrant."""
 
     _holder: "Lock | None" = None
-    """The waiter of the thread that holds the lock. Each request has a waiter, a ``threading.Lock`` that is locked."""
+    """The waiter of the thread that holds the lock. Each request has a waiter: a locked ``threading.Lock``."""
     _queue: deque[Lock] = field(default_factory=deque)
     """The waiters of the waiting threads, in the order of the requests."""
     _guard: Lock = field(default_factory=Lock)
-    """Protects the other fields. No thread holds the guard while the thread waits for the lock."""
+    """Protects the other fields. No thread holds the guard while it waits for the lock."""
 
     @property
     def waiting(self) -> int:
@@ -51,7 +51,7 @@ class FairLock:
             self._holder.release()
 
     def _withdraw(self, waiter: Lock) -> None:
-        """Remove a waiter from the queue. If the waiter's thread holds the lock already, pass the lock on."""
+        """Remove a waiter from the queue. If its thread already holds the lock, pass the lock on."""
         with self._guard:
             if waiter in self._queue:
                 self._queue.remove(waiter)

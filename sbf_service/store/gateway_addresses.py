@@ -1,8 +1,7 @@
 """Gateways' own addresses in networks. A gateway with addresses has an interface in the network.
 
-A gateway gets addresses in a network when it first has one of these tasks: to be the network's router or to replace the
-router, to relay SSH sessions to guests, to publish ports of guests, or to offer services such as NFS. The addresses
-stay with the gateway until the network ends.
+A gateway gets addresses in a network for its first task there: router, SSH relay, publication, or service such as NFS.
+The gateway has the addresses until the network ends.
 """
 
 from collections import defaultdict
@@ -33,11 +32,11 @@ log = get_log(__name__)
 
 
 def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
-    """Return the addresses of a gateway in a network: one address of each subnet.
+    """Return a gateway's addresses in a network: one address of each subnet.
 
-    If the gateway has no addresses in the network yet, assign addresses and increment the gateway's wanted revision.
-    ``network`` is the cluster that created the network. The gateway must be a gateway of one of the network's clusters.
-    Raise NoAddressFree if a subnet has no free address.
+    If the gateway has none yet, assign addresses and increment the gateway's wanted revision. ``network`` is the
+    cluster that created the network. One of the network's clusters must have the gateway. Raise NoAddressFree if a
+    subnet has no free address.
     """
     found = read_gateway_addresses(unit, gateway, [network.id])
     if network.id in found:
@@ -53,9 +52,9 @@ def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> 
 
 
 def assign_possible_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
-    """Return the addresses of a gateway that replaces another gateway in a network. Assign them if it has none.
+    """Return the addresses of :func:`ensure_gateway_addresses`. If this is not possible, log the reason and return ().
 
-    If a subnet has no free address, or a row of the network cannot be read, log the reason and return ().
+    Possible reasons: a subnet has no free address, or a row of the network cannot be read.
     """
     try:
         return ensure_gateway_addresses(unit, network, gateway)
@@ -65,7 +64,7 @@ def assign_possible_addresses(unit: Unit, network: ClusterRow, gateway: Name) ->
 
 
 def read_gateway_addresses(unit: Unit, gateway: Name, networks: Iterable[str]) -> Mapping[str, tuple[Address, ...]]:
-    """Return the addresses of a gateway in each network, by the network's ID. IPv4 addresses come first."""
+    """Return a gateway's addresses in each network, by network ID, IPv4 addresses first."""
     found: dict[str, list[Address]] = defaultdict(list)
     for network, address, length in unit.connection.execute(_READ, {"gateway": gateway, "networks": list(networks)}):
         found[network].append(Address(f"{address}/{length}"))
@@ -73,7 +72,7 @@ def read_gateway_addresses(unit: Unit, gateway: Name, networks: Iterable[str]) -
 
 
 def add_gateway_interfaces(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add a gateway's addresses in networks to its wanted state. Return other elements' wanted states unchanged."""
+    """Add a gateway's addresses in networks to its wanted state. Other elements' wanted states stay unchanged."""
     if name not in read_topology(unit).gateways or not wanted.segments:
         return wanted
     networks = [segment.id for segment in wanted.segments]

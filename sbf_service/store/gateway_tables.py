@@ -1,8 +1,4 @@
-"""The tables of gateways in networks.
-
-The tables contain the gateways' addresses, the router of each network, the counters of uses of outside destinations,
-the published ports of guests, and the traffic counters of hosts and gateways.
-"""
+"""The tables of gateways in networks."""
 
 from datetime import datetime
 
@@ -17,7 +13,7 @@ from virtcloud.model.gateway_access import PublishedProtocol
 class GatewayAddressRow(Base):
     """An address of a gateway in a network, until the network ends.
 
-    ``network_id`` is the ID of the cluster that created the network.
+    ``network_id``: the cluster that created the network.
     """
 
     __tablename__ = "gateway_addresses"
@@ -40,9 +36,9 @@ class NetworkRouterRow(Base):
 class OutsideUseRow(Base):
     """A network's use of a destination outside, until the network ends.
 
-    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the network's first use. The columns with the
-    prefix ``reported_`` contain the gateway's counters in its latest report. SBF computes the next increase from these
-    counters. ``names`` contains the destination's FQDNs in the latest report, or None.
+    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the network's first use. The columns
+    ``reported_…`` contain the gateway's latest counters, for the next increase. ``names`` contains the destination's
+    FQDNs in the latest report, or None.
     """
 
     __tablename__ = "outside_uses"
@@ -62,10 +58,7 @@ class OutsideUseRow(Base):
 
 
 class TrafficRow(Base):
-    """The last samples of a network's traffic counters at one host or gateway, as a text.
-
-    The row is deleted when the network ends.
-    """
+    """The last samples of a network's traffic counters at one host or gateway, until the network ends."""
 
     __tablename__ = "traffic"
 
@@ -76,10 +69,10 @@ class TrafficRow(Base):
 
 
 class PublicationRow(Base):
-    """A port of a gateway that leads to a guest, until the guest's cluster ends or the owner ends the publication.
+    """A port of a gateway that leads to a guest, until the guest's cluster or the publication ends.
 
-    ``suspended`` is the reason why the gateway does not publish the guest at present, or None. ``moved_from`` is None,
-    or the gateway that published the guest before its agent became stale.
+    ``suspended`` is the reason why the guest is not published at present, or None. ``moved_from`` is the gateway that
+    published the guest before its agent became stale, or None.
     """
 
     __tablename__ = "publications"

@@ -1,8 +1,8 @@
 """Group commit: one thread commits the changes of all callers that queued while the previous commit ran.
 
-On PostgreSQL, a group locks only the sites and names of its changes (:mod:`.lock_scopes`). A group does not wait for
-locks. If another transaction holds a lock that a change needs, the change leaves the group and waits in a separate
-queue for this lock. The other changes of the group are committed without waiting.
+On PostgreSQL, a group locks only the sites and names of its changes (:mod:`.lock_scopes`), and does not wait for locks.
+If another transaction holds a lock that a change needs, the change moves to a queue for this lock. The other changes of
+the group are committed.
 """
 
 from collections import deque
@@ -21,18 +21,16 @@ U = TypeVar("U")
 U_co = TypeVar("U_co", covariant=True)
 
 MAX_GROUP = 16
-"""The maximum number of changes in one transaction. A transaction of this size holds its locks for less than 0.1 s."""
+"""The maximum number of changes in one transaction, which then holds its locks for less than 0.1 s."""
 FindScope = Callable[[U], LockScope]
-"""A function that returns the sites and names that a change must lock.
+"""A function that returns the sites and names that a change must lock, from the database in the unit.
 
-If the change must lock everything, the function raises OutsideScopeError.
-
-The function reads the database in the unit that it receives.
+The function raises OutsideScopeError if the change must lock everything.
 """
 
 
 class GroupTransactions(Protocol[U_co]):
-    """Opens the transactions in which groups of changes are committed."""
+    """Opens the transactions of groups."""
 
     def change(self) -> AbstractContextManager[U_co]:
         """Open a unit that locks everything."""
@@ -40,10 +38,9 @@ class GroupTransactions(Protocol[U_co]):
     def change_scopes(
         self, find_scopes: Sequence[FindScope[U_co]], *, wait: bool
     ) -> AbstractContextManager[Sequence[U_co | frozenset[int]]]:
-        """Open one transaction with a unit for each scope. Yield the units in the order of ``find_scopes``.
+        """Open one transaction with a unit for each scope, in the order of ``find_scopes``.
 
-        If ``wait`` is true, wait for locks that other transactions hold. Otherwise, yield the keys of these locks
-        instead of the unit.
+        If other transactions hold locks of a scope, ``wait`` for them or yield their keys instead of the unit.
         """
 
 
@@ -51,8 +48,8 @@ class GroupTransactions(Protocol[U_co]):
 class _QueuedChange(Generic[U]):
     """A change whose thread waits for the commit.
 
-    ``queued`` is true while the change is in a queue or in a group. ``missing`` contains the keys of the locks for
-    which the change must wait.
+    ``queued``: the change is in a queue or in a group. ``missing`` contains the keys of locks for which the change must
+    wait.
     """
 
     work: Callable[[U], None]
@@ -64,9 +61,9 @@ class _QueuedChange(Generic[U]):
 
 @dataclass
 class _CommitQueue(Generic[U]):
-    """A queue of changes. One thread at a time commits a group of these changes.
+    """A queue of changes.
 
-    If ``waits`` is true, a group waits for locks that other transactions hold.
+    One thread at a time commits a group. If ``waits``, a group waits for locks of other transactions.
     """
 
     waits: bool
@@ -87,10 +84,10 @@ class _CommitQueue(Generic[U]):
         return not self.changes and not self._committing.locked()
 
     def _take_group(self) -> list[_QueuedChange[U]]:
-        """Remove the next changes from the queue, and return these changes as a group.
+        """Remove the next group of changes from the queue.
 
-        If the first change locks everything, all following changes can be in its group. If the first change locks only
-        a scope, the group ends before the next change that locks everything.
+        After a first change that locks everything, all changes can follow. After a first change with a scope, the group
+        ends before a change that locks everything.
         """
         group = [self.changes.popleft()]
         while self.changes and len(group) < MAX_GROUP:
@@ -151,16 +148,15 @@ class GroupCommit(Generic[U]):
 
     @property
     def waiting(self) -> int:
-        """The number of changes that wait until the group of another thread is committed."""
+        """The number of changes that wait for the commit of another thread's group."""
         return len(self._first.changes)
 
     def run(
         self, transactions: GroupTransactions[U], work: Callable[[U], T], find_scope: FindScope[U] | None = None
     ) -> T:
-        """Run ``work`` in a transaction, possibly together with changes of other threads.
+        """Run ``work`` in a transaction, possibly with changes of other threads. Return its result, or raise its error.
 
-        Return the result of ``work``, or raise its error. After an error in a shared transaction, roll the transaction
-        back, and run each of its changes again in a separate transaction. If ``find_scope`` or ``work`` raises
+        After an error in a shared transaction, roll it back, and run each change again in a separate transaction. After
         OutsideScopeError, run the change again in a transaction that locks everything. After DatabaseUnavailable, run
         no change again: all callers of the transaction receive this error.
         """
@@ -175,9 +171,9 @@ class GroupCommit(Generic[U]):
         return results[-1]
 
     def _commit_after_lock(self, transactions: GroupTransactions[U], queued: _QueuedChange[U], key: int) -> None:
-        """Commit a change in the queue of a lock. Delete the queue when no thread uses it.
+        """Commit a change in the queue of a lock. Delete an unused queue.
 
-        A thread may still add a change to a deleted queue. Then two transactions may wait for the same lock.
+        A thread may still add a change to a deleted queue: then two transactions may wait for the same lock.
         """
         queue = self._by_missing_lock.setdefault(key, _CommitQueue(waits=True))
         queue.commit(transactions, queued)
