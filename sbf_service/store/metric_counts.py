@@ -1,4 +1,4 @@
-"""Counts and times for the metrics. The number of queries does not depend on the size of the installation."""
+"""Counts and times for the metrics, with a constant number of queries."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from virtcloud.model.vlans import VlanSet
 
 _IS_DEGRADED = ClusterRow.state == ClusterState.DEGRADED
 BACKUP_TIME = "backup"
-"""The name under which the time of the last backup is recorded."""
+"""The recorded name of the last backup's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,9 @@ class PoolCounts:
 
 @dataclass(frozen=True, slots=True)
 class ElementCounts:
-    """The number of a site's elements of one kind, and how many of these elements have each problem.
+    """The number of a site's elements of one kind, in total and with each problem.
 
-    ``unconfirmed`` counts elements that have not confirmed their wanted revision. ``unsaved`` counts elements with a
-    pending save.
+    ``unconfirmed``: the wanted revision is not confirmed. ``unsaved``: a save is pending.
     """
 
     total: int
@@ -61,8 +60,8 @@ class InstallationCounts:
     """All counts and times, from one snapshot of the database.
 
     - ``oldest_change_s``: the age in seconds of the oldest unconfirmed change.
-    - ``oldest_degraded_s``: the age in seconds of the oldest degradation of a cluster that is degraded now, or 0.
-    - ``last_backup``: the time of the last backup, or None if there was no backup.
+    - ``oldest_degraded_s``: the age in seconds of the oldest degradation of a degraded cluster, or 0.
+    - ``last_backup``: the time of the last backup, or None.
     - ``failing_names``: the number of FQDNs that each gateway cannot resolve, by gateway.
     """
 
@@ -141,10 +140,7 @@ def _count_elements(unit: Unit) -> dict[tuple[str, str], ElementCounts]:
 
 
 def _find_oldest_change(unit: Unit) -> float:
-    """Return the age in seconds of the oldest cluster change that lacks the confirmation of an element, or 0.
-
-    Clusters that have ended are ignored.
-    """
+    """Return the age in seconds of the oldest unconfirmed change of a cluster that has not ended, or 0."""
     rows = find_clusters(unit, NOT_ENDED, ClusterRow.state != ClusterState.ACTIVE)
     parts = read_placements(unit, [row.id for row in rows])
     degraded = _read_degraded_at(unit, [row.id for row in rows if row.state == ClusterState.DEGRADED])
@@ -180,13 +176,13 @@ def _read_degraded_at(unit: Unit, ids: list[str]) -> dict[str, datetime]:
 
 
 def read_service_time(unit: Unit, name: str) -> datetime | None:
-    """Return the time of the last event ``name``, such as ``backup``, or None if no such event was recorded."""
+    """Return the time of the last event ``name``, such as ``backup``, or None."""
     row = unit.session.get(ServiceTimeRow, name)
     return None if row is None else row.at
 
 
 def record_service_time(unit: Unit, name: str, at: datetime) -> None:
-    """Record the time of an event. If a later time is already recorded, do nothing."""
+    """Record the time of an event, unless a later time is recorded."""
     row = unit.session.get(ServiceTimeRow, name)
     if row is None:
         unit.session.add(ServiceTimeRow(name=name, at=at))

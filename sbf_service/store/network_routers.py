@@ -1,4 +1,4 @@
-"""The gateways that are routers of networks: the choice of a router, its replacement, and the wanted documents.
+"""The gateways that are routers of networks: choice, replacement, and wanted documents.
 
 One gateway of a network is the router. If its agent becomes stale, SBF chooses another gateway of the network.
 """
@@ -42,7 +42,7 @@ _REPLACE = (
 
 
 def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> None:
-    """Choose one of the gateways as router of a new network. Assign addresses to all gateways that can be router."""
+    """Choose a router for a new network. Assign addresses to all ``gateways`` that can be router."""
     candidates = _list_candidates(read_topology(unit), gateways)
     for gateway in candidates:
         ensure_gateway_addresses(unit, network, gateway)
@@ -53,8 +53,8 @@ def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> N
 def replace_routers(unit: Unit, gateway: Name) -> None:
     """Choose another router for each network whose router is ``gateway``.
 
-    Call this function if the gateway's agent is stale, or if the gateway has no link to the outside. If the agents of
-    all other gateways of a network are stale, too, the network is not changed.
+    Call this function if the gateway's agent is stale, or if the gateway has no link to the outside. A network without
+    another gateway that answers is not changed.
     """
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
@@ -70,10 +70,10 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:
-    """Choose another router for each network of ``gateway`` whose present router has a stale agent or no outside link.
+    """Replace the routers with a stale agent or without an outside link, in the networks of ``gateway``.
 
-    The new router is ``gateway``, or another gateway of the network whose agent is not stale. Call this function when
-    the agent of ``gateway`` is no longer stale, or when ``gateway`` gets a link to the outside or another network.
+    The new router is ``gateway`` or another gateway of the network. Call this function when the agent of ``gateway`` is
+    no longer stale, or when ``gateway`` gets a link to the outside or another network.
     """
     topology = read_topology(unit)
     for other, is_reachable in unit.connection.execute(_READ_ROUTERS, {"gateway": gateway}).all():
@@ -82,7 +82,7 @@ def take_over_routers(unit: Unit, gateway: Name) -> None:
 
 
 def add_network_routers(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add a router to each segment whose network has this gateway as router. Return other wanted states unchanged."""
+    """Add a router to each segment whose router is this gateway. Other elements' wanted states stay unchanged."""
     topology = read_topology(unit)
     gateway = topology.gateways.get(Name(name))
     if gateway is None or gateway.outside is None or not wanted.segments:

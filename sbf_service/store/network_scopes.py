@@ -1,7 +1,7 @@
 """The lock scopes of units that change existing clusters: the sites of the clusters' networks.
 
-A network has a claim at each of its sites until the last element has confirmed the network's end. A change of the
-network's clusters can therefore concern elements only at the sites of these claims.
+A network has a claim at each of its sites until the last element has confirmed the network's end. Therefore, changes of
+its clusters concern only elements at these sites.
 """
 
 from sqlalchemy import bindparam, func, select
@@ -33,29 +33,27 @@ _READ_ELEMENT = select(
 
 
 def find_cluster_scope(unit: Unit, key: str) -> LockScope:
-    """Return the scope of a change of a cluster: its key, and the sites of its network.
+    """Return the scope of a change of a cluster.
 
-    If earlier clusters with the key still have claims, the scope also contains the sites of these claims.
+    The scope contains the key, the sites of the cluster's network, and the sites of earlier claims with the key.
     """
     sites = unit.connection.execute(_SITES_OF_KEY, {"key": key}).scalars()
     return LockScope(frozenset(sites), frozenset({f"cluster {key}"}))
 
 
 def find_element_scope(unit: Unit, name: str) -> LockScope:
-    """Return the scope of a change that concerns only one element: its site. An unknown element has an empty scope."""
+    """Return the scope of a change of one element: its site. An unknown element has an empty scope."""
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
     return LockScope(frozenset() if row is None else frozenset({row.site}))
 
 
 def find_confirmation_scope(unit: Unit, name: str, revision: int) -> LockScope:
-    """Return the scope of the confirmation of ``revision``: the element's site, and the sites of some clusters.
+    """Return the scope of a confirmation: the element's site, and the sites of the clusters that it confirms.
 
-    These are the clusters that the element has added or removed with the revisions after the last confirmed revision,
-    up to ``revision``.
+    The confirmed clusters are added or removed by revisions after the last confirmed revision, up to ``revision``.
 
-    Raise OutsideScopeError for an unknown element, for a gateway, for an element that is unreachable or has an error
-    report, and for a switch that was removed from the topology. The confirmation of such an element can change all its
-    clusters.
+    Raise OutsideScopeError for an unknown element, a gateway, a removed switch, and an element that is unreachable or
+    has an error report. Their confirmation can change all their clusters.
     """
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
     if row is None or row.kind == ElementKind.GATEWAY or not row.reachable or row.trouble or row.leaving:

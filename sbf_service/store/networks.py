@@ -1,4 +1,4 @@
-"""Networks with several clusters: checks and allocation when a cluster joins, and checks of access ports."""
+"""Networks with several clusters: joining members, and checks of access ports."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -54,9 +54,9 @@ _READ_GATEWAYS = (
 
 
 def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
-    """Return all running clusters in the network of the cluster with this name or key.
+    """Return the running clusters in the network of the cluster with this name or key; [] if there is none.
 
-    The cluster that created the network comes first. Return an empty list if no running cluster has this name or key.
+    The cluster that created the network comes first.
     """
     row = find_running_cluster(unit, name_or_key)
     if row is None:
@@ -83,9 +83,9 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 
 
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
-    """Raise GuestTaken if a guest in ``spec`` has a name, MAC address or IP address that is in use in the network.
+    """Raise GuestTaken for a name, MAC address or IP address in ``spec`` that is in use in the network.
 
-    Gateways, routers and users' devices also use addresses. The MAC addresses in use include those that SBF derived.
+    Gateways, routers and users' devices also use addresses. Derived MAC addresses are in use, too.
     """
     others = {
         f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()
@@ -114,7 +114,7 @@ def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) ->
 
 
 def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
-    """Return the addresses in use in a network. The addresses of clusters that have ended are omitted."""
+    """Return the addresses in use in a network, without those of ended clusters."""
     identity = NetworkIdentity(network.owner, network.key, network.attempt)
     guests = tuple(guest for _, guest in _read_guests(unit, network))
     return NetworkAddresses(
@@ -133,13 +133,13 @@ def read_other_addresses(unit: Unit, network: ClusterRow) -> tuple[str, ...]:
 
 
 def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
-    """Return a dict that maps each address of a network's gateways to the gateway's name."""
+    """Return the gateway's name for each address of a network's gateways."""
     rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})
     return {row.address: row.gateway for row in rows}
 
 
 def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
-    """Return a dict that maps each address of a user's device to a text such as ``"device laptop of alice"``."""
+    """Return a text such as ``"device laptop of alice"`` for each address of a user's device."""
     rows = unit.connection.execute(_READ_DEVICES, {"network": network.id})
     return {row.address: f"device {row.device} of {row.user_name}" for row in rows}
 
@@ -155,7 +155,7 @@ def _find_mac(row: ClusterRow, guest: Guest) -> Mac:
 
 
 def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, Guest]]:
-    """Yield pairs of cluster and guest, for all guests of a network. The guests of ``network`` itself come first."""
+    """Yield each guest of a network with its cluster, first the guests of ``network`` itself."""
     for row in (network, *find_running_members(unit, [network.id])):
         yield from ((row, guest) for guest in parse_current_spec(row).guests)
 
@@ -165,11 +165,11 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
 ) -> NetworkIds:
     """Return the IDs that a network has after a new member joins. Change nothing.
 
-    These are the network's current IDs, and a VLAN ID at each site that only the member needs. If the network has no
-    transport yet, and needs a transport to reach the new sites, the transport and its service ID are also chosen.
+    These are the current IDs, and a VLAN ID at each new site. Also choose a transport and its service ID, if the
+    network needs its first transport.
 
-    Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's
-    current ports would change. Raise NoVlanFree if no suitable VLAN ID is free at a new site, or no service ID is free.
+    Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the current
+    ports would change. Raise NoVlanFree if no suitable VLAN ID or no service ID is free.
     """
     sites = find_sites(topology, spec.all_hosts)
     new = [site for site in sites if site.name not in network.vlans]
@@ -194,10 +194,9 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     reserved: ReservedVlans,
     sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
-    """Choose a VLAN ID at each new site. Raise NoVlanFree if no suitable VLAN ID is free.
+    """Choose a VLAN ID at each new site: the network's own or, if the transport translates VLAN IDs, another.
 
-    If the network's VLAN ID is not free at a new site, another VLAN ID is suitable only if the transport translates
-    VLAN IDs.
+    Raise NoVlanFree if no suitable VLAN ID is free.
     """
     vlan, vlans = next(iter(network.vlans.values())), {}
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):
@@ -223,7 +222,7 @@ def _describe_duplicate(guest: Guest, identity: str, row: ClusterRow) -> str:
 
 
 def check_access_ports_kept(unit: Unit, change: TopologyChange) -> None:
-    """Raise Conflict if two networks would use one access port, or if an access port in use would become a trunk."""
+    """Raise Conflict if two networks would use one access port, or if a used access port would become a trunk."""
     if change.former.access_ports | change.topology.access_ports:
         users = read_clusters_on(unit, change.elements)
         check_ports_exclusive(change.topology, users)
@@ -231,5 +230,5 @@ def check_access_ports_kept(unit: Unit, change: TopologyChange) -> None:
 
 
 def read_clusters_on(unit: Unit, elements: Iterable[Name]) -> list[LiveCluster]:
-    """Return the clusters that use any of these elements and whose state can still change, oldest first."""
+    """Return the unsettled clusters that use any of these elements, oldest first."""
     return make_live_clusters(unit, find_unsettled_clusters(unit, elements))

@@ -1,7 +1,7 @@
 """The observed state of switches and edges at the last save, and pending saves.
 
-SBF records a pending save before it sends a change to a device. SBF deletes the record when the device has reported a
-successful save. SBF confirms a revision only after the save.
+SBF records a pending save before it sends a change to a device, and deletes the record after a successful save. SBF
+confirms a revision only after the save.
 """
 
 from datetime import timedelta
@@ -27,28 +27,28 @@ _CIRCUITS = TypeAdapter(Circuits)
 
 
 def parse_observed_ports(row: ElementRow) -> PortVlans | None:
-    """Return the recorded VLANs of a switch's ports; None if no state is recorded, and for other kinds of elements."""
+    """Return the recorded VLANs of a switch's ports; None for no record, and for other elements."""
     if row.carried is None or row.kind != ElementKind.SWITCH:
         return None
     return _PORTS.validate_json(row.carried)
 
 
 def parse_observed_circuits(row: ElementRow) -> Circuits | None:
-    """Return the recorded circuits of an edge; None if no state is recorded, and for other kinds of elements."""
+    """Return the recorded circuits of an edge; None for no record, and for other elements."""
     if row.carried is None or row.kind != ElementKind.EDGE:
         return None
     return _CIRCUITS.validate_json(row.carried)
 
 
 def list_saved_items(row: ElementRow) -> frozenset[object]:
-    """Return the last verified startup configuration of a device as items, as :func:`list_observed_items` does."""
+    """Return a device's last verified startup configuration as items of :func:`list_observed_items`."""
     return _list_port_vlans(parse_observed_ports(row) or {}) | frozenset(parse_observed_circuits(row) or ())
 
 
 def list_observed_items(observed: DeviceObserved) -> frozenset[object]:
-    """Return an observed state as a set of items, so that two states can be compared.
+    """Return an observed state as a set of comparable items.
 
-    The items of an edge are its circuits. The items of a switch are pairs of port and VLAN ID.
+    An edge's items are its circuits. A switch's items are pairs of port and VLAN ID.
     """
     return frozenset(observed.circuits) if isinstance(observed, EdgeObserved) else _list_port_vlans(observed.ports)
 
@@ -60,7 +60,7 @@ def _list_port_vlans(ports: PortVlans) -> frozenset[object]:
 def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
     """Record the ports of a switch, or the complete circuits of an edge.
 
-    Incomplete circuits are not recorded, because an edge with incomplete circuits is not confirmed.
+    Incomplete circuits are omitted, because an edge with incomplete circuits is not confirmed.
     """
     if isinstance(observed, EdgeObserved):
         row.carried = _CIRCUITS.dump_json(observed.circuits).decode()
@@ -72,13 +72,12 @@ FIRST_SAVE_PAUSE = timedelta(seconds=5)
 MAX_SAVE_PAUSE = timedelta(minutes=5)
 """The maximum pause after a failed save.
 
-The pause doubles with each failure, because each save wears the device's flash memory, and the cause of a failure often
-remains.
+The pause doubles with each failure, because each save wears the device's flash memory.
 """
 
 
 def record_pending_save(unit: Unit, name: str) -> None:
-    """Record a pending save, because a worker is about to change the device's running configuration."""
+    """Record a pending save before a worker changes the device's running configuration."""
     row = require_element(unit, name)
     row.unsaved_since = row.unsaved_since or unit.now
 
@@ -93,7 +92,7 @@ def record_saved(unit: Unit, row: ElementRow, observed: DeviceObserved) -> None:
 
 
 def record_failed_save(unit: Unit, name: str) -> None:
-    """Record a save that failed or was not verified. The pause before the next save doubles with each failure."""
+    """Record a save that failed or was not verified."""
     row = require_element(unit, name)
     row.unsaved_since = row.unsaved_since or unit.now
     row.failed_saves += 1
@@ -107,16 +106,15 @@ def is_save_allowed(unit: Unit, row: ElementRow) -> bool:
 
 
 def compute_save_pause(failures: int) -> timedelta:
-    """Return the pause after this number of consecutive failed saves."""
+    """Return the pause after consecutive failed saves."""
     return min(MAX_SAVE_PAUSE, FIRST_SAVE_PAUSE * (1 << min(failures - 1, 20)))
 
 
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
     """Return the transports on which an edge can have circuits.
 
-    These are the transports to which the topology attaches the edge, the transports of the edge's recorded circuits,
-    and the transports of clusters on the edge whose state can still change. Transports that do not use provider edges
-    are omitted.
+    These are the transports to which the topology attaches the edge, and the transports of its recorded circuits and
+    unsettled clusters. Transports without provider edges are omitted.
     """
     attached = {transport.name for transport in find_edge_transports(topology, edge)}
     circuits = parse_observed_circuits(require_element(unit, edge)) or ()

@@ -1,6 +1,6 @@
 """The use of destinations outside: sums of the counters that gateways report.
 
-A destination is a name in the topology for addresses or FQDNs outside virtcloud's networks.
+A destination is the topology's name for addresses or FQDNs outside virtcloud's networks.
 """
 
 from collections.abc import Mapping
@@ -40,15 +40,15 @@ class UseIncrease:
 
     destination: Name
     counters: Mapping[str, int]
-    """The increase of each counter in `COUNTERS`, by the counter's name."""
+    """The increases of `COUNTERS`, by name."""
 
 
 def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncrease]:
-    """Add the increases of a gateway's counters since its previous report to the sums. Return these increases.
+    """Add the increases of a gateway's counters since its previous report to the sums. Return the increases.
 
-    Idempotent: a repeated report increases nothing. Networks that do not use the gateway, and destinations that a
-    network did not request, are ignored. Raise NotFound for an unknown element. Raise Conflict for an element that is
-    not a gateway.
+    Idempotent: a repeated report increases nothing. Networks without the gateway, and destinations that a network did
+    not request, are ignored. Raise NotFound for an unknown element. Raise Conflict for an element that is not a
+    gateway.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -68,7 +68,7 @@ def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncr
 
 
 def _find_destinations(unit: Unit, gateway: str) -> dict[str, tuple[Name, ...]]:
-    """Return the destinations that the clusters of a gateway requested, by cluster ID. Omit unreadable clusters."""
+    """Return the requested destinations of a gateway's clusters, by cluster ID. Omit unreadable clusters."""
     here = select(ClusterGatewayRow.cluster_id).where(ClusterGatewayRow.gateway == gateway)
     rows = find_clusters(unit, ClusterRow.id.in_(here), equals_any(ClusterRow.state, WANTED_STATES))
     found = {}
@@ -81,10 +81,7 @@ def _find_destinations(unit: Unit, gateway: str) -> dict[str, tuple[Name, ...]]:
 
 
 def _add(unit: Unit, gateway: str, use: DestinationUse, row: OutsideUseRow | None) -> UseIncrease:
-    """Add the counters' increases since the previous report to the sums. Return the increases.
-
-    If any counter is lower than in the previous report, the gateway has restarted all counters at 0.
-    """
+    """Add a counters' increase. If any counter decreased, the gateway has restarted all counters at 0."""
     if row is None:
         row = OutsideUseRow(network_id=use.network, gateway=gateway, destination=use.destination, since=unit.now)
         for name in COUNTERS:
@@ -105,7 +102,7 @@ def _add(unit: Unit, gateway: str, use: DestinationUse, row: OutsideUseRow | Non
 
 
 def list_uses(unit: Unit, key: str, cluster_id: str | None = None) -> list[DestinationUseView]:
-    """Return the use of destinations by a cluster's network. Raise NotFound for an unknown cluster."""
+    """Return a network's use of destinations. Raise NotFound for an unknown cluster."""
     row = require_cluster(unit, key, cluster_id)
     found = (
         select(OutsideUseRow)
@@ -134,18 +131,18 @@ _READ_NAMES = select(OutsideUseRow.names).where(
 
 
 def find_name_faults(unit: Unit, gateway: str) -> tuple[str, ...]:
-    """Return the errors of FQDNs in a gateway's latest report, sorted. Each text contains the FQDN and its error."""
+    """Return the FQDNs with errors in a gateway's latest report, as sorted texts."""
     return tuple(sorted({f"{name.fqdn}: {name.error}" for name in _read_failing_names(unit, gateway)}))
 
 
 def _read_failing_names(unit: Unit, gateway: str) -> list[ResolvedName]:
-    """Return the FQDNs with an error in a gateway's latest report. An FQDN of two networks can occur twice."""
+    """Return the FQDNs with an error. An FQDN of two networks can occur twice."""
     found = unit.session.scalars(_READ_NAMES, {"gateway": gateway})
     return [name for text in found for name in _NAMES.validate_json(text or "[]") if name.error is not None]
 
 
 def count_failing_names(unit: Unit) -> dict[str, int]:
-    """Return the number of FQDNs with an error in each gateway's latest report, by gateway."""
+    """Return the number of FQDNs with an error in the latest report, by gateway."""
     gateways = select(ElementRow.name).where(ElementRow.kind == ElementKind.GATEWAY, ElementRow.present)
     found = select(OutsideUseRow.gateway).where(OutsideUseRow.names.is_not(None)).distinct()
     resolving = set(unit.session.scalars(found))

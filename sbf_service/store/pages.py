@@ -1,8 +1,8 @@
 """Pages of lists: at most ``limit`` rows after a position, found with an index instead of an offset.
 
-Each list has a total order (``PageOrder``). A cursor contains the sort key of the last row of a page. The next page
-begins after this key. A row that exists while a caller reads all pages therefore appears exactly once, even if other
-rows are added or removed meanwhile.
+Each list has a total order (``PageOrder``). A cursor contains the sort key of a page's last row. The next page begins
+after this key. Therefore, a row that exists during all calls appears exactly once, even if other rows are added or
+removed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class PagePart:
-    """The part of a list that a page contains: at most ``limit`` rows after the position of ``cursor``."""
+    """The part of a list in a page: at most ``limit`` rows after the position of ``cursor``."""
 
     limit: int = MAX_PAGE
     cursor: str | None = None
@@ -31,35 +31,34 @@ class PagePart:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Rows of a list. ``cursor`` is the cursor for the next page, or None if there are no further rows."""
+    """Rows of a list. ``cursor`` is for the next page, or None after the last row."""
 
     rows: Sequence[T]
     cursor: str | None = None
 
     def convert(self, make: Callable[[Sequence[T]], Sequence[U]]) -> "Page[U]":
-        """Return a page with the documents that ``make`` returns for the rows, and with the same cursor."""
+        """Return a page with the documents that ``make`` returns for the rows."""
         return Page(make(self.rows), self.cursor)
 
 
 @dataclass(frozen=True, slots=True)
 class PageOrder:
-    """The order of a list. No two rows have equal values in all ``columns``. No value in ``columns`` is NULL."""
+    """The order of a list. No two rows have equal ``columns``. No value in ``columns`` is NULL."""
 
     cursors: CursorFormat
     columns: tuple[QueryableAttribute[Any], ...]
     newest_first: bool = False
 
     def select(self, rows: "Select[Any]", part: PagePart) -> "Select[Any]":
-        """Return the statement that reads the rows of ``part``, and one row more if there are further rows."""
+        """Return the statement that reads the rows of ``part``, and one row more if it exists."""
         columns = [column.desc() if self.newest_first else column for column in self.columns]
         return rows.where(*self._is_after(part.cursor)).order_by(None).order_by(*columns).limit(part.limit + 1)
 
     def _is_after(self, cursor: str | None) -> list[ColumnElement[bool]]:
         """Return the conditions of the rows after a cursor.
 
-        The condition on the first column alone is redundant, but makes SQLite fast. For a comparison of tuples together
-        with a filter such as ``owner = ?``, SQLite uses no index. Therefore, without the redundant condition, SQLite
-        would read all rows of the earlier pages again.
+        The condition on the first column is redundant, but SQLite uses an index for it. SQLite uses no index for a
+        comparison of tuples with a filter such as ``owner = ?``, and would read the rows of all earlier pages.
         """
         if cursor is None:
             return []
@@ -87,7 +86,7 @@ def make_page(found: Sequence[T], limit: int, format_cursor: Callable[[T], str])
 
 
 def read_all_pages(read: Callable[[PagePart], Page[T]]) -> Iterator[Sequence[T]]:
-    """Yield the rows of each page. Read each page by a call of ``read``, which opens a separate transaction."""
+    """Yield the rows of each page. ``read`` opens a separate transaction for each page."""
     part = PagePart()
     while True:
         page = read(part)
@@ -100,8 +99,7 @@ def read_all_pages(read: Callable[[PagePart], Page[T]]) -> Iterator[Sequence[T]]
 def require_filter_names(unit: Unit, site: str | None, element: str | None) -> None:
     """Raise BadInput if a filter of a list names an unknown site or element.
 
-    Without this check, a misspelt name would return an empty list. Sites and elements that were removed from the
-    topology are known, too.
+    Without this check, a misspelt name would return an empty list. Removed sites and elements are known, too.
     """
     for kind, table, name in (("site", SiteRow, site), ("element", ElementRow, element)):
         if name is not None and unit.session.get(table, name) is None:

@@ -1,4 +1,4 @@
-"""The pools of sites: the VLAN IDs that administrators reserve for clusters, and the state of these VLAN IDs."""
+"""The pools of sites, and the state of their VLAN IDs."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -45,9 +45,9 @@ def read_pool(unit: Unit, name: str) -> Pool:
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
     """Replace a site's pool. Idempotent.
 
-    Increment the wanted revisions of the site's devices, so that workers read the devices again: a device may carry
-    VLAN IDs that were outside the old pool. Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the
-    site's devices reserve. Raise Conflict if the new pool lacks claimed VLAN IDs.
+    Increment the wanted revisions of the site's devices, so that workers read them again: a device may carry added VLAN
+    IDs. Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the site's devices reserve. Raise Conflict
+    if the new pool lacks claimed VLAN IDs.
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)
@@ -95,21 +95,21 @@ def _make_site_view(unit: Unit, site: Site, pool: SitePool) -> SiteView:
 
 
 def read_managed_vlans(unit: Unit, site: str) -> VlanSet:
-    """Return the VLAN IDs that SBF may change at a site: the site's pool and all claimed VLAN IDs."""
+    """Return the VLAN IDs that SBF may change at a site: the pool and all claimed VLAN IDs."""
     unit.session.flush()
     claimed = unit.connection.execute(_READ_CLAIMED, {"at": site}).scalars()
     return unit.connection.execute(_READ_POOL, {"at": site}).scalar_one() | claimed
 
 
 def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
-    """Return a dict that maps each claimed VLAN ID of a site to the key of the cluster that claimed it."""
+    """Return the cluster's key for each claimed VLAN ID of a site."""
     return {VlanId(vlan): key for vlan, key in unit.session.execute(_READ_CLUSTER_KEYS, {"at": site})}
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
-    """Return a dict that maps the ID of each cluster with a claim at the site to the text of the claimed VLAN ID.
+    """Return the text of each cluster's claimed VLAN ID at the site, by cluster ID.
 
-    ``texts`` maps VLAN IDs to texts. Clusters whose VLAN ID has no text are omitted.
+    Omit clusters whose VLAN ID has no text in ``texts``.
     """
     if not texts:
         return {}

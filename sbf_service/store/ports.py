@@ -1,6 +1,6 @@
 """Managed ports of switches, and the original use of each port.
 
-The original use is the configuration of the port before SBF configured the port for the first time.
+The original use is the port's configuration before SBF first configured the port.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -52,9 +52,9 @@ def read_port_rows(unit: Unit, element: str) -> list[PortRow]:
 def record_change(unit: Unit, element: str, adopted: Collection[PortName], difference: SwitchDifference) -> None:
     """Record the effects of a change on ports, before the switch receives the change.
 
-    Record the original uses of the ports that SBF configures for the first time, and the access ports that the change
-    may shut down. ``adopted`` contains the ports that were adopted when the difference was computed. Raise Unsafe if an
-    administrator has released one of these adopted ports since then.
+    Record the original uses of newly configured ports, and the access ports that the change may shut down. ``adopted``
+    contains the ports that were adopted when the difference was computed. Raise Unsafe if an administrator has released
+    one of them since then.
     """
     rows = {row.port: row for row in read_port_rows(unit, element)}
     for port in difference.take.keys() & set(adopted) - rows.keys():
@@ -67,9 +67,9 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 
 
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
-    """Delete the records of the ports in ``returned`` that have their original use again in the reading ``observed``.
+    """Delete the records of ``returned`` ports that have their original use again in ``observed``.
 
-    For other ports that carry VLANs in the reading, record that SBF has not shut the port down.
+    For other ports with VLANs in the reading, record that SBF has not shut the port down.
     """
     for row in read_port_rows(unit, element):
         port = PortName(row.port)
@@ -95,7 +95,7 @@ def _make_record(row: PortRow) -> PortRecord:
 def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) -> None:
     """Record that SBF may configure these ports although they are in other use. Idempotent.
 
-    ``uses`` maps each port to its current use. Raise BadInput for a port that is not managed.
+    ``uses`` maps each port to its current use. Raise BadInput for an unmanaged port.
     """
     _check_ports_managed(switch, uses)
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
@@ -112,7 +112,7 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
     """Release ports. Idempotent. A worker then restores the original uses, unless ``release.forget`` is true.
 
     Raise BadInput for an unknown port. Raise Conflict for a port that a cluster needs, or that carries a VLAN in the
-    recorded state of the switch. Also raise Conflict for an access port, unless ``release.forget`` is true.
+    recorded state. Raise Conflict for an access port, unless ``release.forget`` is true.
     """
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     _check_ports_managed(switch, set(release.ports) - rows.keys())
@@ -133,8 +133,8 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
     """Release the ports that a switch's new description lacks.
 
-    Cancel the pending release of each port that is in the new description again. If ``is_other`` is true, the switch's
-    name may now denote another device. In this case, delete all records, because they describe the old device.
+    Cancel the pending release of each port that the new description contains again. If ``is_other``, delete all
+    records: the switch's name may now denote another device.
     """
     if former == switch:
         return
@@ -149,10 +149,7 @@ def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *
 
 
 def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
-    """Release the ports of a switch that was removed from the topology.
-
-    Store the switch's description until the original uses of its ports are restored.
-    """
+    """Release the ports of a removed switch. Store its description until the original uses are restored."""
     for port in read_port_rows(unit, switch.name):
         _release_port(unit, port)
     unit.session.flush()
@@ -163,9 +160,9 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 
 
 def _clear_removed_switch(unit: Unit, name: str) -> None:
-    """Delete the stored description of a switch that was removed from the topology, if all its ports are restored.
+    """Delete the stored description of a removed switch, if all its ports are restored.
 
-    SBF then no longer reconciles the switch. Therefore an unchecked switch no longer holds networks.
+    SBF then no longer reconciles the switch, and an unchecked switch no longer holds networks.
     """
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:
@@ -176,17 +173,14 @@ def _clear_removed_switch(unit: Unit, name: str) -> None:
 
 
 def parse_removed_switch(row: ElementRow | Row[Any]) -> Switch | None:
-    """Return the description of a switch that was removed from the topology and still has ports to restore.
-
-    Return None for all other elements.
-    """
+    """Return the description of a removed switch with ports to restore, or None for another element."""
     return None if row.leaving is None else Switch.model_validate_json(row.leaving)
 
 
 def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
-    """Mark a port as leaving, so that a worker restores the port's original use.
+    """Mark a port as leaving, so that a worker restores its original use.
 
-    If SBF never configured the port, if no original use is recorded, or if ``forget`` is true, delete the port's row.
+    Delete the row if SBF never configured the port, if no original use is recorded, or if ``forget`` is true.
     """
     before = _make_record(row).before
     if forget or not row.taken or before is None:

@@ -1,6 +1,6 @@
-"""Moves of publications: if a gateway's agent is stale, another gateway of the cluster's sites publishes the guests.
+"""Moves of publications from a gateway with a stale agent to another gateway of the cluster's sites.
 
-The address of a publication changes with the gateway. The port stays the same if it is free at the new gateway.
+The address of a publication changes with the gateway. The port stays the same if it is free there.
 """
 
 from collections.abc import Iterator
@@ -47,10 +47,10 @@ log = get_log(__name__)
 
 
 def move_publications(unit: Unit, gateway: Name) -> None:
-    """Move the publications of a gateway whose agent is stale, if another gateway can publish the guests.
+    """Move the publications of a gateway with a stale agent, if another gateway can publish the guests.
 
-    A suspended publication moves within its site only. A publication that cannot move stays at its gateway. If the
-    row of a cluster cannot be read, the publications of this cluster's network can also stay at their gateways.
+    A suspended publication moves only within its site. A publication that cannot move stays. Publications of a network
+    with an unreadable row can also stay.
     """
     for publication, row in unit.session.execute(_READ, {"gateway": gateway}).all():
         try:
@@ -62,7 +62,7 @@ def move_publications(unit: Unit, gateway: Name) -> None:
 
 
 def take_over_publications(unit: Unit, gateway: Name) -> None:
-    """Move publications from gateways whose agents are stale to ``gateway``, or to other gateways, where possible.
+    """Move publications from gateways with stale agents to ``gateway`` or to others, where possible.
 
     Call this function when the agent of ``gateway`` is no longer stale, or when ``gateway`` is new or has changed.
     """
@@ -72,7 +72,7 @@ def take_over_publications(unit: Unit, gateway: Name) -> None:
 
 
 def _move(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest) -> None:
-    """Move a publication to the first site where this is possible. Log the error of each site that refuses the move."""
+    """Move a publication to the first possible site. Log the error of each site that refuses the move."""
     for site in _list_sites(unit, row, publication):
         try:
             with unit.session.begin_nested() as savepoint:
@@ -84,7 +84,7 @@ def _move(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest
 
 
 def _list_sites(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Iterator[Name]:
-    """Yield the sites whose gateways may publish the guest. The site of the current gateway comes first."""
+    """Yield the sites whose gateways may publish the guest, first the site of the current gateway."""
     topology = read_topology(unit)
     (cluster,) = make_live_clusters(unit, [row])
     present = topology.site_of.get(Name(publication.gateway))
@@ -98,7 +98,7 @@ def _list_sites(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Ite
 
 
 def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest, site: Name) -> bool:
-    """Move a publication to a gateway of ``site``: the first gateway with a free port and an agent that is not stale.
+    """Move a publication to a gateway of ``site``: the first with a free port and an agent that is not stale.
 
     Return False if there is no such gateway.
 
@@ -122,7 +122,7 @@ def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, gues
 
 
 def _has_same(unit: Unit, publication: PublicationRow, gateway: Name) -> bool:
-    """Return whether ``gateway`` already publishes the same port of the same guest with the same protocol."""
+    """Return whether ``gateway`` already publishes the same port, guest and protocol."""
     one = PublicationRow
     same = select(one.port).where(
         one.gateway == gateway,

@@ -63,15 +63,15 @@ _READ_ACTIVE = (
 def publish(
     unit: Unit, key: str, request: PublicationRequest, limits: RequestLimits, cluster_id: str | None = None
 ) -> PublicationView:
-    """Publish a port of a guest. Idempotent. If the publication exists and is suspended, end the suspension.
+    """Publish a port of a guest, or end the suspension of its publication. Idempotent.
 
-    If the topology no longer allows an existing publication, replace the publication by a new one.
+    Replace a publication that the topology no longer allows.
 
     Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended. Raise
-    NotAdmitted if the site has not certified the image of a guest of the network. Raise NoGateway if the site publishes
-    no ports. Raise NoPortFree if all ports are taken. Raise NoAddressFree if a subnet has no free address for the
-    gateway. Raise BadInput if the guest has no address that the gateway can publish. Raise BeyondLimit if the cluster
-    has too many publications.
+    NotAdmitted if the site has not certified an image of the network's guests. Raise NoGateway if the site publishes no
+    ports. Raise NoPortFree if all ports are taken. Raise NoAddressFree if a subnet has no address for the gateway.
+    Raise BadInput if the guest has no address that the gateway can publish. Raise BeyondLimit if the cluster has too
+    many publications.
     """
     row = require_cluster(unit, key, cluster_id)
     if row.state not in WANTED_STATES:
@@ -122,7 +122,7 @@ def list_publications(unit: Unit, key: str, cluster_id: str | None = None) -> li
 
 
 def add_published_ports(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add the guests that a gateway publishes to its wanted state. Return other elements' wanted states unchanged."""
+    """Add a gateway's publications to its wanted state. Other elements' wanted states stay unchanged."""
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.outside is None or not wanted.segments:
         return wanted
@@ -145,7 +145,7 @@ def add_published_ports(unit: Unit, name: str, wanted: HostWanted) -> HostWanted
 
 
 def read_taken_ports(unit: Unit, gateway: Name, protocol: str) -> frozenset[int]:
-    """Return the ports of a gateway that publications with this protocol use."""
+    """Return the ports that publications with this protocol use at a gateway."""
     return frozenset(unit.connection.execute(_TAKEN, {"gateway": gateway, "protocol": protocol}).scalars())
 
 
@@ -156,23 +156,22 @@ def describe_target(publication: PublicationRow) -> str:
 
 
 def prefer_router(unit: Unit, network: str, gateways: Iterable[Name]) -> list[Name]:
-    """Return the gateways. If one of them is the network's router, it comes first.
+    """Return the gateways, first the network's router if it is one of them.
 
-    A guest sees the addresses of clients only if their packets come through the network's router.
+    A guest sees the clients' addresses only if the packets come through the network's router.
     """
     router = unit.connection.execute(_ROUTER, {"network": network}).scalar_one_or_none()
     return sorted(gateways, key=lambda one: one != router)
 
 
 def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: Collection[Name | None]) -> Name:
-    """Return the requested site. Without a request, return the cluster's first site that can publish guests.
+    """Return the requested site, or the cluster's first site that can publish the guests.
 
-    Sites in ``present``, which already have a publication of the same port, come before other sites. Therefore, a
-    repeated call finds a publication that SBF has moved to another site.
+    Sites with a publication of the port (``present``) come first, so that a repeated call finds a publication that SBF
+    has moved.
 
-    In both cases, the site publishes ports, and has certified the images of all guests of the network. Raise NoGateway
-    if the requested site, or every site of the cluster, publishes no ports. Raise NotAdmitted if no possible site has
-    certified all these images.
+    The site has certified the images of all guests of the network. Raise NoGateway if no possible site publishes ports.
+    Raise NotAdmitted if no possible site has certified all images.
     """
     (cluster,) = make_live_clusters(unit, [row])
     publishing = list_publishing_sites(read_topology(unit))
@@ -189,7 +188,6 @@ def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: C
 
 
 def _check_count(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
-    """Raise BeyondLimit if the cluster already has the maximum number of publications."""
     count = len(unit.session.scalars(_OF_CLUSTER, {"cluster": row.id}).all())
     if count >= limits.publications:
         raise BeyondLimit(
@@ -201,7 +199,7 @@ def _check_count(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest) -> PublicationRow:
     """Add a publication at the first gateway of the site with a free port.
 
-    Prefer gateways whose agents are not stale. Among these, prefer the network's router.
+    Prefer gateways whose agents are not stale, and among them the network's router.
     """
     topology, network = read_topology(unit), read_networks(unit, [row])[row.network or row.id]
     names = connect_gateways(unit, row, make_publisher(topology, request.site))
@@ -275,6 +273,6 @@ def _make_view(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Publ
 
 
 def _find_outdated(unit: Unit, publication: PublicationRow) -> str | None:
-    """Return the reason why the topology does not allow a publication, or None if the topology allows it."""
+    """Return the reason why the topology does not allow a publication, or None."""
     gateway = read_topology(unit).gateways.get(Name(publication.gateway))
     return describe_outdated(gateway, publication.port, ip_address(publication.guest_address).version)

@@ -20,7 +20,7 @@ from virtcloud.model.views import PlacementProgress, QuarantinedVlan
 def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
     """Return a site's quarantined VLAN IDs.
 
-    Each result contains a VLAN ID, its former cluster, and the elements that have not confirmed the cluster's removal.
+    Each result contains the former cluster, and the elements that have not confirmed its removal.
     """
     claims = select(ClaimRow, ClusterRow).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     quarantined = claims.where(ClaimRow.site == site, ClusterRow.quarantined).order_by(ClaimRow.vlan)
@@ -31,13 +31,12 @@ def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
 
 
 def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
-    """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``; idempotent.
+    """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``. Idempotent.
 
-    The cluster that had the VLAN ID can also have elements at other sites. SBF releases the cluster's claims when each
-    element of the cluster has confirmed the removal, or is at a site with such a declaration. If an unreachable element
-    still has configuration of the cluster, the element's worker or agent removes it as soon as the element is
-    reachable. While the network of the VLAN ID runs, its ended members no longer wait for the elements of ``site``.
-    Raise Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element.
+    SBF releases the cluster's claims when each of its elements has confirmed the removal, or is at a site with such a
+    declaration. The worker or agent of an unreachable element removes remaining configuration as soon as the element is
+    reachable. While the VLAN ID's network runs, its ended members no longer wait for the elements of ``site``. Raise
+    Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:
@@ -64,9 +63,9 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 
 
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
-    """Return a pair of cluster ID and placement for each unconfirmed removal of a network or of its members.
+    """Return cluster ID and placement of each unconfirmed removal of a network or of its members.
 
-    For a network that is not in quarantine, consider only its members in quarantine, which have ended.
+    For a network that is not in quarantine, consider only its members in quarantine.
     """
     ids = [one.id for one in (row, *find_members(unit, row.id)) if row.quarantined or one.quarantined]
     return [
@@ -78,10 +77,7 @@ def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementS
 
 
 def _delete_placement(unit: Unit, cluster_id: str, placement: PlacementStatus, why: str) -> None:
-    """Delete a placement, so that the cluster no longer waits for the element.
-
-    The element's revisions do not change.
-    """
+    """Delete a placement, so that the cluster no longer waits for the element. The element's revisions stay."""
     unit.session.execute(
         delete(PlacementRow).where(PlacementRow.cluster_id == cluster_id, PlacementRow.element == placement.element)
     )

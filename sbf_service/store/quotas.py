@@ -33,7 +33,7 @@ BY_OWNER: Final = PageOrder(CursorFormat("quotas", KEY_OF_NAME), (QuotaRow.owner
 _LIMIT_NAMES: Final = tuple(QuotaLimits.model_fields)
 _READ_LIMITS = select(*(getattr(QuotaRow, name) for name in _LIMIT_NAMES)).where(QuotaRow.owner == bindparam("owner"))
 IS_STORED: Final = ImageRow.url.is_(None), ImageRow.file.is_(None)
-"""The conditions that SBF itself stores the file of an image."""
+"""The conditions that SBF stores the file of an image."""
 _STORED_BYTES = select(func.coalesce(func.sum(ImageRow.size), 0)).where(
     ImageRow.owner == bindparam("owner"), *IS_STORED
 )
@@ -55,10 +55,7 @@ def check_new_cluster(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> No
 
 
 def check_lease(unit: Unit, default: QuotaLimits, owner: str, duration_s: float) -> None:
-    """Raise QuotaExceeded if the quota of ``owner`` forbids a cluster of this duration.
-
-    ``duration_s`` is the time in seconds from the cluster's creation to the end of the lease.
-    """
+    """Raise QuotaExceeded if the quota of ``owner`` forbids a cluster of ``duration_s`` seconds in total."""
     limits = merge_limits(_read_limits(unit, owner), default)
     violation = find_lease_violation(limits, owner, duration_s)
     if violation is not None:
@@ -88,16 +85,13 @@ def read_stored_bytes(unit: Unit, owner: str) -> int:
 
 
 def read_quota_page(unit: Unit, part: PagePart, default: QuotaLimits) -> Page[QuotaView]:
-    """Return a page of the quotas of users with individual limits, by name. Raise BadInput for an invalid cursor."""
+    """Return a page of individual quotas, by user. Raise BadInput for an invalid cursor."""
     found = read_page(unit, select(QuotaRow), BY_OWNER, part)
     return found.convert(lambda rows: [make_quota_view(unit, UserName(row.owner), default) for row in rows])
 
 
 def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
-    """Replace a user's quota; idempotent.
-
-    For a limit that the quota does not set, the limit in the settings applies.
-    """
+    """Replace a user's quota; idempotent. For a missing limit, the limit in the settings applies."""
     before = _read_limits(unit, user) or NO_LIMITS
     if before == limits:
         return
@@ -112,7 +106,7 @@ def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
 
 
 def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
-    """Return the individual limits of a user. Query them once in a unit, because changes of quotas lock everything."""
+    """Return the individual limits of a user. One query in a unit suffices: changes of quotas lock everything."""
     known: dict[str, QuotaLimits | None] = unit.session.info.setdefault(LIMITS, {})
     if owner not in known:
         row = unit.connection.execute(_READ_LIMITS, {"owner": owner}).one_or_none()
@@ -121,7 +115,7 @@ def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
 
 
 def _read_usage(unit: Unit, owner: str) -> ResourceUsage:
-    """Return the resources that a user's clusters use. Clusters count until they have ended."""
+    """Return the resources of a user's clusters that have not ended."""
     return sum_usage(parse_spec(text) for (text,) in unit.connection.execute(_RUNNING, {"owner": owner}))
 
 

@@ -1,8 +1,7 @@
-"""VPN connections that are replaced by a later connection of the same profile at another gateway.
+"""VPN connections that were replaced by a later connection of their profile at another gateway.
 
-A profile may have one connection. If a device connects twice to one gateway, this gateway ends the older connection. If
-the connections are at two gateways, only SBF knows both. SBF then marks the older connection in the wanted document of
-its gateway, and this gateway ends the connection.
+A profile may have one connection. A gateway ends the older of two connections to itself. Only SBF knows two connections
+at different gateways: it marks the older connection in the wanted document of the gateway, which then ends it.
 """
 
 from collections.abc import Iterable
@@ -35,7 +34,7 @@ _OF_PROFILES = VpnConnectionRow.profile_id.in_(bindparam("profiles", type_=NAME_
 
 
 def read_replaced_connections(unit: Unit, gateway: str) -> dict[str, datetime]:
-    """Return the start time of each replaced connection of a gateway, by the profile's ID."""
+    """Return the start time of each replaced connection of a gateway, by profile ID."""
     rows = unit.connection.execute(_READ_PAIRS, {"gateway": gateway})
     return {
         row.profile_id: row.connected_at
@@ -48,10 +47,9 @@ def read_replaced_connections(unit: Unit, gateway: str) -> dict[str, datetime]:
 
 
 def notify_replaced_gateways(unit: Unit, gateway: str, profiles: Iterable[str]) -> None:
-    """Increment the wanted revisions of gateways that must end a replaced connection.
+    """Increment the wanted revisions of gateways that must end a replaced connection, which can include ``gateway``.
 
-    ``gateway`` has reported new connections of ``profiles``. The other gateway must end the older connection of the
-    same profile. If the reported connection is the older connection, ``gateway`` itself must end the connection.
+    ``gateway`` has reported new connections of ``profiles``.
     """
     pairs = [
         row

@@ -1,9 +1,9 @@
-"""The replica lock permits one service per replica name on PostgreSQL, and one service per database on SQLite.
+"""The replica lock: one service per replica name on PostgreSQL, and one service per database on SQLite.
 
 Two services with the same name would release each other's leases. On PostgreSQL, a service holds an advisory lock for
 its name on a separate connection. On SQLite, a service locks a file next to the database. Both locks end with the
-process. If the service's host is no longer reachable, PostgreSQL releases the lock after half a minute. If the
-connection is lost, for example because PostgreSQL restarts, the service acquires the lock again on a new connection.
+process. PostgreSQL releases the lock of an unreachable host after half a minute. After a loss of the connection, the
+service acquires the lock again.
 """
 
 import fcntl
@@ -30,15 +30,14 @@ log = get_log(__name__)
 LOCK_CLASS = 0x7265706C
 """The first key of the advisory lock (the letters "repl"). The second key is a hash of the name."""
 TASK_LOCK_CLASS = 0x7461736B
-"""The first key of the advisory lock of a task (the letters "task"). The second key is a hash of the task's name."""
+"""The first key of a task's advisory lock (the letters "task"). The second key is a hash of the name."""
 LOCK_TIMEOUT_S = 40.0
-"""The maximum time in seconds for which a starting service waits for the lock of its name.
-
-The wait is longer than the time in which PostgreSQL detects an unreachable host with the keepalive settings below.
+"""The maximum time in seconds for which a starting service waits for its name: longer than the detection of an
+unreachable host by the keepalive settings.
 """
 LOCK_POLL_S = 0.5
 LOCK_CHECK_S = 5.0
-"""The time in seconds between two checks of the connection that holds the lock."""
+"""The time in seconds between two checks of the lock's connection."""
 KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
 
 
@@ -75,10 +74,9 @@ def _lock_in_postgresql(engine: Engine, name: str, patience: float) -> Iterator[
 
 
 def _keep_advisory_lock(connection: Connection, name: str, stopped: Event) -> None:
-    """Request the lock every :data:`LOCK_CHECK_S` seconds until ``stopped`` is set.
+    """Request the lock every :data:`LOCK_CHECK_S` seconds until ``stopped`` is set, for the case of a lost connection.
 
-    A request has an effect only after the connection was lost. SQLAlchemy replaces a lost connection at the next
-    statement after the rollback.
+    SQLAlchemy replaces a lost connection at the next statement after the rollback.
     """
     while not stopped.wait(LOCK_CHECK_S):
         try:
@@ -96,9 +94,9 @@ def _try_advisory_lock(connection: Connection, name: str) -> bool:
 
 @contextmanager
 def hold_task(engine: Engine, task: str) -> Iterator[bool]:
-    """Hold the lock of a task until the context ends, so that one process at a time performs the task.
+    """Hold the lock of a task until the context ends: one process at a time performs the task.
 
-    Yield True, or False if another process on the same database holds the lock.
+    Yield False if another process on the same database holds the lock.
     """
     if engine.dialect.name == "postgresql":
         with translate_errors(), make_separate_engine(engine).connect() as connection:
@@ -110,10 +108,10 @@ def hold_task(engine: Engine, task: str) -> Iterator[bool]:
 
 @contextmanager
 def hold_whole_database(engine: Engine) -> Iterator[None]:
-    """Prevent services from using a database until the context ends. Raise BadInput if a service uses the database now.
+    """Prevent services from using a database until the context ends. Raise BadInput if a service uses it now.
 
-    On PostgreSQL, this function only checks. The caller must then acquire the lock of migrations, for which a starting
-    service waits, and check again (:func:`check_unused`).
+    On PostgreSQL, only check. The caller must then acquire the lock of migrations, for which starting services wait,
+    and check again (:func:`check_unused`).
     """
     if engine.dialect.name != "postgresql":
         with _lock_file_of_sqlite(engine, "", 0):
@@ -127,7 +125,7 @@ def hold_whole_database(engine: Engine) -> Iterator[None]:
 def check_unused(connection: Connection) -> None:
     """Raise BadInput if a service uses a PostgreSQL database now. Do nothing on SQLite.
 
-    On SQLite, :func:`hold_whole_database` locks the file, so no service can start.
+    On SQLite, :func:`hold_whole_database` suffices.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -158,7 +156,7 @@ def _lock_file_of_sqlite(engine: Engine, _name: str, patience: float) -> Iterato
 
 
 def _open_lock_file(path: Path) -> IO[bytes]:
-    """Open a lock file; the caller closes the file. Raise BadInput if the file cannot be opened or created."""
+    """Open a lock file, for the caller to close. Raise BadInput if the file cannot be opened or created."""
     try:
         file = path.open("wb")
     except OSError as error:

@@ -1,8 +1,8 @@
 """``sbf restore``: replaces the database by a backup, in one transaction.
 
-The transaction creates the tables of the backup's version, inserts the rows, and then applies the newer migrations. A
-backup of an older version can therefore be restored. Finally, the transaction marks all elements as unchecked, because
-elements can have changed after the backup (``restored_state.py``). If any step fails, the database is unchanged.
+The transaction creates the tables of the backup's version, inserts the rows, and applies newer migrations. Therefore, a
+backup of an older version can be restored. Finally, the transaction marks all elements as unchecked, because they can
+have changed after the backup (``restored_state.py``). If any step fails, the database is unchanged.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -33,7 +33,7 @@ from virtcloud.model.errors import BadInput
 
 VERSION_TABLE = "alembic_version"
 INITIAL_TABLES = frozenset({VERSION_TABLE, ServiceSecretRow.__tablename__, ReplicaRow.__tablename__})
-"""Tables that can have rows although the database counts as empty."""
+"""Tables that can have rows in an empty database."""
 
 
 def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
@@ -47,9 +47,9 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
 ) -> RestoreReport:
     """Restore a backup into a database that no SBF uses. Return the report.
 
-    Extensions of leases after the backup are lost. The lease of each cluster is therefore extended to at least
-    ``grace`` from now. Raise BadInput if a newer version wrote the backup, or if a service uses the database. Also
-    raise BadInput if the database has rows and ``replace`` is false.
+    Extensions of leases after the backup are lost. Therefore, extend each lease to at least ``grace`` from now. Raise
+    BadInput if a newer version wrote the backup, if a service uses the database, or if the database has rows and
+    ``replace`` is false.
     """
     _check_version(backup)
     with hold_whole_database(engine), _transaction(engine) as connection:
@@ -92,7 +92,7 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
 
 
 def _empty_database(connection: Connection, migration: str, *, replace: bool) -> None:
-    """Create the tables of ``migration`` again, without rows.
+    """Create the tables of ``migration`` without rows.
 
     Raise BadInput if the database has rows and ``replace`` is false.
     """
@@ -136,10 +136,7 @@ def _insert_rows(connection: Connection, backup: BackupFile) -> None:
 
 
 def _set_counters(connection: Connection, counters: Mapping[str, int]) -> None:
-    """Set the next row number of :data:`COUNTED_TABLE` far above all numbers that SBF has assigned.
-
-    This includes numbers that SBF assigned after the backup.
-    """
+    """Set the next row number of :data:`COUNTED_TABLE` far above all numbers that SBF can have assigned."""
     start = counters.get(COUNTED_TABLE, 0) + REVISION_STEP
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT setval('{COUNTED_TABLE}_number_seq', :start)"), {"start": start})
@@ -152,6 +149,6 @@ def _set_counters(connection: Connection, counters: Mapping[str, int]) -> None:
 
 
 def _set_sequences(connection: Connection) -> None:
-    """Set PostgreSQL's sequence of audit IDs to the highest ID in the table. SQLite does this by itself."""
+    """Set PostgreSQL's sequence of audit IDs to the highest ID. SQLite does this by itself."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT setval('audit_id_seq', (SELECT max(id) FROM audit))"))

@@ -1,10 +1,10 @@
 """The changes that SBF makes to a database after a restore (docs/decisions/0073).
 
-After the backup, SBF may have created, changed and ended clusters. The restored database does not contain these
-changes. SBF therefore reads every element again before it relies on the element's state (``unchecked_elements.py``).
+The restored database lacks changes of clusters after the backup. Therefore, SBF reads every element again before it
+relies on the element's state (``unchecked_elements.py``).
 
-Revisions, fencing tokens and versions continue far above every number that SBF can have assigned after the backup. SBF
-therefore recognizes and refuses a confirmation, a worker's write or a conditional request with an earlier number.
+Revisions, fencing tokens and versions continue far above every number that SBF can have assigned after the backup.
+Therefore, SBF refuses a confirmation, a worker's write or a conditional request with an earlier number.
 """
 
 from collections.abc import Mapping
@@ -26,11 +26,10 @@ from virtcloud.model.values import format_utc
 REVISION_STEP = 10_000_000
 """The increment of revisions, fencing tokens and versions at a restore.
 
-SBF cannot have assigned this many numbers since the backup: with one change of an element per second, SBF needs four
-months to assign them.
+SBF cannot have assigned so many numbers since the backup: four months with one change of an element per second.
 """
 MAX_NUMBER = 2**31 - 1
-"""The maximum value of PostgreSQL's columns of revisions. It permits about 200 restores."""
+"""The maximum value of PostgreSQL's columns of revisions: about 200 restores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class RestoreReport:
     """The result of a restore.
 
     ``rows`` contains the number of rows of each table, ``elements`` the number of unchecked elements, and ``extended``
-    the number of clusters whose lease was extended.
+    the number of extended leases.
     """
 
     taken_at: datetime
@@ -50,8 +49,8 @@ class RestoreReport:
 def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], grace: timedelta) -> RestoreReport:
     """Adapt a database to the time after its restore, and record the restore in the audit log.
 
-    Increase revisions, fencing tokens and versions, reset the confirmations of all elements, and extend the leases that
-    end before ``grace`` has passed. ``rows`` is the number of rows of each table, for the report.
+    Increase revisions, fencing tokens and versions, reset all confirmations, and extend the leases that end before
+    ``grace`` has passed. ``rows`` is for the report.
 
     Raise BadInput if the highest revision after another restore would exceed :data:`MAX_NUMBER`.
     """
@@ -70,10 +69,7 @@ def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], gr
 
 
 def _reset_elements(unit: Unit, taken_at: datetime) -> int:
-    """Reset the confirmations of all elements, and record a pending save of each device.
-
-    Return the number of elements that SBF must read again.
-    """
+    """Reset all confirmations, and record a pending save of each device. Return the number of unchecked elements."""
     revision, fence = ElementRow.wanted_revision + REVISION_STEP, ElementRow.fence + REVISION_STEP
     unit.session.execute(
         update(ElementRow).values(
@@ -100,7 +96,7 @@ def _reset_elements(unit: Unit, taken_at: datetime) -> int:
 
 
 def _extend_leases(unit: Unit, until: datetime) -> int:
-    """Extend the leases and deadlines that end before ``until``. Omit clusters that are ending or have ended.
+    """Extend the leases and deadlines of running clusters to at least ``until``.
 
     Return the number of extended leases.
     """
@@ -112,9 +108,9 @@ def _extend_leases(unit: Unit, until: datetime) -> int:
 
 
 def _record_audit(unit: Unit, why: str) -> None:
-    """Insert an audit row with an ID far above all IDs that SBF has assigned after the backup.
+    """Insert an audit row with an ID far above all IDs that SBF assigned after the backup.
 
-    Otherwise a running ``audit --follow`` would miss rows: it reads only rows above the last ID that it has seen.
+    With a lower ID, a running ``audit --follow`` would miss rows: it reads rows above the last ID that it has read.
     """
     audit = Base.metadata.tables[AuditRow.__tablename__]
     last = unit.session.scalar(select(func.max(AuditRow.id))) or 0

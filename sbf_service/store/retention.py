@@ -1,8 +1,8 @@
-"""Retention: SBF writes old audit rows and ended clusters to files and then deletes these rows, in batches.
+"""Retention: SBF writes old audit rows and ended clusters to files, and then deletes them, in batches.
 
-Each batch is one file and one transaction. If SBF is killed during a batch, no row is lost: the next run writes the
-file of the interrupted batch again. SBF deletes a cluster together with all rows that refer to it. SBF does not delete
-a cluster that has claims (including quarantined claims), or a cluster whose network has members in the database.
+Each batch is one file and one transaction. If SBF is killed during a batch, the next run writes its file again. SBF
+deletes a cluster together with all rows that refer to it. SBF does not delete a cluster with claims (including
+quarantined claims), or with members in the database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _AUDIT = Base.metadata.tables[AuditRow.__tablename__]
 _CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
 _PROFILES = Base.metadata.tables["vpn_profiles"]
 _MEMBER = aliased(ClusterRow)
-# The removal of an ended cluster began at this time. SBF does not store the time at which the removal was complete.
+# The beginning of an ended cluster's removal. SBF does not store the end of the removal.
 _ENDED_AT = func.coalesce(ClusterRow.leaving_since, ClusterRow.created_at)
 _IS_ENDED = (
     ClusterRow.state.in_(ENDED_STATES),
@@ -48,7 +48,7 @@ log = get_log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """The number of audit rows and of ended clusters that a run deleted, or that a run would delete."""
+    """The numbers of deleted or old audit rows and ended clusters."""
 
     audit: int
     clusters: int
@@ -57,8 +57,7 @@ class PruneReport:
 def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
     """Return the folder for archive files.
 
-    If the settings name no folder, return the folder ``archive`` beside SQLite's file. On other databases, return the
-    default folder.
+    The folder is in the settings, ``archive`` beside SQLite's file, or the default folder.
     """
     if limits.folder is not None:
         return Path(limits.folder)
@@ -69,9 +68,9 @@ def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
 
 
 def count_old_rows(unit: Unit, limits: RetentionLimits) -> PruneReport:
-    """Return the number of audit rows and of clusters that a run would delete now.
+    """Return the numbers of audit rows and clusters that a run would delete now.
 
-    A network counts even if the database contains its members, because the same run usually deletes the members first.
+    A network with members in the database counts, because a run usually deletes the members first.
     """
     audit = select(func.count()).select_from(AuditRow).where(_is_old_audit(unit, limits))
     ended = _is_ended_before(unit, limits)
@@ -83,7 +82,7 @@ def prune(store: Store, limits: RetentionLimits, folder: Path, batch: int = BATC
     """Write old rows to files in ``folder``, and delete these rows from the database.
 
     Return the numbers of deleted rows, or None if another replica is pruning now. Raise BadInput if a file cannot be
-    written. The rows of this file's batch then stay in the database.
+    written; the rows of its batch stay.
     """
     with hold_task(store.engine, TASK) as is_held:
         if not is_held:
@@ -116,10 +115,10 @@ def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int
 
 
 def _is_old_audit(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
-    """Return the condition that an audit row is too old, or that there are too many newer rows.
+    """Return the condition that an audit row is too old, or has too many newer rows.
 
     The newest row never meets the condition: without rows, SQLite would use the IDs again. The condition compares IDs,
-    because the IDs of audit rows are in the order of their times.
+    which are in the order of times.
     """
     beyond = select(AuditRow.id).order_by(AuditRow.id.desc()).offset(limits.audit_rows).limit(1).scalar_subquery()
     young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age).scalar_subquery()
@@ -142,7 +141,7 @@ def _prune_clusters(store: Store, limits: RetentionLimits, folder: Path, batch: 
 
 
 def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
-    """Return the condition that a cluster ended too long ago, or that too many other clusters ended after it.
+    """Return the condition that a cluster ended too long ago, or before too many other clusters.
 
     Clusters whose removal began less than ``MIN_DAYS`` ago never meet the condition.
     """
@@ -154,9 +153,9 @@ def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]
 
 
 def _list_parts(ids: Sequence[str]) -> list[tuple[Table, ColumnElement[bool]]]:
-    """Return pairs of table and condition, which together select all rows of the clusters with these IDs.
+    """Return pairs of table and condition, which together select all rows of these clusters.
 
-    The rows of a table refer only to rows of tables that come earlier in the list.
+    Rows refer only to rows of earlier tables in the list.
     """
     parts: list[tuple[Table, ColumnElement[bool]]] = [(_CLUSTERS, _CLUSTERS.c.id.in_(ids))]
     for table in Base.metadata.sorted_tables:
@@ -171,7 +170,7 @@ def _list_parts(ids: Sequence[str]) -> list[tuple[Table, ColumnElement[bool]]]:
 
 
 def _read_clusters(unit: Unit, ids: Sequence[str]) -> list[Mapping[str, object]]:
-    """Return a dict for each row of the clusters, with the table's name under ``"table"`` and the values by column."""
+    """Return the values of each row by column, with the table's name as ``"table"``."""
     return [
         {"table": table.name, **row}
         for table, condition in _list_parts(ids)

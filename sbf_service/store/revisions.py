@@ -19,7 +19,7 @@ from virtcloud.model.message_text import list_known
 from virtcloud.model.values import Name
 
 _READ_ELEMENT = select(ElementRow).where(ElementRow.name == bindparam("element"))
-"""A prepared statement. ``Session.get`` would build a statement for each call, which takes longer than executing it."""
+"""A prepared statement. ``Session.get`` would build a statement for each call."""
 _INCREMENT = (
     update(ElementRow)
     .where(ElementRow.name.in_(bindparam("names", expanding=True)))
@@ -40,7 +40,7 @@ _INCREMENT = (
 
 @dataclass(frozen=True, slots=True)
 class NewRevision:
-    """The new wanted revision of an element, and the recorded state of the element.
+    """The new wanted revision of an element, and the element's recorded state.
 
     ``error`` is the element's error text without the errors of single clusters.
     """
@@ -54,7 +54,7 @@ class NewRevision:
     last_seen: datetime | None
 
     def make_status(self, element: Name) -> PlacementStatus:
-        """Return the status of a cluster's new placement on ``element``, which has this revision."""
+        """Return the status of a cluster's new placement on ``element``."""
         return PlacementStatus(
             element=element,
             kind=self.kind,
@@ -69,7 +69,7 @@ class NewRevision:
 
 
 def require_element(unit: Unit, name: str) -> ElementRow:
-    """Return the row of an element. Raise NotFound for an element that is not known."""
+    """Return the row of an element. Raise NotFound for an unknown element."""
     row = _find_loaded(unit, name)
     if row is None or inspect(row).expired:
         row = unit.session.scalars(_READ_ELEMENT, {"element": name}).one_or_none()
@@ -80,7 +80,7 @@ def require_element(unit: Unit, name: str) -> ElementRow:
 
 
 def increment_revisions(unit: Unit, names: Iterable[str]) -> dict[str, NewRevision]:
-    """Increment the wanted revision of each element. Return the new revisions in the order of the elements' names.
+    """Increment the wanted revision of each element. Return the new revisions, in the order of names.
 
     Ignore unknown names. Raise OutsideScopeError if the unit has not locked the sites of all elements.
     """
@@ -108,20 +108,20 @@ def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INC
 
 
 def _expire_loaded(unit: Unit, name: str) -> None:
-    """Expire the element's object in the session, so that its next use reads the row that a statement has changed."""
+    """Expire the element's object in the session: its next use reads the row that a statement has changed."""
     loaded = _find_loaded(unit, name)
     if loaded is not None:
         unit.session.expire(loaded)
 
 
 def expire_elements(unit: Unit) -> None:
-    """Expire the objects of all elements in the session, so that their next use reads the changed rows."""
+    """Expire the objects of all elements in the session: their next use reads the changed rows."""
     for loaded in [row for row in unit.session.identity_map.values() if isinstance(row, ElementRow)]:
         unit.session.expire(loaded)
 
 
 def _find_loaded(unit: Unit, name: str) -> ElementRow | None:
-    """Return the element's object if the session has loaded it, otherwise None. The object may be expired."""
+    """Return the element's object if the session has loaded it, or None. The object may be expired."""
     return unit.session.identity_map.get(identity_key(ElementRow, name))
 
 

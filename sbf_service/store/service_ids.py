@@ -1,10 +1,9 @@
 """Service IDs of transports: their allocation and claims.
 
-On some transports, each network has its own service, identified by an S-tag, a VNI or a VPLS ID. The network claims
-this service ID. An allocation prefers the lowest ID that was never used. ``UnusedServiceRow`` contains a number such
-that all lower IDs were used, so the search begins there. If all IDs were used, an index finds the free ID with the
-earliest release. Two creations cannot choose the same ID, because a creation holds the lock of its transport. The
-primary key of the claims also prevents this.
+On some transports, each network claims its own service ID: an S-tag, a VNI or a VPLS ID. An allocation prefers the
+lowest ID that was never used. The search for this ID begins at the number in ``UnusedServiceRow``: all lower IDs were
+used. If all IDs were used, an index finds the free ID with the earliest release. Two creations cannot choose the same
+ID, because each holds the lock of its transport. The primary key of the claims also prevents this.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from virtcloud.model.cluster import ENDED_STATES
 from virtcloud.model.transport import Transport
 
 STEP = 100
-"""The number of used IDs that one statement reads during the search for an ID that was never used."""
+"""The number of used IDs that one statement reads during the search for an unused ID."""
 _CLAIMS = Base.metadata.tables[ServiceClaimRow.__tablename__]
 _FREED = Base.metadata.tables[FreedServiceRow.__tablename__]
 _MARKS = Base.metadata.tables[UnusedServiceRow.__tablename__]
@@ -36,7 +35,7 @@ _USED = union_all(
     select(_FREED.c.number).where(_FREED.c.transport == _OF, _FREED.c.number >= bindparam("start")),
 )
 _READ_USED = _USED.order_by("number").limit(STEP)
-"""The lowest used IDs from ``start`` on. Indexes in this order limit what the database reads to about ``STEP`` rows."""
+"""The lowest used IDs from ``start`` on. With indexes in this order, the database reads about ``STEP`` rows."""
 _IS_CLAIMED = exists().where(_CLAIMS.c.transport == _FREED.c.transport, _CLAIMS.c.number == _FREED.c.number)
 _READ_OLDEST = (
     select(_FREED.c.number)
@@ -46,15 +45,15 @@ _READ_OLDEST = (
 )
 """Selects the free ID with the earliest release.
 
-``~_IS_CLAIMED`` is necessary, because replicas of version 0.2 or earlier claim an ID without deleting its release.
+``~_IS_CLAIMED`` is necessary: replicas up to version 0.2 claim an ID without deleting its release.
 """
 
 
 def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
     """Choose the service ID of a new network by the rule of :func:`.choose_longest_unused`.
 
-    Return None without a transport, or if all networks of the transport share one service. Raise NoVlanFree if no
-    service ID is free.
+    Return None without a transport, or for a transport with one shared service. Raise NoVlanFree if no service ID is
+    free.
     """
     if transport is None or not transport.services:
         return None
@@ -67,7 +66,7 @@ def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
 
 
 def _find_unused(unit: Unit, transport: Transport) -> int | None:
-    """Return the lowest service ID of the transport that was never used, or None if all IDs were used."""
+    """Return the transport's lowest ID that was never used, or None."""
     first, last = transport.services[0], transport.services[-1]
     mark = unit.connection.execute(_READ_MARK, {"of": transport.name}).one_or_none()
     unused = mark.unused if mark is not None and mark.first == first else first
@@ -79,7 +78,7 @@ def _find_unused(unit: Unit, transport: Transport) -> int | None:
 
 
 def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
-    """Yield the used IDs of a transport in ascending order, from ``start`` on."""
+    """Yield the used IDs in ascending order, from ``start`` on."""
     while True:
         parameters = {"of": transport.name, "start": start}
         found = unit.connection.execute(_READ_USED, parameters).scalars().all()
@@ -90,9 +89,9 @@ def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
 
 
 def claim_service_id(unit: Unit, transport: Transport, service: int, cluster_id: str) -> None:
-    """Claim a service ID that :func:`choose_service_id` chose in the same transaction, and update ``UnusedServiceRow``.
+    """Claim an ID that :func:`choose_service_id` chose in this transaction, and update ``UnusedServiceRow``.
 
-    If this ID was used before, record that all IDs were used: ``choose_service_id`` prefers IDs that were never used.
+    A formerly used ID means that all IDs were used.
     """
     unit.connection.execute(_INSERT_CLAIM, {"transport": transport.name, "number": service, "cluster_id": cluster_id})
     was_used = unit.connection.execute(_DELETE_FREED, {"of": transport.name, "used": service}).rowcount > 0
@@ -126,7 +125,7 @@ def _count_quarantined(unit: Unit, transport: Transport) -> int:
 
 
 def _read_service_pool(unit: Unit, transport: Transport) -> ServicePool:
-    """Return the states of all service IDs of a transport. Used when no ID was found, for the error message."""
+    """Return the states of all service IDs, for the error message if no ID was found."""
     of_transport = ServiceClaimRow.transport == transport.name
     freed = select(FreedServiceRow.number, FreedServiceRow.freed_at).where(FreedServiceRow.transport == transport.name)
     return ServicePool(

@@ -13,10 +13,10 @@ from sbf_service.store.tables import Base
 
 
 class AuditRow(Base):
-    """A row of the audit log: who changed what, when, why and on which element. Rows never contain secrets.
+    """A row of the audit log. Rows never contain secrets.
 
-    ``request_id`` contains the request IDs of the calls that caused the change, separated by commas, or None if SBF
-    itself made the change.
+    ``request_id``: the request IDs of the calls that caused the change, separated by commas. None: SBF itself made the
+    change.
     """
 
     __tablename__ = "audit"
@@ -38,7 +38,7 @@ class AuditRow(Base):
 
 
 class JobQuestionRow(Base):
-    """The question whether a host (``starter``) may request a job's cluster, and the batch server's answer (JSON)."""
+    """The question whether the host ``starter`` may request a job's cluster, and the batch server's answer (JSON)."""
 
     __tablename__ = "job_questions"
 
@@ -50,7 +50,7 @@ class JobQuestionRow(Base):
 
 
 class ServiceSecretRow(Base):
-    """A secret of the service, stored as hexadecimal digits. A migration creates the secret."""
+    """A secret of the service, as hexadecimal digits. A migration creates it."""
 
     __tablename__ = "service_secrets"
 
@@ -59,7 +59,7 @@ class ServiceSecretRow(Base):
 
 
 class ReplicaRow(Base):
-    """A row for each replica. The readiness probe updates the time in this row to test whether SBF can write."""
+    """A replica. The readiness probe updates the time to test whether SBF can write."""
 
     __tablename__ = "replicas"
 

@@ -1,9 +1,8 @@
-"""The settled agents: agents whose elements have confirmed the wanted revision and have no error report.
+"""The settled agents: their elements have confirmed the wanted revision and have no error report.
 
-A replica stores the revisions of settled agents in memory. An agent polls for a revision that is newer than its
-own. While an agent is settled, SBF answers its polls without a query (:mod:`sbf_service.http.settled_polls`). Any
-change of its element removes the agent from the settled agents. If another replica made the change, a notice announces
-the change. A lost notice has an effect for at most 15 s, because the change reader reads all settled agents every 15 s.
+SBF answers the polls of settled agents without a query (:mod:`sbf_service.http.settled_polls`), from revisions in
+memory. Any change of its element removes an agent from the settled agents. A notice announces a change by another
+replica. A lost notice has an effect for at most 15 s, because the change reader reads all settled agents every 15 s.
 """
 
 import time
@@ -35,8 +34,8 @@ _READ_SETTLED = select(ElementRow.name, ElementRow.wanted_revision).where(
 class SettledAgents:
     """The revisions of settled agents, by element. Thread-safe.
 
-    ``gets_notices`` returns whether this replica receives notices of changes that other replicas make. ``clock``
-    returns a monotonic time in seconds.
+    ``gets_notices`` returns whether this replica receives other replicas' notices. ``clock`` returns a monotonic time
+    in seconds.
     """
 
     store: Store
@@ -46,22 +45,22 @@ class SettledAgents:
     _changed: set[str] = field(default_factory=set)
     """The topics that changed since the last reading began."""
     _read_at: tuple[datetime, float] | None = None
-    """The database's time at the last reading, and the time of ``clock`` at the same moment."""
+    """The database's time at the last reading, and the simultaneous time of ``clock``."""
     _lock: Lock = field(default_factory=Lock)
     _loading: Lock = field(default_factory=Lock)
-    """Held during a reading. A second reading at the same time would clear ``_changed`` of the first reading."""
+    """Held during a reading. A second reading would clear ``_changed`` of the first."""
 
     def find(self, element: str) -> int | None:
-        """Return the wanted revision of an element whose agent is settled.
+        """Return the wanted revision of an element whose agent is settled, or None.
 
-        Return None if the agent is not settled, or if this replica receives no notices and thus cannot decide.
+        Without notices, this replica cannot decide: return None.
         """
         return self._revisions.get(element) if self.gets_notices() else None
 
     def omit_current(self, versions: Mapping[str, int | None]) -> dict[str, int | None]:
-        """Return ``versions``, which maps topics to versions, without the topics of elements at their settled revision.
+        """Return ``versions`` of topics without the topics of elements at their settled revision.
 
-        With 10,000 waiting agents, one call for all topics takes a third of the time of a call for each topic.
+        With 10,000 waiting agents, one call takes a third of the time of a call for each topic.
         """
         revisions, start = self._revisions, len(ELEMENT_TOPIC)
         return {
@@ -71,13 +70,13 @@ class SettledAgents:
         }
 
     def estimate_time(self) -> datetime:
-        """Return the database's time, computed from the last reading and ``clock``. Requires a settled agent."""
+        """Return the database's time, from the last reading and ``clock``. Requires a settled agent."""
         assert self._read_at is not None  # noqa: S101 - a settled agent was read
         read_at, clock_then = self._read_at
         return read_at + timedelta(seconds=self.clock() - clock_then)
 
     def load(self) -> None:
-        """Read the settled agents from the database. Omit agents whose elements change during the reading."""
+        """Read the settled agents. Omit agents whose elements change during the reading."""
         with self._loading:
             with self._lock:
                 self._changed = set()
@@ -89,7 +88,7 @@ class SettledAgents:
                 self._remove(self._changed)
 
     def on_change(self, topics: frozenset[str]) -> None:
-        """Remove the agents whose elements are named in ``topics`` from the settled agents."""
+        """Remove the agents of elements in ``topics`` from the settled agents."""
         with self._lock:
             self._changed |= topics
             self._remove(topics)

@@ -38,7 +38,7 @@ class CertifiedUser:
 def create_certificate(
     unit: Unit, key: str, user: CertifiedUser, limits: RequestLimits, cluster_id: str | None = None
 ) -> SshCertificateView:
-    """Create a certificate for access to the guests of a cluster. Connect the cluster to gateways if necessary.
+    """Create a certificate for a cluster's guests. Connect the cluster to gateways if necessary.
 
     Raise NotFound for an unknown cluster. Raise Forbidden unless the user owns the cluster or is invited. Raise
     Conflict if the cluster is ending or has ended. Raise NoGateway if no gateway of the cluster offers SSH. Raise
@@ -91,9 +91,7 @@ def _make_certificate_view(
 
 
 def read_ssh_access(unit: Unit, key: str, user: str, cluster_id: str | None = None) -> SshAccessView:
-    """Return the gateways through which a user reaches a cluster's guests.
-
-    The list is empty for a user who is neither the owner nor invited.
+    """Return the gateways through which a user reaches a cluster's guests: none, unless the user is owner or invited.
 
     Raise NotFound for an unknown cluster.
     """
@@ -115,10 +113,7 @@ def _make_view(unit: Unit, row: ClusterRow) -> SshAccessView:
 
 
 def _list_gateways(unit: Unit, row: ClusterRow) -> tuple[SshGatewayView, ...]:
-    """Return the cluster's gateways that offer SSH. Gateways whose agents are not stale come first.
-
-    The cluster may have gateways that the topology no longer contains. Such a gateway is omitted.
-    """
+    """Return the cluster's gateways that offer SSH, last those with stale agents. Omit removed gateways."""
     topology, secret, alive = read_topology(unit), read_vpn_secret(unit), find_alive_gateways(unit)
     names = read_cluster_gateways(unit, [row.id]).get(row.id, ())
     present = (topology.gateways.get(name) for name in sorted(names, key=lambda name: name not in alive))

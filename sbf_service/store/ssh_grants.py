@@ -1,4 +1,4 @@
-"""SSH access in the wanted documents of gateways. The owner of a cluster and the invited users get grants."""
+"""SSH access in the wanted documents of gateways: grants for a cluster's owner and invited users."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ _READ_INVITED = (
 
 
 def add_ssh_access(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add sshd and the grants of users to a gateway's wanted state. Return other elements' wanted states unchanged."""
+    """Add sshd and grants to a gateway's wanted state. Other elements' wanted states stay unchanged."""
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.ssh is None:
         return wanted
@@ -53,7 +53,7 @@ def add_ssh_access(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
 
 
 def _read_reachable(unit: Unit, gateway: Name) -> list[ReachableCluster]:
-    """Return the clusters on a gateway with the users who may reach their guests."""
+    """Return the clusters on a gateway with their entitled users."""
     rows = unit.connection.execute(_READ_CLUSTERS, {"gateway": gateway}).all()
     invited, revoked = _read_invited(unit, [row.id for row in rows]), _read_revoked(unit, [row.id for row in rows])
     return [

@@ -1,7 +1,7 @@
-"""Certificates of users for SSH through gateways: their records, their revocation, and open connections.
+"""Certificates of users for SSH through gateways: records, revocation, and open connections.
 
-A revocation stays in the gateways' wanted documents until the certificate expired :data:`MAX_CLOCK_ERROR` ago and none
-of its connections is open.
+A revocation stays in wanted documents until the certificate expired :data:`MAX_CLOCK_ERROR` ago and no connection is
+open.
 """
 
 from collections import defaultdict
@@ -28,15 +28,13 @@ from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnections,
 from virtcloud.model.values import ClusterKey, Name, UserName
 
 MAX_CLOCK_ERROR: Final = timedelta(minutes=10)
-"""A revocation stays in wanted documents for this time after the certificate expires.
-
-A gateway whose clock runs late still accepts the certificate during this time.
+"""A revocation stays in wanted documents for this time after the expiry: a gateway with a slow clock still accepts the
+certificate.
 """
 REMEMBERED: Final = timedelta(hours=1)
-"""The record of a certificate without open connections is deleted this time after the certificate expires.
+"""A certificate's record without open connections is deleted this time after the expiry.
 
-The record of a revoked certificate stays until its cluster ends, because an unreachable gateway may have an open
-connection.
+A revoked certificate's record stays until its cluster ends: an unreachable gateway may have an open connection.
 """
 _IS_OPEN = select(SshConnectionRow.serial).where(SshConnectionRow.serial == SshCertificateRow.serial).exists()
 _READ_REVOKED = (
@@ -56,17 +54,14 @@ _FORGET = (
 
 
 def record_certificate(unit: Unit, certificate: SshCertificateRow) -> None:
-    """Record a new certificate. Also delete outdated records of all clusters (see ``REMEMBERED``)."""
+    """Record a new certificate. Delete outdated records of all clusters (``REMEMBERED``)."""
     unit.session.execute(_FORGET, {"before": unit.now - REMEMBERED})
     unit.session.add(certificate)
     unit.session.flush()
 
 
 def read_revoked_serials(unit: Unit, clusters: Iterable[str]) -> Mapping[tuple[str, str], Sequence[int]]:
-    """Return the serial numbers of the revoked certificates that gateways must refuse.
-
-    The keys are pairs of cluster ID and user.
-    """
+    """Return the serial numbers of certificates that gateways must refuse, by cluster ID and user."""
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for group in split_ids(clusters):
         rows = unit.connection.execute(_READ_REVOKED, {"ids": group, "since": unit.now - MAX_CLOCK_ERROR})
@@ -98,10 +93,9 @@ def list_certificates(
 def revoke_certificate(
     unit: Unit, key: str, serial: int, user: str | None = None, cluster_id: str | None = None
 ) -> SshCertificateEntry:
-    """Revoke a certificate. Idempotent. The gateways then refuse the certificate, and end its open connections.
+    """Revoke a certificate: gateways refuse it, and end its connections. Idempotent.
 
-    Raise NotFound for an unknown cluster or certificate. With ``user``, also raise NotFound for a
-    certificate of another user.
+    Raise NotFound for an unknown cluster or certificate, or for a certificate of another user than ``user``.
     """
     row = require_cluster(unit, key, cluster_id)
     found = _find(unit, row, serial)
@@ -117,23 +111,20 @@ def revoke_certificate(
 
 
 def revoke_certificates_of(unit: Unit, row: ClusterRow, user: str) -> None:
-    """Revoke all certificates of a user for a cluster, so that a later invitation does not make them valid."""
+    """Revoke a user's certificates for a cluster: a later invitation must not make them valid."""
     known = SshCertificateRow.cluster_id == row.id, SshCertificateRow.user == user
     valid = select(SshCertificateRow).where(*known, SshCertificateRow.revoked_at.is_(None))
     _revoke(unit, row, unit.session.scalars(valid).all())
 
 
 def revoke_all_certificates(unit: Unit) -> None:
-    """Record that all certificates of all clusters are revoked, because their authority was replaced."""
+    """Record all certificates as revoked, because their authority was replaced."""
     valid = update(SshCertificateRow).where(SshCertificateRow.revoked_at.is_(None))
     unit.session.execute(valid.values(revoked_at=unit.now))
 
 
 def _find(unit: Unit, row: ClusterRow, serial: int) -> SshCertificateRow | None:
-    """Return the record of a certificate, or None.
-
-    If the record was deleted, but a connection of the certificate is open, create the record again.
-    """
+    """Return the record of a certificate, or None. Create a deleted record again for an open connection."""
     found = unit.session.get(SshCertificateRow, serial)
     if found is not None:
         return found if found.cluster_id == row.id else None
@@ -182,8 +173,8 @@ def record_ssh_connections(unit: Unit, gateway: str, report: SshConnections) -> 
     """Replace the SSH connections of a gateway; idempotent.
 
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway. Connections of clusters
-    that do not use the gateway are ignored. If a connection is open whose certificate is revoked, and expired more than
-    :data:`MAX_CLOCK_ERROR` ago, increment the gateway's wanted revision: its wanted document may lack the revocation.
+    that do not use the gateway are ignored. Increment the gateway's wanted revision if :func:`_is_any_revoked` is true:
+    the wanted document may lack the revocation.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -223,7 +214,7 @@ def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
 def list_ssh_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[SshConnectionView]:
-    """Return the SSH connections to a cluster, ordered by their start. ``user`` limits them to one user.
+    """Return the SSH connections to a cluster, or those of ``user``, ordered by their start.
 
     Raise NotFound for an unknown cluster.
     """

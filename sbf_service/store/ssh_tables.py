@@ -12,8 +12,8 @@ from sbf_service.store.tables import Base
 class SshCertificateRow(Base):
     """The record of a user's certificate for a cluster. SBF does not store the certificate itself.
 
-    ``ssh_revocations.py`` deletes the row some time after the certificate expires. ``fingerprint`` is NULL if SBF had
-    deleted the row and created it again for an open connection.
+    ``ssh_revocations.py`` deletes the row some time after the expiry. ``fingerprint`` is NULL if SBF created a deleted
+    row again for an open connection.
     """
 
     __tablename__ = "ssh_certificates"
@@ -28,9 +28,9 @@ class SshCertificateRow(Base):
 
 
 class SshConnectionRow(Base):
-    """A connection in the latest report of a gateway. ``position`` is the index of the connection in this report.
+    """A connection in the latest report of a gateway, with its index (``position``).
 
-    There is no foreign key to the table of certificates, because the certificate's row may have been deleted.
+    No foreign key to certificates: the certificate's row may have been deleted.
     """
 
     __tablename__ = "ssh_connections"

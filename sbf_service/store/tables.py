@@ -1,7 +1,7 @@
 """The base class of all database tables, and the tables of the topology: sites, elements and ports.
 
-``cluster_tables.py``, ``vlan_tables.py`` and the other modules ``*_tables.py`` contain the tables of other subjects.
-The constraints enforce the invariants that the domain rules also enforce (docs/explanation/invariants.md).
+The modules ``*_tables.py`` contain the tables of other subjects. The constraints enforce invariants of the domain
+(docs/explanation/invariants.md).
 """
 
 from datetime import datetime
@@ -45,10 +45,10 @@ class Base(DeclarativeBase):
 
 
 class TopologyRow(Base):
-    """The version of the topology, and the part of the topology that all sites share. The table has a single row.
+    """The version of the topology, and the part that all sites share. The table has a single row.
 
-    The first migration inserts the row, so that a unit can always lock it. ``common_version`` is the version of the
-    topology that last changed the common part.
+    The first migration inserts the row, so that a unit can always lock it. ``common_version`` is the version that last
+    changed the common part.
     """
 
     __tablename__ = "topology"
@@ -61,7 +61,7 @@ class TopologyRow(Base):
 
 
 class SiteDocumentRow(Base):
-    """A site's part of the topology. ``version`` is the version of the topology that last changed this part."""
+    """A site's part of the topology. ``version`` is the version that last changed this part."""
 
     __tablename__ = "site_documents"
 
@@ -86,27 +86,26 @@ _UNCONFIRMED, _UNCONFIRMED_SQLITE = text(f"{_BEHIND} false"), text(f"{_BEHIND} 0
 _SEEN = text("present AND kind NOT IN ('edge', 'switch') AND reachable")
 _SEEN_SQLITE = text("present = 1 AND kind NOT IN ('edge', 'switch') AND reachable = 1")
 _IS_DEVICE = text("kind IN ('edge', 'switch')")
-"""The conditions of partial indexes. A database uses such an index only for queries with the same condition.
+"""The conditions of partial indexes. A database uses the index only for queries with the same condition.
 
-There are two texts of some conditions, because SQLAlchemy writes ``present = 1`` instead of ``present`` for SQLite.
+Some conditions have two texts, because SQLAlchemy writes ``present = 1`` for SQLite.
 """
 
 
 class ElementRow(Base):
     """An element: its revisions, its observed state, its error report and its lease.
 
-    The row of an element that is removed from the topology stays, so that its revisions never start again from 0.
+    The row of a removed element stays, so that its revisions never start again from 0.
 
-    - ``highest_confirmed``: the highest revision that the element ever confirmed. It is never reset.
+    - ``highest_confirmed``: the highest revision that the element ever confirmed. Never reset.
     - ``fence``: the fencing token, incremented with every lease.
-    - ``checked_at``: the last time at which a reading showed the confirmed state.
+    - ``checked_at``: the last time that a reading showed the confirmed state.
     - ``carried``: the observed state of a device at its last save, read at ``carried_at``.
     - ``unsaved_since``: the time at which a pending save was recorded, or None.
-    - ``trouble``: the error report. ``troubles``: the errors that each concern a single cluster
-      (``domain/error_report.py``).
-    - ``reachable``: false after a failed reading, or when the agent is stale. It becomes true again when the element is
-      read, confirms a revision or reports an error.
-    - ``leaving``: the description of a switch that was removed from the topology and still has ports to restore.
+    - ``trouble``: the error report. ``troubles``: errors of single clusters (``domain/error_report.py``).
+    - ``reachable``: false after a failed reading, or when the agent is stale; true when the element is read, confirms a
+      revision or reports an error.
+    - ``leaving``: the description of a removed switch with ports to restore.
     - ``cpus``, ``memory_mb``: the capacity that a host's agent reported.
     - ``local_images``: the names of the images in the host's folder, separated by blanks.
     - ``first_revision``: the first revision after the database was restored from a backup.
@@ -154,9 +153,9 @@ class ElementRow(Base):
 class PortRow(Base):
     """A switch port that SBF configures, or that an administrator adopted.
 
-    - ``use_before``: the original use, that is, the port's use before SBF first configured the port. It is None if SBF
-      configured the port before this column existed.
-    - ``taken``: becomes true just before SBF changes the port for the first time.
+    - ``use_before``: the original use, before SBF first configured the port. None: SBF configured the port before this
+      column existed.
+    - ``taken``: becomes true just before SBF first changes the port.
     - ``shut``: true while SBF may have shut the port down.
     - ``leaving``: true from the port's release until SBF has restored the original use.
     """
@@ -174,4 +173,4 @@ class PortRow(Base):
 
 
 IS_RECONCILED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
-"""The condition that an element is in the topology, or is a removed switch that still has ports to restore."""
+"""The condition that an element is in the topology, or is a removed switch with ports to restore."""

@@ -1,6 +1,6 @@
-"""Tokens: creation, authentication, lists and revocation. Only the SHA-256 of a token is stored.
+"""Tokens: creation, authentication, lists and revocation. SBF stores only the SHA-256 of a token.
 
-A cache of recently authenticated tokens avoids a query for most calls.
+With a cache of authenticated tokens, most calls need no query.
 """
 
 import time
@@ -31,7 +31,7 @@ BY_CREATION: Final = PageOrder(
     CursorFormat("tokens", TypeAdapter(tuple[Moment, Word])), (TokenRow.created_at, TokenRow.id)
 )
 TOKENS_TOPIC = "tokens"
-"""The change topic that is published when any token is revoked."""
+"""The change topic of all revocations."""
 
 
 def token_topic(token_id: str) -> str:
@@ -73,7 +73,7 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
 
 
 def read_token_page(unit: Unit, part: PagePart, name: str | None = None, role: Role | None = None) -> Page[TokenView]:
-    """Return a page of tokens, oldest first. ``name`` (the holder) and ``role`` limit the tokens.
+    """Return a page of tokens, oldest first, limited to ``name`` (the holder) and ``role``.
 
     Expired and revoked tokens are included. Raise BadInput for an invalid cursor.
     """
@@ -84,7 +84,7 @@ def read_token_page(unit: Unit, part: PagePart, name: str | None = None, role: R
 
 
 def check_token(unit: Unit, token: Token, row: TokenRow | None) -> Principal:
-    """Return the principal of a token. ``row`` is the token's row, or None for an unknown token.
+    """Return the principal of a token with this row (None: an unknown token).
 
     Raise Unauthenticated, with the reason, if the token is invalid.
     """
@@ -104,17 +104,16 @@ def make_principal(unit: Unit, row: TokenRow) -> Principal:
 
 
 def is_use_stale(unit: Unit, row: TokenRow) -> bool:
-    """Return whether the recorded last use of a token is older than ``USE_INTERVAL``."""
+    """Return whether a token's recorded last use is older than ``USE_INTERVAL``."""
     return row.last_used_at is None or unit.now - row.last_used_at >= USE_INTERVAL
 
 
 def _seconds_left(unit: Unit, row: TokenRow) -> float:
-    """Return the seconds until a token expires."""
     return inf if row.expires_at is None else (row.expires_at - unit.now).total_seconds()
 
 
 def record_uses(unit: Unit, token_ids: Collection[str]) -> None:
-    """Record the current time as the last use of tokens. Omit tokens whose rows another transaction has locked."""
+    """Record the current time as the last use of tokens. Omit tokens with locked rows."""
     free = unit.connection.execute(_LOCK_UNLOCKED, {"ids": list(token_ids)}).scalars().all()
     if free:
         unit.connection.execute(_RECORD_USES, {"ids": free, "used_at": unit.now})
@@ -145,9 +144,9 @@ def _describe_token(row: TokenRow) -> str:
 
 
 CACHE_S = 5.0
-"""The time in seconds for which SBF caches a token's principal if this replica receives no notices."""
+"""The time in seconds for which SBF caches a principal without notices."""
 CACHE_WITH_NOTICES_S = 1800.0
-"""The time in seconds for which SBF caches a token's principal if notices announce other replicas' revocations."""
+"""The time in seconds for which SBF caches a principal if notices announce other replicas' revocations."""
 _READ_TOKENS = select(TokenRow).where(TokenRow.id.in_(bindparam("ids", expanding=True)))
 _LOCK_UNLOCKED = (
     select(TokenRow.id).where(TokenRow.id.in_(bindparam("ids", expanding=True))).with_for_update(skip_locked=True)
@@ -161,10 +160,7 @@ MAX_CACHED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class _CheckedToken:
-    """A token's principal, the time of the check, and the time at which the token expires.
-
-    The times are in seconds of the cache's monotonic ``clock``.
-    """
+    """A token's principal, and the times of the check and of the expiry, by the cache's ``clock`` in seconds."""
 
     principal: Principal
     checked_at: float
@@ -172,7 +168,7 @@ class _CheckedToken:
 
 
 def _cache_valid(unit: Unit, rows: Iterable[TokenRow], cached: dict[str, _CheckedToken], checked_at: float) -> None:
-    """Add the valid tokens in ``rows`` to ``cached``. Remove the invalid tokens in ``rows`` from ``cached``."""
+    """Add the valid tokens in ``rows`` to ``cached``. Remove the invalid tokens."""
     for row in rows:
         try:
             principal = make_principal(unit, row)
@@ -186,7 +182,7 @@ def _cache_valid(unit: Unit, rows: Iterable[TokenRow], cached: dict[str, _Checke
 class TokenCache:
     """The principals of recently checked tokens. Thread-safe, because each access to the dictionary is atomic.
 
-    ``gets_notices`` returns whether this replica receives notices of revocations by other replicas.
+    ``gets_notices`` returns whether this replica receives other replicas' notices.
     """
 
     store: Store
@@ -194,20 +190,19 @@ class TokenCache:
     gets_notices: Callable[[], bool] = lambda: False
     _cached: dict[str, _CheckedToken] = field(default_factory=dict)
     _found: set[str] = field(default_factory=set)
-    """The digests of the tokens that calls have found in the cache since the last call of :meth:`renew`."""
+    """The digests of the tokens that calls have found in the cache since the last :meth:`renew`."""
 
     def load(self) -> None:
-        """Cache the tokens that agents used recently. Called at the start, when all agents connect again."""
+        """Cache the tokens that agents used recently, for the start, when all agents connect again."""
         known, checked_at = self._cached, self.clock()
         with self.store.read() as unit:
             rows = unit.session.scalars(_READ_USED, {"used_since": unit.now - 2 * USE_INTERVAL})
             _cache_valid(unit, rows, known, checked_at)
 
     def renew(self) -> None:
-        """Check the used tokens in the cache again, with few queries, before their entries expire. Record their use.
+        """Check the used tokens again, with few queries, before their entries expire. Record their use.
 
-        Without this method, each agent's token would expire in the cache twice an hour. The agent's next poll would
-        then check the token with a separate query.
+        Without this method, each agent's entry would expire twice an hour, and the next poll would need a query.
         """
         known, checked_at, stale = self._cached, self.clock(), list[str]()
         found, self._found = self._found, set()
@@ -224,7 +219,7 @@ class TokenCache:
                 record_uses(unit, ids)
 
     def find(self, token: Token) -> Principal | None:
-        """Return the principal of a recently checked token, or None. This method does not query the database."""
+        """Return the principal of a recently checked token, or None. Without a query."""
         digest, lifetime = token.digest, CACHE_WITH_NOTICES_S if self.gets_notices() else CACHE_S
         cached = self._cached.get(digest)
         if cached is None or self.clock() >= min(cached.checked_at + lifetime, cached.expires_at):
@@ -233,7 +228,7 @@ class TokenCache:
         return cached.principal
 
     def was_valid(self, token: Token) -> bool:
-        """Return whether this replica has found the token valid at an earlier check. The token may be invalid now."""
+        """Return whether an earlier check found the token valid. The token may be invalid now."""
         return token.digest in self._cached
 
     def authenticate(self, token: Token) -> Principal:
@@ -247,10 +242,7 @@ class TokenCache:
         return found
 
     def authenticate_many(self, tokens: Collection[Token]) -> dict[Token, Principal | VirtcloudError]:
-        """Check at most 500 tokens with one query.
-
-        Return a dict that maps each token to its principal, or to the error Unauthenticated if the token is invalid.
-        """
+        """Check at most 500 tokens with one query. Return each token's principal or error Unauthenticated."""
         known, checked_at = self._cached, self.clock()
         found: dict[Token, Principal | VirtcloudError] = {}
         stale: list[str] = []

@@ -1,8 +1,7 @@
 """The versions of change topics in the database.
 
-The change reader of a replica polls these versions with one query for all waiting calls, in case a notice was lost. The
-query returns only topics whose version differs from the version that the replica knows. While nothing changes, it
-returns no rows.
+In case of a lost notice, a replica's change reader polls these versions with one query for all waiting calls. The query
+returns only topics whose version differs from the replica's version.
 """
 
 import json
@@ -76,18 +75,18 @@ _VERSION_OF: Mapping[str, Callable[[ColumnElement[str]], Version]] = {
     "jobs": _open_questions,
     "tokens": _revoked_tokens,
 }
-"""Functions that return the SQL expression of a topic's version, by the kind of the topic.
+"""Functions that return the SQL expression of a topic's version, by the topic's kind.
 
-The kind is the part of the topic before the first colon: ``element:brno-h1`` has the kind ``element``. The argument of
-the function is the part after the colon.
+The kind is the part before the first colon: ``element:brno-h1`` has the kind ``element``. The function's argument is
+the part after the colon.
 """
 
 
 def find_outdated_topics(unit: Unit, known: Versions) -> dict[str, int | None]:
     """Return the current version of each topic whose version differs from the known version, in one query.
 
-    ``known`` maps topics to known versions. A topic with the known version None is returned if the database has a
-    version of this topic. Topics of other kinds than in ``_VERSION_OF`` are not returned.
+    ``known`` maps topics to known versions; None differs from every version. Omit topics of kinds that ``_VERSION_OF``
+    does not contain.
     """
     by_kind: dict[str, dict[str, int | None]] = {}
     for topic, version in known.items():
@@ -115,9 +114,9 @@ def _select_outdated(unit: Unit, kind: str) -> Select[str, str, int]:
 
 
 def _expand(unit: Unit, kind: str) -> tuple[TableValuedAlias, ColumnElement[str], ColumnElement[int]]:
-    """Return an SQL table with the known versions of one kind of topics, and its columns for name and known version.
+    """Return an SQL table with the known versions of one kind of topics, and its columns for name and version.
 
-    The database makes this table from a bound parameter, which contains JSON.
+    The database makes the table from a parameter with JSON.
     """
     parameter = bindparam(f"known_{kind}", type_=Text())
     if unit.connection.dialect.name == "postgresql":

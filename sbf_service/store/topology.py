@@ -1,7 +1,7 @@
-"""Changes of the topology: the effects of a new topology are computed before the transaction that stores it.
+"""Changes of the topology. SBF computes their effects before the transaction that stores the new topology.
 
 The transaction checks that the topology has not changed meanwhile. A new topology must contain every transport, element
-and port that a cluster uses, or that may still carry a cluster.
+and port that a cluster uses or may still use.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,18 +34,18 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links, share_parts
 
 PREPARATIONS = 3
-"""The maximum number of attempts to compute the effects of a change before the transaction.
+"""The maximum number of attempts to compute a change's effects before the transaction.
 
-An attempt fails if another call changes the topology before the transaction begins. After these attempts, the effects
-are computed inside the transaction, so that no other call can change the topology meanwhile.
+An attempt fails if another call changes the topology before the transaction. After these attempts, the transaction
+itself computes the effects.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FormerTopology:
-    """The topology that a change replaces, and the stored version of the topology.
+    """The topology that a change replaces, with its stored version.
 
-    ``topology`` is None before the first topology. A version is stored even then.
+    ``topology`` is None before the first topology; a version is stored even then.
     """
 
     version: int
@@ -58,22 +58,22 @@ class FormerTopology:
         return self.topology
 
     def share_parts(self, topology: Topology) -> Topology:
-        """Return a topology equal to ``topology`` that uses the objects of the old topology for all equal parts.
+        """Return a topology equal to ``topology`` that uses the old topology's objects for equal parts.
 
-        The links are in the order in which SBF stores links.
+        The links are in the stored order.
         """
         return arrange_links(topology) if self.topology is None else share_parts(topology, self.topology)
 
 
 MakeTopology = Callable[[FormerTopology], Topology]
-"""A function that receives the topology to be replaced, and returns the new topology or raises an error."""
+"""A function that returns the new topology or raises an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedChange:
-    """A change of the topology with all values that can be computed before its transaction.
+    """A change of the topology with the values that are computed before its transaction.
 
-    They hold as long as the topology has the version of ``former``.
+    The values are valid as long as the topology has the version of ``former``.
     """
 
     former: FormerTopology
@@ -93,9 +93,8 @@ class PreparedChange:
 def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
     """Replace the topology by the result of ``make``. Idempotent. Return the topology's version.
 
-    The effects of the change are computed before the transaction, so that other calls do not wait meanwhile. If another
-    call has changed the topology before the transaction begins, compute the effects again. Raise the errors of
-    :func:`put_topology` and of ``make``.
+    Compute the effects before the transaction, so that other calls do not wait, and again if another call has changed
+    the topology meanwhile. Raise the errors of :func:`put_topology` and of ``make``.
     """
     for _ in range(PREPARATIONS):
         prepared = _prepare_change(store.read, make)
@@ -109,8 +108,8 @@ def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
 def put_topology(unit: Unit, topology: Topology) -> None:
     """Replace the topology; idempotent.
 
-    Each running cluster gets placements on the elements that its paths use in the new topology. Its other placements
-    are ended. Raise Conflict if the new topology lacks an element or port that a cluster uses or may still use.
+    Each running cluster gets placements on the elements of its new paths. Its other placements end. Raise Conflict if
+    the new topology lacks an element or port that a cluster uses or may still use.
     """
     _apply_change(unit, _prepare_change(lambda: nullcontext(unit), lambda _former: topology))
 
@@ -123,7 +122,7 @@ def _read_former(unit: Unit) -> FormerTopology:
 
 
 def _prepare_change(read: Callable[[], AbstractContextManager[Unit]], make: MakeTopology) -> PreparedChange:
-    """Prepare the change from the old topology to the topology that ``make`` returns. ``read`` opens a unit."""
+    """Prepare the change to the topology that ``make`` returns. ``read`` opens a unit."""
     with read() as unit:
         former = _read_former(unit)
     wanted = former.share_parts(make(former))
@@ -140,7 +139,7 @@ def _prepare_change(read: Callable[[], AbstractContextManager[Unit]], make: Make
 
 
 def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
-    """Store a change of the topology and its effects. Return the topology's version. An empty change stores nothing."""
+    """Store a change, unless it is empty, and its effects. Return the topology's version."""
     former, change = prepared.former.topology, prepared.change
     if former == change.topology:
         return prepared.former.version
@@ -157,7 +156,7 @@ def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
 
 
 def _store_change(unit: Unit, prepared: PreparedChange) -> int:
-    """Store a changed topology, with its sites and elements. Return the topology's version."""
+    """Store a changed topology with its sites and elements. Return its version."""
     update_sites(unit, prepared.elements)
     version = write_documents(unit.connection, prepared.documents)
     unit.topology_version, unit.new_topology = version, prepared.change.topology
@@ -168,9 +167,9 @@ def _store_change(unit: Unit, prepared: PreparedChange) -> int:
 
 
 def _replace_routers(unit: Unit, change: TopologyChange) -> None:
-    """Choose other routers for networks whose router loses its link to the outside with this change.
+    """Replace routers that lose their link to the outside.
 
-    If a gateway gets a link, also choose other routers for its networks whose router does not answer or has no link.
+    For a gateway that gets a link, also replace routers of its networks that do not answer or have no link.
     """
     for name, gateway in change.former.gateways.items():
         had_link, has_link = gateway.outside is not None, OUTSIDE_LINK.has(change.topology, name)
@@ -190,6 +189,6 @@ def _read_clusters_at(unit: Unit, change: TopologyChange, earlier: ClusterReadin
 
 
 def read_path_changes(unit: Unit, former: Topology) -> tuple[PathChange, ...]:
-    """Return the differences of live clusters' paths between the topology ``former`` and the current topology."""
+    """Return the differences of live clusters' paths between ``former`` and the current topology."""
     change = TopologyChange(former, read_topology(unit))
     return tuple(list_path_changes(change, _read_clusters_at(unit, change, ClusterReading()).clusters))

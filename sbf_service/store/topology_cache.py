@@ -1,8 +1,7 @@
-"""The parsed topologies of a store, and the parsing of large topologies without garbage collections.
+"""The parsed topologies of a store, and parsing without garbage collections.
 
-A large topology consists of millions of objects without reference cycles. Python's garbage collections would take two
-thirds of the time of parsing. Each later full collection would visit these objects again, and delay calls by up to half
-a second.
+A large topology consists of millions of objects without reference cycles. Garbage collections would take two thirds of
+the time of parsing. Each later full collection would visit the objects again, and delay calls by up to half a second.
 """
 
 import gc
@@ -26,10 +25,10 @@ _users: set[object] = set()
 
 @dataclass(frozen=True, slots=True)
 class TopologyCache:
-    """The two newest topologies of a store, by version, and the VLAN IDs that the devices of each site reserve.
+    """The two newest topologies of a store, by version, and the reserved VLAN IDs of sites.
 
-    Units that began before the last change use the older topology. The two topologies share the objects of equal parts.
-    A thread holds ``reading`` while it parses documents, so that other threads wait for the result.
+    Units that began before the last change use the older topology. The topologies share the objects of equal parts. A
+    thread holds ``reading`` while it parses documents; other threads wait for the result.
     """
 
     topologies: dict[int, Topology] = field(default_factory=dict)
@@ -45,13 +44,13 @@ class TopologyCache:
             self.excluded.pop(key, None)
 
     def copy(self) -> "TopologyCache":
-        """Return a copy for a unit that will be rolled back, so that its topology does not get into this cache."""
+        """Return a copy for a unit that will be rolled back: its topology must not get into this cache."""
         return TopologyCache(dict(self.topologies), dict(self.excluded))
 
     def find_former(self, version: int) -> tuple[int, Topology | None]:
         """Return the newest cached version up to ``version``, and its topology.
 
-        Return a number below all versions and None if there is no such version.
+        Without such a version, return a number below all versions and None.
         """
         known = [(number, found) for number, found in list(self.topologies.items()) if number <= version]
         return max(known, key=itemgetter(0), default=(BEFORE_ALL_VERSIONS, None))
@@ -59,11 +58,10 @@ class TopologyCache:
 
 @contextmanager
 def collect_later(size: int) -> Iterator[None]:
-    """Disable garbage collections during the context if a document of ``size`` bytes is large. Thread-safe.
+    """Disable garbage collections during the context for a document of ``LARGE`` ``size``, in bytes. Thread-safe.
 
-    At the end, all existing objects are excluded from later collections (``gc.freeze``). If several threads are in such
-    a context, this happens at the end of the last context. Python still frees these objects when no reference to them
-    is left, unless they are in a reference cycle.
+    At the end of the last of simultaneous contexts, exclude all existing objects from later collections
+    (``gc.freeze``). Python still frees an object without references, unless it is in a reference cycle.
     """
     if size < LARGE:
         yield

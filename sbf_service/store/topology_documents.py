@@ -1,7 +1,7 @@
-"""The stored documents of the topology: a row with the common part, and a row for the part of each site.
+"""The stored documents of the topology: rows with the common part and the part of each site.
 
-Each row contains the version of the topology that last changed the row. A change therefore writes only the rows of the
-sites that it changes. A replica that has an older version reads only the rows that changed after this version.
+Each row contains the version that last changed it. A change writes only the rows that change. A replica with an older
+version reads only the rows that changed later.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from virtcloud.model.topology_parts import CommonPart, common_part_of, join_part
 from virtcloud.model.values import Name
 
 _COMMON = literal("")
-"""The value in the column of site names for the row of the common part."""
+"""The site name in the row of the common part."""
 _READ_VERSION = select(TopologyRow.version)
 _READ_PRESENCE = select(TopologyRow.version, TopologyRow.common.is_not(None))
 _READ_CHANGES: CompoundSelect[Any] = union_all(
@@ -30,8 +30,7 @@ _READ_CHANGES: CompoundSelect[Any] = union_all(
 )
 """The rows that changed after the version ``since``.
 
-One statement reads both tables. Two statements could see two versions, if another transaction changes the topology in
-between.
+One statement reads both tables: two statements could read different versions.
 """
 _DOCUMENTS = Base.metadata.tables[SiteDocumentRow.__tablename__]
 _INSERT = insert(_DOCUMENTS)
@@ -44,7 +43,7 @@ _DELETE = delete(_DOCUMENTS).where(_DOCUMENTS.c.site == bindparam("name"))
 
 
 def read_stored_version(connection: Connection) -> int:
-    """Return the stored version of the topology. A version is stored even before the first topology."""
+    """Return the stored version, which exists even before the first topology."""
     return connection.execute(_READ_VERSION).scalar_one()
 
 
@@ -57,7 +56,7 @@ def read_version_of_topology(connection: Connection) -> int | None:
 def read_documents(connection: Connection, since: int, former: Topology | None) -> Topology:
     """Return the stored topology. Raise NotFound before the first topology.
 
-    If ``former`` is not None, it is the topology of version ``since``. Read only the parts that changed later.
+    ``former`` is the topology of version ``since``, or None. Read only the parts that changed later.
     """
     rows = connection.execute(_READ_CHANGES, {"since": since}).all()
     common = next((document for site, document in rows if not site), None)
@@ -72,13 +71,13 @@ def read_documents(connection: Connection, since: int, former: Topology | None) 
 
 
 def make_no_topology_error() -> NotFound:
-    """Return the error of a call that needs a topology before the first topology was stored."""
+    """Return the error of a call that needs a topology before the first topology."""
     return NotFound("there is no topology yet: load one with 'virtcloud topology set FILE' (PUT /v1/topology)")
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentChanges:
-    """The documents that a change of the topology writes, as texts. ``common`` is None if the common part is equal."""
+    """The changed documents, as texts. ``common`` is None if the common part is equal."""
 
     common: str | None
     new: Mapping[Name, str]
@@ -103,7 +102,7 @@ def prepare_documents(former: Topology | None, topology: Topology) -> DocumentCh
 def write_documents(connection: Connection, changes: DocumentChanges) -> int:
     """Write changed documents, and return the new version of the topology.
 
-    Each site of the topology must already have a row in the table of sites.
+    Each site must already have a row in the table of sites.
     """
     version = connection.execute(
         update(TopologyRow).values(version=TopologyRow.version + 1).returning(TopologyRow.version)

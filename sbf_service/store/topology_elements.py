@@ -53,17 +53,17 @@ _Rows = Mapping[str, Row[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ElementChanges:
-    """The changes of the rows of sites and elements. Only changes of the topology write the columns compared here.
+    """The changes of the rows of sites and elements.
 
-    The changes can therefore be computed before the transaction that checks the topology's version.
+    Only changes of the topology write the compared columns. Therefore, SBF computes the changes before the transaction.
 
     - ``new_sites``, ``sites``: the sites without a row, and the known sites that enter or leave the topology.
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
-      that were removed earlier.
+      that return.
     - ``moved``: the known elements whose site changes.
     - ``reset``: the known elements that the topology describes differently, or has at another site.
     - ``devices``: pairs of the former and the new description of each new or changed element.
-    - ``lost``: the removed elements, each with its former description if the element is a switch.
+    - ``lost``: the removed elements, with the former description of a switch.
     - ``topics``: the change topics of new and changed elements.
     """
 
@@ -79,7 +79,7 @@ class ElementChanges:
 
 
 def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
-    """Compare the rows of sites and elements with a new topology. Return the changes of the rows."""
+    """Return the changes of the rows of sites and elements for a new topology."""
     unit.session.flush()
     topology, former, rows = change.topology, change.former.elements, _read_elements(unit, change)
     sites, present = _read_rows(unit, _READ_SITES, change.sites), topology.sites_by_name.keys()
@@ -118,10 +118,10 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
     """Update the rows of elements at sites that change.
 
     Set the confirmed revision of a changed element to 0, so that its worker or agent reads the element again. If an
-    element's name may now denote another device, delete the records of VLANs and ports under this name, because these
-    records describe the old device. If an element's site changes, delete the records of VLAN IDs in other use: the next
-    reading records them for the new site. Mark elements that the new topology lacks as removed, and delete the records
-    of their VLANs. Release the ports of a removed switch, so that SBF restores their original uses.
+    element's name may now denote another device, delete the old device's records of VLANs and ports. If an element's
+    site changes, delete the records of VLAN IDs in other use: the next reading records them for the new site. Mark lost
+    elements as removed, and delete the records of their VLANs. Release the ports of a removed switch, so that SBF
+    restores their original uses.
     """
     unit.session.flush()
     removed = _read_removed_switches(unit, [element.name for former, element in changes.devices if former is None])
@@ -144,23 +144,19 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
 
 
 def _read_elements(unit: Unit, change: TopologyChange) -> _Rows:
-    """Return the rows of all elements of a change.
-
-    An element that was removed earlier and is now added again can have a row with another site.
-    """
+    """Return the rows of all elements of a change. The row of an element that returns can have another site."""
     at_sites = _read_rows(unit, _READ_AT_SITES, change.sites)
     rows = {name: row for name, row in at_sites.items() if name in change.elements}
     return rows | _read_rows(unit, _READ_ELEMENTS, change.elements - rows.keys())
 
 
 def _read_rows(unit: Unit, statement: Executable, names: Iterable[Name]) -> dict[str, Row[Any]]:
-    """Execute a statement for these names. Return the rows, by name."""
     groups = split_ids(sorted(names))
     return {row.name: row for group in groups for row in unit.connection.execute(statement, {"names": group}).all()}
 
 
 def _list_described(topology: Topology, after: Iterable[Element], rows: _Rows) -> Iterator[Mapping[str, object]]:
-    """Yield the new values of known elements whose kind or site changes, or that were removed earlier."""
+    """Yield the new values of known elements whose kind or site changes, or that return."""
     for element in after:
         site, kind, row = topology.site_of[element.name].name, str(kind_of(element)), rows.get(element.name)
         if row is not None and (row.site, row.kind, row.present) != (site, kind, True):
@@ -173,13 +169,13 @@ def _has_moved(topology: Topology, name: str, row: Row[Any]) -> bool:
 
 
 def _has_records(former: Element | None, element: Element, rows: _Rows) -> bool:
-    """Return whether a changed element can have records of ports or VLANs that the change concerns."""
+    """Return whether a change can concern an element's records of ports or VLANs."""
     returns = former is None and element.name in rows
     return returns or isinstance(element, Switch) or is_other_device(former, element)
 
 
 def _read_removed_switches(unit: Unit, names: Iterable[Name]) -> dict[str, Switch]:
-    """Return those of the named switches that were removed earlier and still have ports to restore, by name."""
+    """Return the removed switches with ports to restore among ``names``, by name."""
     rows = _read_rows(unit, _READ_LEAVING, names)
     return {name: removed for name, row in rows.items() if (removed := parse_removed_switch(row)) is not None}
 
@@ -187,9 +183,9 @@ def _read_removed_switches(unit: Unit, names: Iterable[Name]) -> dict[str, Switc
 def _update_devices(
     unit: Unit, changes: Iterable[tuple[Element | None, Element]], removed: Mapping[str, Switch]
 ) -> None:
-    """Update the records of ports and VLANs of switches and edges. ``changes`` has the new and changed elements.
+    """Update the records of ports and VLANs of new and changed switches and edges.
 
-    ``removed`` contains the switches that were removed earlier and still have ports to restore, by name.
+    ``removed`` contains the removed switches with ports to restore, by name.
     """
     for former, element in changes:
         is_other = is_other_device(former or removed.get(element.name), element)
@@ -207,8 +203,8 @@ def _release_records(unit: Unit, name: str) -> None:
 def is_other_device(former: Element | None, element: Element) -> bool:
     """Return whether an element's name may now denote another device.
 
-    If the name denoted a device before and denotes a device now, return whether the address or platform has changed.
-    Otherwise return whether the kind of the element has changed. Return False for a new element.
+    For two devices, return whether the address or platform differs. For other elements, return whether the kind
+    differs. Return False for a new element.
     """
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)

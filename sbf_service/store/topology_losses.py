@@ -37,11 +37,11 @@ _READ_ELEMENTS = (
 
 
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
-    """Yield an error text for each transport whose users the new topology would interrupt.
+    """Yield an error for each transport whose users the new topology would interrupt.
 
-    A transport at provider edges must remain, with its kind and with the service IDs of its users. It must not change
-    between one shared service and a service for each network. Any other transport must not become a transport at
-    provider edges; :func:`list_detached_clusters` checks whether it remains.
+    A transport at provider edges must remain, with its kind, its users' service IDs, and its shared or separate
+    services. Another transport must not become a transport at provider edges; :func:`list_detached_clusters` checks
+    whether it remains.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:
@@ -57,10 +57,9 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
 
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
-    """Yield pairs of a user's description and service ID for each user of a transport.
+    """Yield the description and service ID of each user of a transport.
 
-    The users are the clusters on the transport. An attachment circuit that was last seen on an edge is also a user if
-    none of these clusters has its service ID.
+    The users are the clusters on the transport, and observed attachment circuits with other service IDs.
     """
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
@@ -86,7 +85,7 @@ def _format_service_id(transport: Transport, service: int | None) -> str:
 
 
 def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Yield an error text for each site where a running cluster would lose its transport."""
+    """Yield an error for each site where a running cluster would lose its transport."""
     for cluster in live:
         sites = (topology.sites_by_name[name] for name in cluster.vlans if name in topology.sites_by_name)
         for site in sites if cluster.transport is not None else ():
@@ -95,7 +94,7 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 
 def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
-    """Return whether a cluster that has a path in both topologies keeps its sites, its transport and its ports."""
+    """Return whether a cluster with paths in both topologies keeps its sites, its transport and its ports."""
     lost = chain(_list_lost_sites(change.topology, [cluster]), list_detached_clusters(change.topology, [cluster]))
     if next(lost, None) is not None:
         return False
@@ -103,10 +102,10 @@ def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
 
 
 def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> None:
-    """Raise Conflict if a new topology lacks something in use, or breaks a path. The error message lists the users.
+    """Raise Conflict if a new topology lacks something in use, or breaks a path.
 
-    ``live`` contains the clusters at the sites that change, but need not contain clusters that have a path in both
-    topologies and that lose nothing (:func:`loses_nothing`).
+    ``live`` contains the clusters at the sites that change. It may omit clusters with paths in both topologies that
+    lose nothing (:func:`loses_nothing`).
     """
     losses = list(_list_losses(unit, change, live))
     faults = list(dict.fromkeys(losses or list_broken_paths(change.topology, live)))
@@ -116,7 +115,7 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
 
 
 def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Yield an error text for each site that a network's spec names and that the new topology lacks."""
+    """Yield an error for each site of a network's spec that the new topology lacks."""
     for cluster in live:
         for site in (name for name in cluster.network.spec.sites if name not in topology.sites_by_name):
             yield f"cluster {cluster.network.key} names site {site}, which would vanish: end the cluster first"
@@ -138,7 +137,7 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
 
 
 def _describe_remedy(gateway: Gateway | None) -> str:
-    """Return how clusters can leave an element that would vanish. ``gateway`` is None for another kind of element."""
+    """Return how clusters can leave a vanishing element: ``gateway``, or None for another kind."""
     remedy = "end the cluster first"
     if gateway is None:
         return remedy
@@ -148,7 +147,7 @@ def _describe_remedy(gateway: Gateway | None) -> str:
 
 
 def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, ClusterRow]]:
-    """Yield pairs of element and cluster for each cluster that one of these elements carries or may still carry."""
+    """Yield each cluster that one of these elements carries or may still carry, with the element."""
     if not elements:
         return
     rows = find_unsettled_clusters(unit, elements)
@@ -174,6 +173,5 @@ def _list_needed_ports(
 
 
 def _read_elements(unit: Unit, names: Iterable[Name]) -> dict[str, ElementRow]:
-    """Return the rows of these elements, by name."""
     groups = split_ids(sorted(names))
     return {row.name: row for group in groups for row in unit.session.scalars(_READ_ELEMENTS, {"names": group})}

@@ -1,4 +1,4 @@
-"""The placements of clusters, and the wanted revisions of elements, after a new topology or a change of gateways."""
+"""The placements of clusters after a new topology or a change of gateways."""
 
 from collections.abc import Container, Iterable, Sequence
 
@@ -18,7 +18,7 @@ from virtcloud.model.values import Name
 
 
 def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveCluster]) -> None:
-    """Change the placements of clusters, and increment the revisions of elements whose wanted state changes."""
+    """Change the placements of clusters, and increment the revisions of changed elements."""
     effects.update(live)
     moved = _move_services(unit, effects.change, live)
     increment_revisions(unit, (effects.changed or set()) | _find_other_destinations(effects.change) | moved)
@@ -30,16 +30,16 @@ def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveC
 
 
 def _find_other_destinations(change: TopologyChange) -> set[Name]:
-    """Return the gateways of both topologies whose site has other destinations in the new topology."""
+    """Return the gateways whose site has other destinations in the new topology."""
     before, after = change.former, change.topology
     both = before.gateways.keys() & after.gateways.keys() & change.elements
     return {name for name in both if before.site_of[name].destinations != after.site_of[name].destinations}
 
 
 def _move_services(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> set[str]:
-    """Assign addresses to the new service node of each network whose service node changes.
+    """Assign addresses to each new service node of a network.
 
-    Return the hosts of these networks. Their wanted documents contain the addresses of the service node.
+    Return the networks' hosts, whose wanted documents change.
     """
     found: set[str] = set()
     for cluster in live:
@@ -58,7 +58,7 @@ def update_cluster_placements(
 ) -> None:
     """Add placements of a cluster on ``elements``, and end its other placements.
 
-    The cluster's configuration changes on the elements in ``changed``. These elements must confirm the cluster again.
+    The elements in ``changed`` must confirm the cluster's changed configuration.
     """
     found = unit.session.scalars(select(PlacementRow).where(PlacementRow.cluster_id == cluster.id))
     parts = {part.element: part for part in found}
@@ -75,7 +75,7 @@ def update_cluster_placements(
 
 
 def add_placement(unit: Unit, cluster_id: str, element: str) -> None:
-    """Add a placement with the element's current wanted revision. The caller must first increment this revision."""
+    """Add a placement with the element's wanted revision, which the caller must first increment."""
     revision = _wanted_revision(unit, element)
     unit.session.add(PlacementRow(cluster_id=cluster_id, element=element, added_revision=revision))
 

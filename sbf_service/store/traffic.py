@@ -1,7 +1,7 @@
-"""The traffic of clusters: the last samples of the counters that agents report, and the rates between them.
+"""The traffic of clusters: the last samples of reported counters, and their rates.
 
-The samples are in the database, because any replica can receive the next report and can be asked for the rates
-(decision 84). A network has one row of limited length for each of its hosts and gateways, until the network ends.
+The samples are in the database, because any replica can receive reports and return rates (decision 84). A network has
+one row of limited length for each host and gateway, until the network ends.
 """
 
 from datetime import datetime
@@ -45,10 +45,9 @@ _LAST_REPORT: Final = select(func.max(TrafficRow.reported_at)).where(TrafficRow.
 def record_traffic(unit: Unit, element: str, report: TrafficReport) -> dict[str, int]:
     """Add the counters in an agent's report to the samples of its element.
 
-    Return the increase of each counter since the previous report, summed over all networks, by the counter's name.
+    Return the increase of each counter since the previous report, summed over all networks, by name.
 
-    Networks without a placement on the element are ignored, and their rows on the element are deleted. Raise NotFound
-    for an unknown element.
+    Ignore networks without a placement on the element, and delete their rows. Raise NotFound for an unknown element.
     """
     require_element(unit, element)
     here = set(unit.connection.execute(_NETWORKS_HERE, {"element": element}).scalars())

@@ -1,7 +1,6 @@
-"""State transitions of clusters: their effects on the database.
+"""The effects of clusters' state transitions on the database.
 
-``domain/lifecycle.py`` contains the rules and the effects of transitions, and :mod:`.due_transitions` finds the
-clusters with a due transition.
+``domain/lifecycle.py`` contains the rules. :mod:`.due_transitions` finds the clusters with a due transition.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,25 +51,22 @@ _SETTLE = (
     .values(settled=true())
 )
 MAX_TRANSITIONS = 3
-"""The maximum number of transitions of one cluster in one call of :func:`apply_due_transitions`.
-
-For example, a cluster that is configuring can start to drain, and then be released in the same call.
+"""The maximum number of transitions of one cluster in one call of :func:`apply_due_transitions`, such as drain and
+release.
 """
 
 
 class ClusterSelection:
-    """Prepared statements on the clusters that meet some conditions.
+    """Prepared statements on the clusters with some conditions.
 
     ``due`` reads the selected clusters with a due transition. ``increment_versions`` increments the versions of the
-    selected clusters whose state can still change. Selections are module constants, because building a statement takes
-    a millisecond.
+    unsettled selected clusters. Selections are module constants, because building a statement takes a millisecond.
     """
 
     def __init__(self, *conditions: ColumnElement[bool]) -> None:
-        """Build the statements. The conditions may have bound parameters, whose values each call passes by name.
+        """Build the statements. Each call passes the values of bound parameters by name.
 
-        An index must support the conditions, because the database evaluates the conditions of due transitions for each
-        selected cluster.
+        An index must support the conditions: the database checks each selected cluster for due transitions.
         """
         self.due = select_clusters(HAS_DUE_TRANSITION, *conditions)
         increment = update(_CLUSTERS).where(UNSETTLED, *conditions).values(version=_CLUSTERS.c.version + 1)
@@ -78,11 +74,11 @@ class ClusterSelection:
 
 
 ON_ELEMENT = ClusterSelection(is_unsettled_on(bindparam("element")))
-"""The clusters that have a placement on ``element`` and whose state can still change."""
+"""The unsettled clusters with a placement on ``element``."""
 OF_NETWORK = ClusterSelection(
     or_(ClusterRow.id == bindparam("network_id"), ClusterRow.network == bindparam("network_id"))
 )
-"""The cluster with the ID ``network_id``, which created a network, and the members of this network."""
+"""The clusters of the network ``network_id``."""
 BY_IDS = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
 """The clusters whose IDs are in ``ids``."""
 
@@ -90,10 +86,10 @@ BY_IDS = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, ex
 def apply_due_transitions(
     unit: Unit, drain_deadline: timedelta, selected: ClusterSelection | None = None, **parameters: object
 ) -> None:
-    """Apply all due transitions of the selected clusters, or of all clusters if ``selected`` is None. Idempotent.
+    """Apply all due transitions of the selected clusters (None: all clusters). Idempotent.
 
-    ``parameters`` are the values of the bound parameters of ``selected``. If a transition of a member is applied, also
-    apply the due transitions of its network's cluster, because that cluster may have waited for the member's end.
+    ``parameters`` are the bound parameters of ``selected``. After a member's transition, also apply the due transitions
+    of the cluster that created the network: this cluster may have waited for the member's end.
     """
     networks = set[str]()
     for _ in range(MAX_TRANSITIONS):
@@ -113,7 +109,7 @@ def apply_due_transitions(
 def find_due_transitions(
     unit: Unit, drain_deadline: timedelta, selected: ClusterSelection | None = None, **parameters: object
 ) -> list[tuple[ClusterRow, ClusterTransition]]:
-    """Return a pair of cluster and transition for each due transition of the selected clusters, or of all clusters."""
+    """Return each due transition of the selected clusters, or of all clusters, with its cluster."""
     rows: Sequence[ClusterRow] = (
         read_clusters_by_id(unit, find_due_clusters(unit, drain_deadline))
         if selected is None
@@ -132,13 +128,13 @@ def find_due_clusters(unit: Unit, drain_deadline: timedelta) -> list[str]:
 
 
 def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
-    """Start to drain a cluster. Do nothing if the cluster is already ending or has ended."""
+    """Start to drain a cluster, unless the cluster is ending or has ended."""
     if (transition := make_drain(ClusterState(row.state), reason)) is not None:
         apply_transition(unit, row, transition)
 
 
 def state_topic(key: str) -> str:
-    """Return the change topic of a cluster's state. It is published less often than the topic of the cluster's view."""
+    """Return the change topic of a cluster's state, published less often than the topic of the view."""
     return f"state:{key}"
 
 
@@ -173,16 +169,15 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
 
 
 def _require_network_sites(unit: Unit, row: ClusterRow) -> None:
-    """Raise OutsideScopeError if the unit has not locked all sites of a cluster's network."""
     if unit.scope is not None:
         unit.require_sites(unit.connection.execute(_READ_SITES, {"network": row.network or row.id}).scalars().all())
 
 
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
-    """Increment the wanted revisions of a cluster's elements, and end the cluster's placements at these revisions.
+    """Increment the wanted revisions of a cluster's elements. End its placements there, and its publications.
 
-    Also end the cluster's publications. If the cluster is a member with guests, also increment the revisions of all
-    hosts of the network, because the member's guests are removed from the lists of peers on these hosts.
+    For a member with guests, also increment the revisions of all hosts of the network, because their lists of peers
+    change.
     """
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()
@@ -194,10 +189,10 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 
 
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
-    """Return the hosts of a cluster's network, if the cluster is a member with guests, and the network does not end.
+    """Return the hosts of the network of a member with guests, unless the network ends; if so, none.
 
-    Otherwise return an empty set. If the row cannot be read, the cluster counts as a cluster with guests: its removal
-    does not depend on the spec, and an unneeded revision of a host changes nothing there.
+    A cluster with an unreadable row counts as a cluster with guests: an unneeded revision of a host changes nothing
+    there.
     """
     if row.network is None or not _may_have_guests(row):
         return frozenset()
@@ -214,13 +209,12 @@ def _may_have_guests(row: ClusterRow) -> bool:
 
 
 def _drain_members(unit: Unit, row: ClusterRow) -> None:
-    """Start to drain the members of a network that is ending."""
     for member in find_clusters(unit, equals_any(ClusterRow.state, WANTED_STATES), ClusterRow.network == row.id):
         drain_cluster(unit, member, f"its network, cluster {row.key}, ended: {row.reason}")
 
 
 def _release_claims(unit: Unit, row: ClusterRow) -> None:
-    """Release all claims of a cluster. Call this only after every element has confirmed the cluster's removal."""
+    """Release all claims of a cluster, after every element has confirmed its removal."""
     claims = select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == row.id).order_by(ClaimRow.site)
     for vlan, site in unit.session.execute(claims):
         record_audit(unit, "number_freed", why=f"VLAN {vlan} at {site}", cluster_id=row.id)
@@ -229,7 +223,7 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
 
 
 def increment_versions(unit: Unit, selected: ClusterSelection, **parameters: object) -> None:
-    """Increment the versions of the selected clusters whose state can still change, and publish these changes."""
+    """Increment the versions of the unsettled selected clusters, and publish the changes."""
     unit.session.flush()
     keys = unit.connection.execute(selected.increment_versions, parameters).scalars().all()
     for row in unit.session.identity_map.values() if keys else ():
@@ -242,12 +236,11 @@ MAX_REFUSAL_CHARACTERS = 1000
 
 
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
-    """Change clusters that ``element`` refused to the state ``failing``. Idempotent.
+    """Change clusters that ``element`` refused from ``configuring`` to ``failing``. Idempotent.
 
-    ``refused`` maps cluster IDs to errors. A cluster with a placement on the element fails if its state is
-    ``configuring``, and if ``refused`` contains the cluster or its network. A cluster that was already active does not
-    fail: the element sets it up again as soon as possible. If a network fails, its members end, too. Raise NotFound for
-    an unknown element.
+    ``refused`` maps the IDs of clusters or networks to errors. A cluster that was already active does not fail: the
+    element sets it up again as soon as possible. If a network fails, its members end, too. Raise NotFound for an
+    unknown element.
     """
     unit.require_everything()
     row = require_element(unit, element)

@@ -1,14 +1,14 @@
 """Unchecked elements: elements that SBF has not read since the database was restored (docs/decisions/0073).
 
-An unchecked element may carry clusters that the database does not know, with VLAN IDs that are free or claimed by other
-clusters in the database. Until every element of a site is checked,
+An unchecked element may carry unknown clusters, with VLAN IDs that are free or claimed in the database. Until every
+element of a site is checked,
 
 * no new cluster gets a VLAN ID at the site or over a transport of the site,
 * each network with a VLAN ID at the site is *held*: elements keep their existing configuration of the network, but do
   not add to it.
 
-An element is checked as soon as it confirms its wanted state and reports no other clusters, or as soon as an
-administrator declares it clean or removes it from the topology.
+An element is checked as soon as it confirms its wanted state and reports no other clusters. An administrator can also
+declare the element clean or remove it from the topology.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -46,7 +46,7 @@ _READ_UNCHECKED = (
 
 
 def check_sites_checked(unit: Unit, topology: Topology, sites: Iterable[Site], transport: Transport | None) -> None:
-    """Raise NoVlanFree if a new network at these sites could get the VLAN ID of a cluster on an unchecked element."""
+    """Raise NoVlanFree if a new network at these sites could get a VLAN ID on an unchecked element."""
     unchecked = unit.connection.execute(_READ_UNCHECKED).all()
     if not unchecked:
         return
@@ -70,8 +70,8 @@ def _list_attached_sites(topology: Topology, transports: Collection[str]) -> fro
 def read_held_networks(unit: Unit) -> frozenset[str]:
     """Return the IDs of the clusters that created the held networks.
 
-    A network is held if it has a VLAN ID at the site of an unchecked element, or if it uses a transport at the site of
-    an unchecked device.
+    A network is held by its VLAN ID at the site of an unchecked element, or by its transport at the site of an
+    unchecked device.
     """
     unchecked = unit.connection.execute(_READ_UNCHECKED).all()
     if not unchecked:
@@ -103,9 +103,9 @@ def read_held_vlans(unit: Unit, site: str) -> VlanSet:
 
 
 def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted:
-    """Add the requirement UNCHECKED_NETWORK to the segments of held networks in a host's wanted state.
+    """Add the requirement UNCHECKED_NETWORK to a host's segments of held networks.
 
-    The agent then keeps such a segment if it exists, but does not create it.
+    The agent keeps such a segment, but does not create it.
     """
     held = read_held_networks(unit)
     if not held:
@@ -131,10 +131,10 @@ def mark_checked(unit: Unit, row: ElementRow) -> None:
 
 @contextmanager
 def releasing_networks(unit: Unit) -> Iterator[None]:
-    """If the context ends the hold of a network, increment the revisions of elements that wait for the network.
+    """Increment the revisions of elements that wait for a network whose hold the context ends.
 
-    These elements are the network's hosts and gateways, because their wanted documents change, and the devices that
-    have not set up the network completely.
+    These are the network's hosts and gateways, whose wanted documents change, and the devices that have not completely
+    set up the network.
     """
     before = read_held_networks(unit)
     yield
@@ -162,7 +162,7 @@ _READ_WAITING = (
 
 
 def declare_element_clean(unit: Unit, name: str, reason: str) -> None:
-    """Accept an administrator's declaration that an element carries no unknown clusters. Idempotent.
+    """Accept an administrator's declaration that an element has no unknown clusters. Idempotent.
 
     Raise NotFound for an unknown element.
     """

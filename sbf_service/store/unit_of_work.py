@@ -1,14 +1,12 @@
-"""Units of work. A unit of work is one database transaction, with the database's time, audit rows and change topics.
+"""Units of work: database transactions with time, audit rows and change topics.
 
-**Locks.** A unit that changes pools, claims, clusters, placements or revisions locks everything
-(:meth:`Store.change`), or only the sites and names that it changes (:meth:`Store.change_scope` and
-:meth:`Store.group_commit`). :mod:`.lock_scopes` describes the locks and their order. A change takes milliseconds,
-because no unit communicates with a device. SQLite allows one writer at a time (``BEGIN IMMEDIATE``), so each change on
-SQLite locks everything. A unit that changes a single row, such as an element's lease, uses :meth:`Store.change_row` and
-locks only this row. A unit with one lock needs no lock order.
+**Locks.** A unit that changes pools, claims, clusters, placements or revisions locks everything (:meth:`Store.change`),
+or only a scope (:meth:`Store.change_scope`, :meth:`Store.group_commit`). :mod:`.lock_scopes` describes the locks and
+their order. A change takes milliseconds, because no unit communicates with a device. SQLite allows one writer at a time
+(``BEGIN IMMEDIATE``), so each change on SQLite locks everything. A unit that changes a single row, such as an element's
+lease, locks only this row (:meth:`Store.change_row`), and needs no lock order.
 
-**Group commit.** One thread commits for all callers that queued while the previous commit ran
-(:meth:`Store.group_commit`, :mod:`.group_commit`).
+**Group commit.** See :mod:`.group_commit`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +45,7 @@ from virtcloud.model.topology import Topology
 Clock = Callable[[Session], datetime]
 Publish = Callable[[frozenset[str]], None]
 Measure = Callable[[str], AbstractContextManager[object]]
-"""A function that measures the duration of a transaction (``read`` or ``write``), including the wait for locks."""
+"""A function that measures a transaction (``read`` or ``write``), including the wait for locks."""
 T = TypeVar("T")
 
 TOPOLOGY_TOPIC = "topology"
@@ -55,14 +53,14 @@ TOPOLOGY_TOPIC = "topology"
 AUDIT_TOPIC = "audit"
 """The change topic of the audit log."""
 TRAFFIC_TOPIC = "traffic"
-"""The change topic of gateways' reports: VPN connections, and traffic to destinations outside."""
+"""The change topic of gateways' reports: VPN connections, and uses of destinations."""
 NOW: Final = "now"
 TOPOLOGY: Final = "topology"
 ELEMENTS: Final = "elements"
 LIMITS: Final = "limits"
-"""These four names are keys in ``Session.info`` of values that a unit reads only once.
+"""The four keys in ``Session.info`` of values that a unit reads only once.
 
-Copies of a unit have the same session, and therefore the same values.
+Copies of a unit have the same session.
 """
 
 _READ_CLOCK = select(database_now())
@@ -75,9 +73,8 @@ log = get_log(__name__)
 class Unit:
     """One unit of work.
 
-    After the commit, the store publishes the topics in ``changed``. All units of one store share the same ``cache``.
-    ``scope`` contains the locked sites and names. It is None if the unit has locked everything, or a single row, or
-    only reads.
+    After the commit, the store publishes the topics in ``changed``. All units of a store share the ``cache``. ``scope``
+    is the locked scope; None: the unit locks everything or a single row, or only reads.
     """
 
     session: Session
@@ -87,12 +84,12 @@ class Unit:
     changed: set[str] = field(default_factory=set)
     topology_version: int | None = None
     new_topology: Topology | None = None
-    """The topology that this unit stored with version ``topology_version``. The store caches it after the commit."""
+    """The topology that this unit stored as ``topology_version``. The store caches it after the commit."""
     scope: LockScope | None = None
 
     @property
     def now(self) -> datetime:
-        """The time of the database's clock at the first use of this property, after all locks were acquired."""
+        """The database's time at the first use of this property, after all locks were acquired."""
         if NOW not in self.session.info:
             self.session.info[NOW] = self.clock(self.session)
         now: datetime = self.session.info[NOW]
@@ -100,16 +97,16 @@ class Unit:
 
     @property
     def connection(self) -> Connection:
-        """The connection, for prepared statements that bypass the session's objects."""
+        """The connection, for statements that bypass the session's objects."""
         return self.session.connection()
 
     def require_sites(self, sites: Iterable[str]) -> None:
-        """Raise OutsideScopeError if this unit has not locked all of these sites."""
+        """Raise OutsideScopeError if this unit has not locked all ``sites``."""
         if self.scope is not None and not self.scope.sites.issuperset(sites):
             raise OutsideScopeError(f"sites {', '.join(sorted(set(sites) - self.scope.sites))}")
 
     def require_everything(self) -> None:
-        """Raise OutsideScopeError if this unit has locked only a scope. The store then runs the change again."""
+        """Raise OutsideScopeError if this unit has locked only a scope: the store runs the change again."""
         if self.scope is not None:
             raise OutsideScopeError
 
@@ -157,8 +154,8 @@ class Store:
     def change_scope(self, find_scope: FindScope[Unit], work: Callable[[Unit], T], *, who: str = "sbf") -> T:
         """Run ``work`` in a unit that locks a scope. Return the result of ``work``, or raise its error.
 
-        Call ``find_scope`` to find the scope, lock it, and call ``find_scope`` again. If the scope has grown meanwhile,
-        or if ``work`` raises OutsideScopeError, run ``work`` in a unit that locks everything.
+        Find the scope, lock it, and find it again. If the scope has grown, or if ``work`` raises OutsideScopeError, run
+        ``work`` in a unit that locks everything.
         """
         if self.has_scopes:
             try:
@@ -199,10 +196,7 @@ class Store:
 
     @contextmanager
     def dry_run(self) -> Iterator[Unit]:
-        """Open a unit for any change, to compute the change's effects and errors.
-
-        The unit is rolled back at the end.
-        """
+        """Open a unit for any change, and roll it back at the end."""
         session = Session(self._writer)
         with translate_errors(), session, self._lock_sqlite():
             lock_everything(session.connection())
@@ -212,14 +206,14 @@ class Store:
                 session.rollback()
 
     def group_commit(self, work: Callable[[Unit], T], find_scope: FindScope[Unit] | None = None) -> T:
-        """Run ``work`` in a transaction together with the changes of other callers. See :meth:`GroupCommit.run`.
+        """Run ``work`` in a transaction with changes of other callers. See :meth:`GroupCommit.run`.
 
-        ``find_scope`` returns the scope of the change. If it is None, the change locks everything.
+        If ``find_scope`` is None, the change locks everything.
         """
         return self._group_commit.run(self, work, find_scope if self.has_scopes else None)
 
     def close(self) -> None:
-        """Close all idle connections. Connections in use are not affected."""
+        """Close all idle connections."""
         self.engine.pool.dispose()
 
     @contextmanager
@@ -237,7 +231,7 @@ class Store:
             self.publish(frozenset(unit.changed))
 
     def _lock_sqlite(self) -> AbstractContextManager[object]:
-        """Return a lock for this process's SQLite writers. Without it, SQLite would poll until it can write."""
+        """Return a lock for this process's SQLite writers. Without it, SQLite would poll."""
         return self._sqlite_writer if self.engine.dialect.name == "sqlite" else nullcontext()
 
     @cached_property
@@ -246,14 +240,14 @@ class Store:
 
     @cached_property
     def _reader(self) -> Engine:
-        """The engine for transactions that read one snapshot. On SQLite, every transaction reads one snapshot."""
+        """The engine for transactions that read one snapshot, as every transaction of SQLite does."""
         if self.engine.dialect.name != "postgresql":
             return self.engine
         return self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 def _find_in(unit: Unit, find_scope: FindScope[Unit]) -> LockScope:
-    """Return the scope of a change. Raise OutsideScopeError if the scope needs more than ``MAX_KEYS`` locks."""
+    """Return the scope of a change. Raise OutsideScopeError for more than ``MAX_KEYS`` locks."""
     scope = find_scope(unit)
     if len(scope.sites) + len(scope.names) > MAX_KEYS:
         raise OutsideScopeError(f"{len(scope.sites)} sites and {len(scope.names)} names")
@@ -261,7 +255,7 @@ def _find_in(unit: Unit, find_scope: FindScope[Unit]) -> LockScope:
 
 
 def _lock_found_scope(unit: Unit, find_scope: FindScope[Unit]) -> None:
-    """Lock the scope of a change. Raise OutsideScopeError if the scope has grown before the locks were acquired."""
+    """Lock the scope of a change. Raise OutsideScopeError if the scope grew before the locks were acquired."""
     share_everything(unit.connection)
     unit.scope = _find_in(unit, find_scope)
     lock_scope(unit.connection, unit.scope)
@@ -280,10 +274,9 @@ def record_audit(  # noqa: PLR0913 - the columns of an audit row
     difference: Document | None = None,
     request_id: str | None = None,
 ) -> None:
-    """Insert a row into the audit log, in the same transaction as the change (docs/explanation/invariants.md, 8).
+    """Insert an audit row in the transaction of the change (docs/explanation/invariants.md, 8).
 
-    ``request_id`` is recorded only if SBF does not currently work for a call. Otherwise the call's request ID is
-    recorded.
+    A current call's request ID takes precedence over ``request_id``.
     """
     text = None if difference is None else difference.model_dump_json(exclude_defaults=True)
     values = {"who": unit.who, "what": what, "why": why, "element": element, "cluster_id": cluster_id}

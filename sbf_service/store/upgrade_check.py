@@ -1,6 +1,6 @@
-"""``sbf upgrade``: lists the migrations that a database lacks, and tries these migrations without changing anything.
+"""``sbf upgrade``: lists missing migrations, and tries them without a change.
 
-On SQLite, the trial migrates a copy. On PostgreSQL, the trial migrates the database in a transaction and rolls it back.
+The trial migrates a copy on SQLite, or the database in a transaction that is rolled back on PostgreSQL.
 """
 
 import shutil
@@ -29,10 +29,7 @@ from virtcloud.model.errors import BadInput
 
 TRIAL_LOCK_TIMEOUT_S = 10
 SPACE_FACTOR = 2
-"""The free space for a trial, as a multiple of the database's size.
-
-A migration can write every table again, and SQLite's journal needs the same space.
-"""
+"""The free space for a trial, in database sizes: SQLite's journal needs space, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +44,11 @@ class UpgradePlan:
 
 
 class _RollBack(Exception):
-    """Raised inside the transaction of a successful trial, so that the transaction is rolled back."""
+    """Raised after a successful trial, to roll its transaction back."""
 
 
 def plan_upgrade(engine: Engine) -> UpgradePlan:
-    """Return the missing migrations. Raise BadInput if the database cannot be read or belongs to a newer version."""
+    """Return the missing migrations. Raise BadInput for an unreadable database, or one of a newer version."""
     try:
         with engine.connect() as connection:
             current = _read_migration(connection)

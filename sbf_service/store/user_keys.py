@@ -1,4 +1,4 @@
-"""Public SSH keys of users. A new cluster gets the keys that its owner has at the creation."""
+"""Public SSH keys of users. A new cluster gets its owner's present keys."""
 
 from sqlalchemy import func, select
 
@@ -19,10 +19,9 @@ def list_user_keys(unit: Unit, user: UserName) -> list[UserKeyView]:
 
 
 def add_user_key(unit: Unit, user: UserName, key: UserKey, limits: RequestLimits) -> tuple[UserKeyView, bool]:
-    """Add a key to a user's keys. Idempotent. Return the view of the key, and whether the key is new.
+    """Add a user's key. Idempotent. Return the view of the key, and whether the key is new.
 
-    If the user already has the key with another comment, the stored comment stays. Raise BeyondLimit if the user has
-    the maximum number of keys.
+    The comment of a present key stays. Raise BeyondLimit if the user has the maximum number of keys.
     """
     row = unit.session.get(UserKeyRow, (user, key.fingerprint))
     if row is not None:

@@ -19,7 +19,7 @@ from virtcloud.model.access import Role
 
 
 class QuotaRow(Base):
-    """The individual limits of a user, which replace the limits in the settings."""
+    """The individual limits of a user."""
 
     __tablename__ = "quotas"
 
@@ -35,7 +35,7 @@ class QuotaRow(Base):
 
 
 class ImageRow(Base):
-    """An image of the catalogue. If the image has neither ``url`` nor ``file``, SBF stores the image's file."""
+    """An image of the catalogue. Without ``url`` and ``file``, SBF stores the image's file."""
 
     __tablename__ = "images"
 
@@ -61,7 +61,7 @@ class ImageShareRow(Base):
 
 
 class CertificationRow(Base):
-    """The certification of an image for one site: who certified the image, and when."""
+    """The certification of an image for one site."""
 
     __tablename__ = "image_certifications"
 
@@ -86,7 +86,7 @@ class UserKeyRow(Base):
 class TokenRow(Base):
     """A token, stored as its SHA-256.
 
-    For a site administrator, ``sites`` are the administrator's sites, separated by commas.
+    ``sites`` are a site administrator's sites, separated by commas.
     """
 
     __tablename__ = "tokens"
@@ -107,8 +107,8 @@ class TokenRow(Base):
 class ConsoleSessionRow(Base):
     """A browser's session with the web console, stored as the SHA-256 of the session's secret.
 
-    If the user logged in with a token, the session ends with the token. ``name``, ``role`` and ``sites`` describe the
-    user at the time of the login.
+    A session from a login with a token ends with the token. ``name``, ``role`` and ``sites`` describe the user at the
+    login.
     """
 
     __tablename__ = "console_sessions"

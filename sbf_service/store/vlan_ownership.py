@@ -1,8 +1,8 @@
-"""VLAN ownership: the VLANs that SBF created on an element (docs/decisions/0038), and VLAN IDs in other use.
+"""VLAN ownership: VLANs that SBF created (docs/decisions/0038), and VLAN IDs in other use.
 
-SBF deletes only VLANs that it created. Before a device receives a change, SBF commits a row for each VLAN that the
-change creates. SBF deletes the row when a later reading of the device does not contain the VLAN. SBF excludes a VLAN ID
-in other use from its site's free VLAN IDs, until the latest readings of all devices of the site show no other use.
+SBF deletes only VLANs that it created. Before a device receives a change, SBF commits a row for each created VLAN. SBF
+deletes the row when a later reading does not contain the VLAN. A VLAN ID in other use is not free, until the latest
+readings of all devices of the site show no other use.
 """
 
 import json
@@ -52,11 +52,10 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
 
 
 def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:
-    """Replace the records of VLAN IDs in other use on an element by the records in ``found``. Idempotent.
+    """Replace the records of VLAN IDs in other use on an element by ``found``. Idempotent.
 
-    ``was_read`` contains the VLAN IDs that the reading covered. The records of all other VLAN IDs stay. For example,
-    the dry run of a larger pool may have recorded VLAN IDs that are not in the current pool. For an element that was
-    removed from the topology, ``found`` counts as empty, because the element no longer concerns its site.
+    ``was_read`` contains the VLAN IDs that the reading covered. The records of other VLAN IDs stay, such as those of a
+    dry run with a larger pool. For a removed element, ``found`` counts as empty.
     """
     uses = {use.vlan: use for use in found} if row.present else {}
     known = {record.vlan: record for record in _read_rows(unit, row.name) if record.vlan in was_read}
@@ -77,9 +76,9 @@ def delete_foreign_vlans(unit: Unit, element: str) -> None:
 
 
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
-    """Return views of the VLAN IDs in other use at a site. Omit VLAN IDs that are neither in ``pool`` nor claimed.
+    """Return the VLAN IDs in other use at a site that are in ``pool`` or claimed.
 
-    Each view concerns one VLAN ID on one device. It contains the other use and the time of the device's last reading.
+    Each view has one VLAN ID on one device, and the time of the device's last reading.
     """
     clusters = _read_claiming_clusters(unit, site)
     rows = select(ForeignVlanRow, ElementRow.last_seen).join(ElementRow, ElementRow.name == ForeignVlanRow.element)
@@ -115,7 +114,7 @@ def _make_row(unit: Unit, row: ElementRow, use: ForeignVlan) -> ForeignVlanRow:
 
 
 def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
-    """Delete rows. If no row of a VLAN ID is left at its site, add the VLAN ID to the site's free VLAN IDs."""
+    """Delete rows. A VLAN ID without another row at its site becomes free."""
     deleted: dict[str, set[int]] = {}
     for row in rows:
         unit.session.execute(

@@ -1,4 +1,4 @@
-"""The database tables of VLAN IDs and service IDs: claimed, free, and in use on elements."""
+"""The tables of VLAN IDs and service IDs: claimed, free, and in use on elements."""
 
 from datetime import datetime
 
@@ -47,7 +47,7 @@ class FreeVlanRow(Base):
 class CreatedVlanRow(Base):
     """A VLAN that SBF created, or is about to create, on an element.
 
-    SBF deletes only VLANs that have such a row or SBF's name (``sbf_service/domain/ownership.py``).
+    SBF deletes only VLANs with such a row or with SBF's name (``sbf_service/domain/ownership.py``).
     """
 
     __tablename__ = "created_vlans"
@@ -58,10 +58,10 @@ class CreatedVlanRow(Base):
 
 
 class ForeignVlanRow(Base):
-    """A VLAN ID in other use on an element, and the time when this use was first read. No new cluster gets the VLAN ID.
+    """A VLAN ID in other use on an element, with the first reading. No new cluster gets the VLAN ID.
 
-    ``name`` is the VLAN's name on the device if SBF did not create the VLAN. ``ports`` (JSON) is the list of unmanaged
-    ports that carry the VLAN.
+    ``name`` is the VLAN's name on the device if SBF did not create the VLAN. ``ports`` (JSON) lists the unmanaged ports
+    that carry the VLAN.
     """
 
     __tablename__ = "foreign_vlans"
@@ -104,9 +104,9 @@ class FreedServiceRow(Base):
 
 
 class UnusedServiceRow(Base):
-    """The start of a search for a service ID of a transport that was never used.
+    """The start of the search for a transport's service ID that was never used.
 
-    The search starts at ``unused``, because all IDs from ``first`` to ``unused`` - 1 were used at least once.
+    The search starts at ``unused``: all IDs from ``first`` to ``unused`` - 1 were used.
     """
 
     __tablename__ = "unused_services"

@@ -1,6 +1,6 @@
-"""The choice of gateways for clusters, VPN grants in the wanted documents of gateways, and routers.
+"""The choice of gateways, VPN grants in wanted documents, and routers.
 
-A grant permits the device of a VPN profile to connect to a network. A user's device can be the router of a network.
+A grant permits a profile's device to connect to a network. A user's device can be the router of a network.
 """
 
 from collections import defaultdict
@@ -38,7 +38,7 @@ from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import HostWanted
 
 VPN_SECRET = "vpn"  # noqa: S105 - the name of a row, not a secret
-"""The name of the secret from which SBF derives its certificate authority. A migration creates the secret."""
+"""The name of the certificate authority's secret. A migration creates the secret."""
 _NETWORK = aliased(ClusterRow)
 _READ_PROFILES = (
     select(
@@ -65,12 +65,12 @@ _READ_ADDRESSES = select(VpnAddressRow.profile_id, VpnAddressRow.address, VpnAdd
 
 
 def read_vpn_secret(unit: Unit) -> SecretBytes:
-    """Return the secret from which SBF derives its certificate authority and the keys for tls-crypt-v2."""
+    """Return the secret of the certificate authority and of the keys for tls-crypt-v2."""
     return read_service_secret(unit, VPN_SECRET)
 
 
 def add_vpn(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add OpenVPN servers and grants to a gateway's wanted state. Return other elements' wanted states unchanged."""
+    """Add OpenVPN servers and grants to a gateway's wanted state. Other elements' wanted states stay unchanged."""
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.vpn is None:
         return wanted
@@ -102,7 +102,7 @@ def _read_granted_profiles(unit: Unit, gateway: Name) -> list[GrantedProfile]:
 
 
 def read_device_addresses(unit: Unit, profiles: Iterable[str]) -> Mapping[str, tuple[Address, ...]]:
-    """Return the addresses of valid profiles, by the profile's ID. IPv4 addresses come first."""
+    """Return the addresses of valid profiles, by profile ID, IPv4 addresses first."""
     found: dict[str, list[Address]] = defaultdict(list)
     for group in split_ids(profiles):
         for profile, address, length in unit.connection.execute(_READ_ADDRESSES, {"ids": group}):
@@ -113,16 +113,16 @@ def read_device_addresses(unit: Unit, profiles: Iterable[str]) -> Mapping[str, t
 def choose_cluster_gateways(
     unit: Unit, topology: Topology, cluster: LiveCluster, role: GatewayRole = VPN_SERVER
 ) -> tuple[Name, ...]:
-    """Return the gateways that a cluster should use in a role. Change nothing. Raise NoGateway if there is none."""
+    """Return the gateways that a cluster should use in a role. Raise NoGateway if there is none."""
     return choose_gateways(topology, cluster, find_alive_gateways(unit), role)
 
 
 def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER) -> tuple[Name, ...]:
-    """Connect a running cluster to gateways with a role, and return its gateways with this role.
+    """Connect a running cluster to gateways with a role. Return its gateways with this role.
 
-    If this changes the cluster's paths, the elements of the new paths must confirm the cluster. If the router of the
-    cluster's network does not answer, a new gateway can replace the router. Raise NoGateway if there is no gateway with
-    the role. Raise Conflict if another cluster uses an access port of the path.
+    The elements of changed paths must confirm the cluster. A new gateway can replace a router that does not answer.
+    Raise NoGateway if there is no gateway with the role. Raise Conflict if another cluster uses an access port of the
+    path.
     """
     topology = read_topology(unit)
     (cluster,) = make_live_clusters(unit, [row])
@@ -148,11 +148,10 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
 
 
 def check_router(unit: Unit, row: ClusterRow, network: ClusterRow, former: VpnProfileRow | None) -> None:
-    """Check that a user's device can become the router of a network. A network has at most one such device.
+    """Check that a user's device can become the only router of a network.
 
-    ``former`` is the device's current profile, which the new profile will replace, or None. Raise BadInput if the
-    cluster is a member, or if the network was created without ``router: device``. Raise Conflict if another device is
-    the router.
+    ``former`` is the device's current profile, or None. Raise BadInput if the cluster is a member, or if the network
+    was created without ``router: device``. Raise Conflict if another device is the router.
     """
     if row.id != network.id:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""Views of VPN profiles, with the elements that have not confirmed a profile or its cluster yet."""
+"""Views of VPN profiles, with elements whose confirmation is missing."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ def list_profiles(
 ) -> list[VpnProfileView]:
     """Return the profiles of a cluster, oldest first. Raise NotFound for an unknown cluster.
 
-    With ``user``, return only the profiles of this user. With ``revoked``, include revoked profiles.
+    ``user`` limits the result to one user. With ``revoked``, include revoked profiles.
     """
     row = require_cluster(unit, key, cluster_id)
     found = find_profiles(unit, row, user)
@@ -112,9 +112,9 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
 
 
 def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
-    """Return the elements that have not confirmed the cluster. Return () for a cluster that is ending or has ended.
+    """Return the elements that have not confirmed the cluster; () for a cluster that is ending or has ended.
 
-    Until these elements have confirmed the cluster, a device possibly reaches only some of the guests.
+    Until their confirmation, a device possibly reaches only some of the guests.
     """
     if row.state not in WANTED_STATES:
         return ()
@@ -122,9 +122,9 @@ def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, 
 
 
 def _list_removing_gateways(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
-    """Return the gateways that have not confirmed the removal of a cluster that is ending or has ended.
+    """Return the gateways of an ending or ended cluster that have not confirmed its removal.
 
-    Such a gateway possibly still has the cluster's grants.
+    They possibly still have the cluster's grants.
     """
     if row.state in WANTED_STATES:
         return ()
@@ -148,9 +148,9 @@ def _is_ended_with(row: ClusterRow, profile: VpnProfileRow) -> bool:
 
 
 def _list_pending(gateways: Iterable[Any], elements: tuple[PendingElement, ...]) -> tuple[PendingElement, ...]:
-    """Return ``elements``, and the other gateways of a profile that have not confirmed its latest change.
+    """Return ``elements``, and the unconfirmed gateways of a profile.
 
-    ``gateways`` are the profile's rows of ``_READ_GATEWAYS``.
+    ``gateways`` are its rows of ``_READ_GATEWAYS``.
     """
     listed = {element.element for element in elements}
     own = (

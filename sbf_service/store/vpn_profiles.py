@@ -1,6 +1,6 @@
 """VPN profiles of devices: creation, revocation and renewal.
 
-One transaction changes the profiles and the grants in the wanted documents of gateways.
+One transaction changes the profiles and the grants of gateways.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,16 +42,13 @@ from virtcloud.model.values import Address, Name, UserName, format_utc
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
 
 SHORTEST_VALIDITY = timedelta(seconds=1)
-"""The minimum time for which a profile is valid, because certificates contain times in whole seconds."""
+"""The minimum validity of a profile, because certificates contain times in whole seconds."""
 _IS_VALID = VpnProfileRow.revoked_at.is_(None)
 
 
 @dataclass(frozen=True, slots=True)
 class NewDevice:
-    """A device for which a user requests a profile, with the public key of the device.
-
-    ``router`` is true if the device becomes the router of the network.
-    """
+    """A device for which a user requests a profile. ``router``: the device becomes the router of the network."""
 
     profile: str
     user: UserName
@@ -65,11 +62,10 @@ def create_profile(
 ) -> NewVpnProfile:
     """Create the profile of a device. Connect the cluster to gateways if necessary.
 
-    If the device already has a profile, revoke the old profile. The device then keeps its addresses, unless only one of
-    the two profiles makes it the network's router. Raise NotFound for an unknown cluster. Raise Conflict if the cluster
-    is ending or has ended. Raise NoGateway if there is no gateway. Raise NoAddressFree if a subnet has no free address.
-    Raise BeyondLimit if the cluster has the maximum number of profiles. If the device is to become the router, raise
-    the errors of :func:`.check_router`.
+    Revoke an old profile of the device. The device keeps the profile's addresses, unless only one of the two profiles
+    makes it the router. Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended.
+    Raise NoGateway if there is no gateway. Raise NoAddressFree if a subnet has no free address. Raise BeyondLimit if
+    the cluster has the maximum number of profiles. For a router, raise the errors of :func:`.check_router`.
     """
     row = require_live_cluster(unit, key, cluster_id)
     network = read_networks(unit, [row])[row.network or row.id]
@@ -117,7 +113,7 @@ def _make_row(  # noqa: PLR0913, PLR0917 - the columns
 def _show_new(
     unit: Unit, row: ClusterRow, created: VpnProfileRow, gateways: Sequence[Name], certificate: str
 ) -> NewVpnProfile:
-    """Return a new profile with its certificate and its client keys for tls-crypt-v2. SBF stores neither of them."""
+    """Return a new profile with its certificate and client keys for tls-crypt-v2, which SBF does not store."""
     (view,) = make_profile_views(unit, row, [created])
     topology, secret = read_topology(unit), read_vpn_secret(unit)
     keys = {name: make_client_key(secret, name, created.id) for name in gateways}
@@ -130,7 +126,7 @@ def _show_new(
 
 
 def revoke_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = None) -> VpnProfileView:
-    """Revoke a profile. Idempotent. Return the profile's view. Raise NotFound for an unknown cluster or profile."""
+    """Revoke a profile, and return its view. Idempotent. Raise NotFound for an unknown cluster or profile."""
     row = require_cluster(unit, key, cluster_id)
     found = require_profile(unit, row, profile)
     revoke_profiles(unit, row, [found])
@@ -139,7 +135,7 @@ def revoke_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = 
 
 
 def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRow]) -> None:
-    """Revoke valid profiles of a cluster. Increment the gateways' revisions: their wanted documents lose the grants."""
+    """Revoke valid profiles of a cluster, and increment the gateways' revisions."""
     valid = [profile for profile in profiles if profile.revoked_at is None]
     for profile in valid:
         _revoke(unit, profile)
@@ -149,10 +145,10 @@ def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRo
 
 
 def renew_authority(unit: Unit, new_secret: bytes) -> int:
-    """Replace the secret of the certificate authority, and revoke all VPN profiles and all SSH certificates.
+    """Replace the secret of the certificate authority. Revoke all VPN profiles and SSH certificates.
 
-    Return the number of revoked profiles. All gateways get new keys and certificates. They then refuse certificates of
-    the old authority.
+    Return the number of revoked profiles. All gateways get new keys and certificates, and refuse the old authority's
+    certificates.
     """
     unit.session.get_one(ServiceSecretRow, VPN_SECRET).value = new_secret.hex()
     rows = unit.session.scalars(select(VpnProfileRow).where(_IS_VALID)).all()
@@ -180,13 +176,13 @@ def _check_limit(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 
 
 def _prefer_alive(unit: Unit, gateways: Sequence[Name]) -> list[Name]:
-    """Return the gateways. Gateways whose agents are not stale come first."""
+    """Return the gateways, last those with stale agents."""
     alive = find_alive_gateways(unit)
     return sorted(gateways, key=lambda name: name not in alive)
 
 
 def _revoke(unit: Unit, profile: VpnProfileRow) -> tuple[Address, ...]:
-    """Revoke a valid profile, and return the addresses that it had."""
+    """Revoke a valid profile. Return its former addresses."""
     addresses = read_device_addresses(unit, [profile.id]).get(profile.id, ())
     profile.revoked_at = unit.now
     unit.session.flush()
@@ -209,10 +205,9 @@ def _insert(unit: Unit, created: VpnProfileRow, gateways: Sequence[Name], addres
 
 
 def _record_revisions(unit: Unit, profiles: Iterable[VpnProfileRow], others: Iterable[Name] = ()) -> None:
-    """Increment the wanted revisions of the profiles' gateways, and record the new revisions with the profiles.
+    """Increment the wanted revisions of ``others`` and of the profiles' gateways. Record the profiles' new revisions.
 
-    A gateway that confirms its recorded revision has applied the profile's latest change. Also increment the wanted
-    revisions of the gateways in ``others``.
+    A gateway that confirms its recorded revision has applied the profile's latest change.
     """
     of_profile = VpnProfileGatewayRow.profile_id
     found = [

@@ -1,4 +1,4 @@
-"""The tables of VPN access: gateways of clusters, profiles with their addresses, invitations, and connections."""
+"""The tables of VPN access: gateways of clusters, profiles, addresses, invitations, and connections."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ _IS_VALID_ROUTER = text("revoked_at IS NULL AND router")
 
 
 class ClusterGatewayRow(Base):
-    """A gateway of a cluster. ``position`` is the gateway's index in the order of preference."""
+    """A gateway of a cluster. ``position`` is its index in the order of preference."""
 
     __tablename__ = "cluster_gateways"
 
@@ -26,9 +26,8 @@ class ClusterGatewayRow(Base):
 class VpnProfileRow(Base):
     """A VPN profile of a device. ``network_id`` is the ID of the cluster that created the network.
 
-    SBF does not store the certificate itself.
-
-    The partial indexes allow one valid profile for each device, and one valid profile of a router for each network.
+    SBF does not store the certificate itself. The partial indexes allow one valid profile for each device, and one
+    valid profile of a router for each network.
     """
 
     __tablename__ = "vpn_profiles"
@@ -88,7 +87,7 @@ class VpnAddressRow(Base):
 
 
 class VpnInvitationRow(Base):
-    """A user whom the owner of a cluster invited to join the cluster's network."""
+    """A user whom a cluster's owner invited to the network."""
 
     __tablename__ = "vpn_invitations"
 

@@ -45,9 +45,9 @@ def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = N
 
 
 def withdraw_invitation(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> list[VpnProfileView]:
-    """Withdraw an invitation, and revoke the user's profiles and certificates. Idempotent.
+    """Withdraw an invitation, and revoke the user's profiles and certificates. Idempotent. Return the revoked profiles.
 
-    Return the profiles that this call revoked. Raise NotFound for an unknown cluster.
+    Raise NotFound for an unknown cluster.
     """
     row = require_cluster(unit, key, cluster_id)
     found = unit.session.get(VpnInvitationRow, (row.id, user))
@@ -76,7 +76,7 @@ def is_invited(unit: Unit, row: ClusterRow, user: str) -> bool:
 
 
 def _change_grants(unit: Unit, row: ClusterRow) -> None:
-    """Increment the revisions of the cluster's gateways, because their wanted documents contain the grants for SSH."""
+    """Increment the revisions of the cluster's gateways: their wanted documents contain the grants for SSH."""
     increment_revisions(unit, read_cluster_gateways(unit, [row.id]).get(row.id, ()))
 
 
@@ -94,9 +94,8 @@ def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None
 
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway.
 
-    Connections of profiles whose cluster does not use the gateway are ignored. If a profile with a new connection also
-    has a connection at another gateway, increment the revision of the gateway with the older connection, so that this
-    gateway ends the older connection.
+    Connections of clusters that do not use the gateway are ignored. If a profile with a new connection has another
+    connection, increment the revision of the gateway that must end the older connection.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -123,10 +122,7 @@ def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None
 
 
 def _read_first_reports(unit: Unit, gateway: str) -> dict[tuple[str, datetime], datetime | None]:
-    """Return the time of a gateway's first report of each connection.
-
-    The keys are pairs of the profile's ID and the connection's start time.
-    """
+    """Return the time of a gateway's first report of each connection, by profile ID and start time."""
     columns = VpnConnectionRow.profile_id, VpnConnectionRow.connected_at, VpnConnectionRow.first_reported_at
     rows = unit.session.execute(select(*columns).where(VpnConnectionRow.gateway == gateway))
     return {(profile, connected_at): first for profile, connected_at, first in rows}
@@ -147,7 +143,7 @@ def _find_known_profiles(unit: Unit, gateway: str, profiles: Sequence[str]) -> f
 def list_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[VpnConnectionView]:
-    """Return the connections of a cluster's profiles, or of the profiles of ``user``, ordered by their start.
+    """Return the connections of a cluster's profiles, or of those of ``user``, ordered by their start.
 
     Raise NotFound for an unknown cluster.
     """

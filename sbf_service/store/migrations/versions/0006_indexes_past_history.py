@@ -1,7 +1,6 @@
 """Replace two indexes, because most clusters have ended after years of use.
 
-One new index contains the placements that are not removed, by element. The other contains all clusters, by owner and
-state.
+The new indexes contain the present placements by element, and all clusters by owner and state.
 """
 
 from collections.abc import Sequence

@@ -17,8 +17,8 @@ REMOVED = sa.text(
 )
 """Sets ``highest_confirmed`` for elements whose confirmed revision was reset to 0.
 
-If a cluster has ended and is not in quarantine, each of its elements has confirmed the revision that removed the
-cluster. The migration uses the highest of these revisions.
+Each element of an ended cluster without quarantine has confirmed the revision that removed the cluster. The migration
+uses the highest of these revisions.
 """
 
 

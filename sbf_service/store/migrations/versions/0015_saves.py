@@ -1,7 +1,7 @@
 """Add pending saves of devices.
 
-Earlier versions confirmed a device's configuration without a verified save. The migration therefore records a pending
-save for each device with an observed state, so that SBF saves these devices once.
+Earlier versions did not verify saves. Therefore, the migration records a pending save for each device with an observed
+state.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Add a table of the ports that SBF configures, each with its use before SBF configured the port.
 
-SBF has already configured the ports that the observed states of switches contain. The migration inserts these ports
-into the table.
+The migration inserts the ports in the observed states of switches: SBF has already configured them.
 """
 
 import json

@@ -1,10 +1,9 @@
 """Add records of the VLANs that SBF created on devices, and of the VLAN IDs that devices use for something else.
 
-Before this step, SBF treated every VLAN of the pool as created by SBF. The migration records two kinds of VLANs as
-created by SBF: the VLANs in a device's observed state, and the VLANs of clusters that the device has confirmed.
+The migration records two kinds of VLANs as created by SBF: the VLANs in a device's observed state, and the VLANs of
+clusters that the device has confirmed.
 
-The migration also adds the column ``blocked`` to ``placements``. The column is true if the element confirmed its other
-clusters, but not this cluster.
+It also adds the column ``placements.blocked``: the element confirmed its other clusters, but not this cluster.
 """
 
 import json
@@ -64,7 +63,6 @@ def upgrade() -> None:
 
 
 def _known(connection: sa.Connection) -> Iterator[tuple[str, int]]:
-    """Yield pairs of element and VLAN ID, for the VLANs that SBF created."""
     for name, vlan in connection.execute(_CONFIRMED).all():
         yield name, int(vlan)
     for name, kind, carried in connection.execute(_CARRIED).all():

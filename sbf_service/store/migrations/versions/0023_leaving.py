@@ -1,6 +1,6 @@
 """Add the column ``leaving``: the description of a switch that was removed from the topology.
 
-The column is set until SBF has restored the configurations that the switch's ports had before SBF configured the ports.
+The column is set until SBF has restored the original uses of the switch's ports.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Add the login of clusters' guests, and create the secret from which SBF derives key pairs of guests and clusters.
 
-The migration stores the secret in the database, so that all replicas use the same secret.
+The secret is in the database, so that all replicas use the same secret.
 """
 
 import secrets

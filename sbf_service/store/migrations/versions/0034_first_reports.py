@@ -1,7 +1,6 @@
 """Add the time of a gateway's first report of a connection.
 
-SBF compares the order of these times with the order of the connections' start times. If the two orders differ, a
-gateway's clock is wrong.
+If the order of these times differs from the order of the connections' start times, a gateway's clock is wrong.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Extend the IDs of audit rows to 64 bits. On SQLite, the IDs already have 64 bits.
 
-PostgreSQL writes a second copy of the table and its indexes, and deletes the first copy at the commit. The same
-transaction also extends the sequence of IDs.
+PostgreSQL writes a second copy of the table and its indexes, and deletes the first at the commit. The transaction also
+extends the sequence of IDs.
 """
 
 from collections.abc import Sequence

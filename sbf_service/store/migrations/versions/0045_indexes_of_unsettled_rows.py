@@ -1,8 +1,7 @@
 """Add the column ``settled`` to placements, and indexes that make a call's duration independent of other clusters.
 
-On SQLite, SQLAlchemy writes the condition ``unchecked`` as ``unchecked = 1``. SQLite does not use an index with the
-condition ``unchecked`` for such a query. The migration therefore replaces the indexes of unchecked elements and of
-blocked placements: on SQLite, the new indexes have the conditions ``unchecked = 1`` and ``blocked = 1``.
+For SQLite, SQLAlchemy writes the condition ``unchecked`` as ``unchecked = 1``. SQLite uses only an index with the same
+text. Therefore, the migration replaces the indexes of unchecked elements and of blocked placements.
 """
 
 from collections.abc import Sequence

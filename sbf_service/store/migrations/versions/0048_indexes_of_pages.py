@@ -1,8 +1,7 @@
 """Add indexes for lists that are returned in pages, and a table for the search for unused service IDs.
 
-The indexes order clusters by creation, and audit rows by time, actor and element. The migration deletes the time of the
-last release of each claimed service ID. The index of release times then contains free IDs only, so that SBF quickly
-finds the ID with the earliest release.
+The indexes order clusters by creation, and audit rows by time, actor and element. The migration deletes the release
+times of claimed service IDs. The index of release times then contains only free IDs.
 """
 
 from collections.abc import Sequence

@@ -23,8 +23,7 @@ ELEMENTS = ("switches", "edges", "hosts", "gateways")
 def upgrade() -> None:
     """Apply this step.
 
-    The column ``document`` gets a new name, so that replicas of the previous version fail instead of reading only the
-    common part.
+    The column ``document`` gets a new name, so that replicas of the previous version do not read only the common part.
     """
     op.execute("ALTER TABLE topology RENAME COLUMN document TO common")
     op.add_column("topology", sa.Column("common_version", sa.Integer(), nullable=False, server_default="0"))
@@ -43,7 +42,7 @@ def upgrade() -> None:
 
 
 def _divide(parts: sa.Table, version: int, topology: dict[str, Any]) -> None:
-    """Insert a row for the part of each site, and leave only the common part in the row of the topology."""
+    """Insert a row for each site's part, and leave the common part in the row of the topology."""
     links = _group_links(topology)
     rows = (
         {"site": site["name"], "version": version, "document": _dump({"site": site, "links": links[site["name"]]})}
@@ -57,7 +56,7 @@ def _divide(parts: sa.Table, version: int, topology: dict[str, Any]) -> None:
 
 
 def _group_links(topology: Mapping[str, Any]) -> Mapping[str | None, list[Any]]:
-    """Return the links within each site by the site's name, and the links between sites under None."""
+    """Return the links within each site by name, and the links between sites under None."""
     site_of = {element: site["name"] for site in topology["sites"] for element in _list_elements(site)}
     grouped: dict[str | None, list[Any]] = defaultdict(list)
     for link in topology.get("links", ()):
