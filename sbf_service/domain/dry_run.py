@@ -28,8 +28,7 @@ from virtcloud.model.wanted import HostWanted, PortVlans, SwitchDifference, Swit
 def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:
     """Return the difference between a switch's last observed VLANs and its wanted state.
 
-    The database stores only a part of the last reading, so a port that carries every VLAN is detected only by the next
-    reading.
+    The database stores only a part of a reading: only the next reading detects a port that carries every VLAN.
     """
     ports = {port: carried.get(port, VlanSet()) & managed for port in wanted.ports}
     return compare_switch(wanted, SwitchObserved(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
@@ -38,7 +37,7 @@ def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: Vla
 def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet) -> EdgeDifference:
     """Return the difference between an edge's last observed circuits and its wanted state.
 
-    The database stores only a part of the last reading, so an incomplete circuit is detected only by the next reading.
+    The database stores only a part of a reading: only the next reading detects an incomplete circuit.
     """
     circuits = tuple(circuit for circuit in carried if circuit.vlan in managed)
     return compare_edge(wanted, EdgeObserved(circuits=circuits))

@@ -3,7 +3,7 @@
 The capacity of a host results from its agent's report and from the overcommit in the settings. Stopped guests use
 capacity too. The guests of a cluster use capacity until the cluster has ended and no claim is quarantined. SBF places
 each guest on the host with the largest free fraction of its capacity after the placement. Among equal fractions, SBF
-prefers the site, then the host, with the fewest guests of the spread, then the first host in the topology. The
+prefers the site with the fewest guests of the spread, then such a host. The last criterion is the topology's order. The
 placement is deterministic.
 """
 

@@ -194,9 +194,9 @@ def may_read_secrets(principal: Principal) -> bool:
     """Return whether a reader of a wanted document may read the secrets of its guests.
 
     ``principal`` is the caller of an API call. Return True for agents, and for operators without a token: root and the
-    service's user on SBF's machine can also read SBF's database. (An operator in the console has no token either, but
-    cannot call the API with the console's session. The console shows no wanted document.) An operator with a token
-    could create an agent's token, but the audit log would show this token.
+    service's user on SBF's machine can also read SBF's database. An operator in the console has no token either, but
+    the console's session cannot call the API. The console shows no wanted document. An operator with a token could
+    create an agent's token, but the audit log would show the new token.
     """
     return principal.role is Role.AGENT or (principal.role is Role.OPERATOR and principal.token is None)
 

@@ -105,9 +105,9 @@ def allocate_network_ids(
     """Choose the IDs of a new cluster. Change nothing.
 
     Raise NoSuchHost for an unknown host, and NotFound for an unknown site. Raise Conflict if no transport connects the
-    sites. Raise VlanNotInPool if a site's pool lacks the requested VLAN ID. Raise NoVlanFree if the requested VLAN ID,
-    every VLAN ID or every service ID is not free, or while elements must be read after a restore. The message names
-    another cluster with the requested VLAN ID only if ``sees(owner)`` is true for its owner.
+    sites. Raise VlanNotInPool if a site's pool lacks the requested VLAN ID. Raise NoVlanFree if the requested VLAN ID
+    is not free, or if no VLAN ID or no service ID is free. Also raise NoVlanFree while elements must be read after a
+    restore. The message names another cluster with the requested VLAN ID only if ``sees(owner)`` is true for its owner.
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)

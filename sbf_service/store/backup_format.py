@@ -158,7 +158,7 @@ _Line = tuple[bytes, Any]
 def open_backup(path: Path) -> BackupFile:
     """Read a whole backup file and check it.
 
-    Raise BadInput if the file cannot be read, is not a complete, unchanged backup, or has a format of a later version.
+    Raise BadInput for a file that is unreadable, incomplete, changed, or of a later format.
     """
     try:
         with gzip.open(path) as file:

@@ -95,8 +95,8 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
     Raise NotFound for an unknown host, site, network or destination. Raise Gone for an attempt that has ended. Raise
     QuotaExceeded if the owner's quota forbids the cluster. Raise Forbidden if the owner may not use a host, an image or
-    the network, or if ``starter`` requests guests that SBF places. Raise Conflict if another cluster uses the key, the
-    name, the VLAN ID or an access port, or if the topology does not connect the sites. Raise NoVlanFree if no VLAN ID
+    the network, or if ``starter`` requests a spread. Raise Conflict if another cluster uses the key, the name, the VLAN
+    ID or an access port. Also raise Conflict if the topology does not connect the sites. Raise NoVlanFree if no VLAN ID
     or no service ID is free. Raise NoGateway if a needed gateway does not exist. Raise NoCapacity if the hosts have too
     little free capacity. Raise JobUnproven until the batch server has confirmed the job.
 

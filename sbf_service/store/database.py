@@ -175,8 +175,8 @@ MIGRATION_LOCK = 0x76697274
 def migrate(engine: Engine) -> None:
     """Apply the missing migrations in one transaction. Idempotent, also with simultaneous replicas.
 
-    Raise BadInput if the database cannot be opened or written, if a newer version migrated the database, or if rows
-    refer to missing rows afterwards.
+    Raise BadInput if the database cannot be opened or written, or if a newer version migrated the database. Also raise
+    BadInput if rows refer to missing rows afterwards.
     """
     shown = show_address(engine)
     try:

@@ -100,9 +100,9 @@ def describe_excluded_clusters(
 ) -> ElementClusterErrors | None:
     """Return the errors of the clusters that a host's confirmation excludes, or None.
 
-    ``incomplete`` maps the IDs of incomplete clusters to the reasons, ``remaining`` the IDs of clusters that the host
-    could not remove to the errors. Both can contain the network of a member, even if the cluster that created the
-    network has no placement on the host.
+    ``incomplete`` contains the reasons by ID of incomplete clusters. ``remaining`` contains the errors by ID of
+    clusters that the host could not remove. Both can contain the network of a member, even if the cluster that created
+    the network has no placement on the host.
     """
     texts = {**(incomplete or {}), **(remaining or {})}
     if not texts:

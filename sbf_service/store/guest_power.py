@@ -1,4 +1,4 @@
-"""The wanted power states of guests: views of a cluster's guests, and their stops, starts and resets."""
+"""The wanted power states of guests, and the views of guests."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ from virtcloud.model.values import ClusterKey
 
 
 def read_guest_powers(unit: Unit, cluster_ids: Iterable[str]) -> GuestPowers:
-    """Return the wanted power states of these clusters' guests. Guests that were never stopped or reset are omitted."""
+    """Return the wanted power states of these clusters' guests. Omit guests that were never stopped or reset."""
     found: dict[tuple[str, str], WantedPower] = {}
     for group in split_ids(sorted(cluster_ids)):
         for row in unit.session.scalars(select(GuestPowerRow).where(GuestPowerRow.cluster_id.in_(group))):
@@ -53,8 +53,8 @@ def set_guest_power(
 ) -> GuestView:
     """Stop, start or reset a guest. Idempotent.
 
-    If the wanted power state changes, increment the revision of the guest's host. Raise NotFound for an unknown cluster
-    or guest. Raise Conflict if the cluster is ending or has ended, or if the request contradicts the guest's state.
+    A change increments the revision of the guest's host. Raise NotFound for an unknown cluster or guest. Raise Conflict
+    if the cluster is ending or has ended, or if the request contradicts the guest's state.
     """
     row = _require_live(unit, key, cluster_id)
     guest = _find_guest(row, name)
@@ -101,8 +101,7 @@ def _find_guest(row: ClusterRow, name: str) -> Guest:
 def _format_guest(unit: Unit, row: ClusterRow, guest: Guest) -> GuestView:
     """Return the view of a guest.
 
-    If the host has confirmed its revision without the cluster, for example because the host still fetches an image, the
-    view shows a guest that must be on as not confirmed.
+    A guest that must be on counts as unconfirmed while its host's confirmation excludes the cluster.
     """
     host = unit.session.get_one(ElementRow, guest.host)
     stored = unit.session.get(GuestPowerRow, (row.id, guest.name))

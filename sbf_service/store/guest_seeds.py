@@ -1,7 +1,7 @@
-"""The service secret, the login of a new cluster's guests, and the seeds and peers in the wanted documents of hosts.
+"""The service secret, the login of a new cluster's guests, and the seeds and peers in wanted documents.
 
 A seed is the configuration that a guest reads when it boots. The peers of a guest are the other guests of its network.
-The duration of each query does not depend on the number of clusters outside the network.
+The duration of queries does not depend on other networks.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted
 
 GUEST_SECRET: Final = "guests"  # noqa: S105 - the name of a row, not a secret
-"""The name of the secret from which key pairs of guests and clusters are derived. A migration creates the secret."""
+"""The name of the secret of guests' and clusters' key pairs. A migration creates the secret."""
 _READ_SECRET = select(ServiceSecretRow.value).where(ServiceSecretRow.name == bindparam("secret"))
 _READ_KEYS = (
     select(UserKeyRow.key)
@@ -52,20 +52,20 @@ _OF_NETWORKS = select_clusters(
 
 
 def read_service_secret(unit: Unit, name: str = GUEST_SECRET) -> SecretBytes:
-    """Return a secret of the service, by default the secret from which key pairs of guests are derived."""
+    """Return a secret of the service."""
     return SecretBytes(bytes.fromhex(unit.connection.execute(_READ_SECRET, {"secret": name}).scalar_one()))
 
 
 def record_login(unit: Unit, spec: ClusterSpec) -> str:
-    """Return the login of a new cluster's guests as JSON, for the database. It contains the owner's current keys."""
+    """Return the login of a new cluster's guests, with the owner's current keys, as JSON."""
     rows = unit.connection.execute(_READ_KEYS, {"owner": spec.owner})
     return decide_login(spec, [PublicKey(key) for (key,) in rows]).model_dump_json()
 
 
 def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCluster]:
-    """Return the clusters of these networks that elements must carry. Clusters that created a network come first.
+    """Return the clusters of these networks that elements must carry, first the clusters that created a network.
 
-    ``networks`` contains the IDs of the clusters that created the networks.
+    ``networks`` are the IDs of the clusters that created the networks.
     """
     found = []
     for group in split_ids(networks):
@@ -75,7 +75,7 @@ def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCl
 
 
 def add_network_seeds(unit: Unit, wanted: HostWanted) -> HostWanted:
-    """Add the seeds of a host's guests, and the peers in its networks, to the host's wanted state."""
+    """Add seeds and peers to a host's wanted state."""
     if not wanted.segments:
         return wanted
     clusters = read_network_clusters(unit, [segment.id for segment in wanted.segments])
@@ -83,7 +83,7 @@ def add_network_seeds(unit: Unit, wanted: HostWanted) -> HostWanted:
 
 
 def find_network_hosts(unit: Unit, network: str) -> frozenset[str]:
-    """Return the hosts and gateways that must carry a network. Their wanted documents contain the network's peers."""
+    """Return the hosts and gateways that must carry a network."""
     return frozenset(unit.connection.execute(_READ_HOSTS, {"network": network}).scalars())
 
 

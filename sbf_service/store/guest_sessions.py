@@ -1,4 +1,4 @@
-"""The rows of guest sessions. A row exists while the session waits for the agent of the guest's host."""
+"""The rows of guest sessions that wait for the agent of the guest's host."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -29,10 +29,10 @@ def insert_session(  # noqa: PLR0913, PLR0917 - the session
     address: str | None,
     wait: timedelta,
 ) -> None:
-    """Insert a session that waits for an agent, and record an audit row. Also delete expired sessions.
+    """Insert a waiting session, and record an audit row. Delete expired sessions.
 
-    ``cluster_id`` is the ID of the guest's cluster, because the cluster's key may belong to another user's cluster now.
-    ``address`` is the address of this replica. The session expires after ``wait``.
+    ``cluster_id`` is the ID of the guest's cluster: another user's cluster may have the key now. ``address`` is the
+    address of this replica. The session expires after ``wait``.
     """
     _delete_expired(unit)
     cluster = require_cluster(unit, guest.cluster, cluster_id)
@@ -47,10 +47,12 @@ def insert_session(  # noqa: PLR0913, PLR0917 - the session
 def insert_check(
     unit: Unit, cluster: LiveCluster, sessions: Mapping[Name, str], address: str | None, wait: timedelta
 ) -> None:
-    """Insert one session for each host that takes part in a check of the cluster's paths, and record an audit row.
+    """Insert a session for each host in a check of the cluster's paths, and record an audit row.
 
-    Also delete expired sessions. ``sessions`` maps each host to the ID of its session. ``address`` is the address of
-    this replica. The sessions expire after ``wait``.
+    Delete expired sessions.
+
+    ``sessions`` maps each host to the ID of its session. ``address`` is the address of this replica. The sessions
+    expire after ``wait``.
     """
     _delete_expired(unit)
     request, network, expires_at = SessionRequest(kind=SessionKind.FRAMES), cluster.network.id, unit.now + wait
@@ -74,7 +76,7 @@ def delete_session(unit: Unit, session_id: str) -> None:
 
 
 def list_sessions(unit: Unit, element: str, after: int, kinds: frozenset[SessionKind]) -> list[GuestSession]:
-    """Return the sessions of these kinds that wait for an element's agent and have a number above ``after``."""
+    """Return the sessions of these kinds with a number above ``after`` that wait for an element's agent."""
     waiting = (
         GuestSessionRow.element == element,
         GuestSessionRow.number > after,

@@ -10,9 +10,9 @@ from sbf_service.store.tables import Base
 
 
 class GuestPowerRow(Base):
-    """The wanted power state of a guest that a user stopped, started or reset. A guest without a row is on.
+    """The wanted power state of a guest. A guest without a row is on.
 
-    ``revision`` is the wanted revision of the guest's host (``element``) that contains the latest change.
+    ``revision`` is the revision of the guest's host (``element``) with the latest change.
     """
 
     __tablename__ = "guest_powers"
@@ -28,10 +28,10 @@ class GuestPowerRow(Base):
 class GuestSessionRow(Base):
     """A session with a guest, from the user's request until the agent of the guest's host connects.
 
-    A session of a check of paths also has a row. In this row, ``guest`` is the name of the host.
+    In the row of a check of paths, ``guest`` is the name of the host.
 
-    ``request`` is the user's request (JSON). ``address`` is the address of the replica that waits for the agent. If the
-    replica is killed, the row remains. Rows are ignored after ``expires_at``, and deleted when the next session begins.
+    ``request`` is the user's request (JSON). ``address`` is the address of the replica that waits for the agent. Rows
+    are ignored after ``expires_at``, and deleted when the next session begins.
     """
 
     __tablename__ = "guest_sessions"

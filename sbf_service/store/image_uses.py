@@ -1,6 +1,6 @@
-"""Queries for the images in use: the images of running clusters, and the images in the folders of hosts.
+"""Queries for the images of running clusters, and in the folders of hosts.
 
-An image of the catalogue is known to SBF. A host's own image is a file in the host's folder.
+A host's own image is a file in the host's folder, outside the catalogue.
 """
 
 from collections.abc import Iterator
@@ -43,22 +43,22 @@ _IMAGES_ON_HOST = select(ClusterRow.images).where(
 
 
 def find_needed_images(unit: Unit, host: str) -> frozenset[Name]:
-    """Return the names of the images of the catalogue that the running clusters on a host use."""
+    """Return the names of the catalogue images that the running clusters on a host use."""
     return frozenset(
         name for images in unit.session.scalars(_IMAGES_ON_HOST, {"host": host}) for name in parse_image_sources(images)
     )
 
 
 def find_uses(unit: Unit) -> Iterator[tuple[str, str, frozenset[Name]]]:
-    """Yield the ID and key of each running cluster with images of the catalogue, and the names of these images."""
+    """Yield the ID, the key and the image names of each running cluster with catalogue images."""
     for row in unit.session.execute(_IN_USE):
         yield row.id, row.key, frozenset(parse_image_sources(row.images))
 
 
 def find_local_users(unit: Unit, name: Name, owner: UserName) -> Iterator[str]:
-    """Yield the owners, except ``owner``, of running clusters that use a host's own image with this name.
+    """Yield the other owners of running clusters that use a host's own image with this name.
 
-    A cluster whose row cannot be read is omitted.
+    Omit unreadable clusters.
     """
     for row in unit.session.execute(_RUNNING_SPECS.where(ClusterRow.owner != owner)):
         try:
@@ -71,7 +71,7 @@ def find_local_users(unit: Unit, name: Name, owner: UserName) -> Iterator[str]:
 
 
 def find_hosts_with_image(unit: Unit, name: Name) -> Iterator[str]:
-    """Yield the hosts with an image of this name in their folder, as their agents last reported."""
+    """Yield the hosts that last reported an image of this name in their folder."""
     for host, images in unit.session.execute(_LOCAL_IMAGES):
         if name in (images or "").split():
             yield host

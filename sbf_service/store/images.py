@@ -1,4 +1,4 @@
-"""The catalogue of images: rows of images, the users who may use them, and their certifications."""
+"""The catalogue of images, with shares and certifications."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ R = TypeVar("R", ImageShareRow, CertificationRow)
 
 @dataclass(frozen=True, slots=True)
 class NewImage:
-    """An image that a caller adds. The caller becomes the owner. ``quota`` contains the limits in SBF's settings."""
+    """An image that a caller adds as owner. ``quota`` contains the limits in SBF's settings."""
 
     name: Name
     owner: UserName
@@ -61,10 +61,10 @@ class NewImage:
 
 
 def find_same_image(unit: Unit, new: NewImage) -> CatalogueImage | None:
-    """Return the image that the owner has already added with this name and content, or None.
+    """Return the owner's image with this name and content, or None.
 
-    Raise NameTaken if another image has this name. Raise NotAdmitted or QuotaExceeded if the owner is not allowed to
-    add the image.
+    Raise NameTaken if another image has this name. Raise NotAdmitted or QuotaExceeded if the owner may not add the
+    image.
     """
     row = unit.session.get(ImageRow, new.name)
     if row is not None:
@@ -79,7 +79,7 @@ def find_same_image(unit: Unit, new: NewImage) -> CatalogueImage | None:
 def check_addition(unit: Unit, new: NewImage) -> None:
     """Check, before an upload, that the caller may add an image. Raise the errors of :func:`find_same_image`.
 
-    The content is not known yet, so any existing image with this name raises NameTaken.
+    The content is not known yet, so any image with this name raises NameTaken.
     """
     row = unit.session.get(ImageRow, new.name)
     if row is not None:
@@ -103,10 +103,10 @@ def _check_allowed(unit: Unit, new: NewImage) -> None:
 
 
 def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda: None) -> tuple[CatalogueImage, bool]:
-    """Add an image. Idempotent. Return the image, and True if it is new or False if it was already in the catalogue.
+    """Add an image. Idempotent. Return the image, and whether it is new.
 
-    ``place_file`` moves the uploaded file to its final path. It is called after all checks, even if the image was
-    already in the catalogue, because the image's file may be missing. Raise the errors of :func:`find_same_image`.
+    ``place_file`` moves the uploaded file to its final path. It is called after all checks, also for a known image,
+    whose file may be missing. Raise the errors of :func:`find_same_image`.
     """
     if (found := find_same_image(unit, new)) is not None:
         place_file()
@@ -124,7 +124,7 @@ def read_image_page(
 ) -> Page[CatalogueImage]:
     """Return a page of images, sorted by name. Raise BadInput for an invalid cursor.
 
-    With ``owner``, include only images of this owner. With ``user``, include only images that this user may use.
+    ``owner`` limits the result to an owner's images. ``user`` limits it to images that this user may use.
     """
     rows = select(ImageRow)
     if owner is not None:
@@ -136,7 +136,7 @@ def read_image_page(
 
 
 def read_needed_page(unit: Unit, part: PagePart, host: str) -> Page[CatalogueImage]:
-    """Return a page of the catalogue's images that the running clusters on a host use, sorted by name.
+    """Return a page of the catalogue images that the running clusters on a host use, sorted by name.
 
     Raise BadInput for an invalid cursor.
     """
@@ -171,7 +171,7 @@ def share_image(unit: Unit, name: Name, shares: ImageShares) -> CatalogueImage:
 
 
 def certify_image(unit: Unit, name: Name, site: Name) -> CatalogueImage:
-    """Record that the caller certifies an image for a site. Idempotent: an existing certification is not replaced.
+    """Certify an image for a site. Idempotent: an existing certification stays.
 
     Raise NotFound for an unknown image or site.
     """
@@ -185,7 +185,7 @@ def certify_image(unit: Unit, name: Name, site: Name) -> CatalogueImage:
 
 
 def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
-    """Remove an image's certification for a site, and suspend publications that need this certification. Idempotent.
+    """Remove an image's certification for a site, and suspend dependent publications. Idempotent.
 
     Raise NotFound for an unknown image.
     """
@@ -217,9 +217,9 @@ def remove_image(unit: Unit, name: Name) -> CatalogueImage:
 
 
 def find_usable_sources(unit: Unit, spec: ClusterSpec) -> dict[Name, ImageSource]:
-    """Return the sources of a new cluster's images, by name. Images that are not in the catalogue are omitted.
+    """Return the sources of a new cluster's catalogue images, by name.
 
-    The omitted images are files in the folders of hosts. Raise NotAdmitted if the cluster's owner may not use an image.
+    Raise NotAdmitted if the cluster's owner may not use an image.
     """
     names = sorted({guest.image for guest in spec.guests})
     images = _make_images(unit, unit.session.scalars(_READ_NAMED, {"names": names}).all()) if names else []
@@ -229,7 +229,7 @@ def find_usable_sources(unit: Unit, spec: ClusterSpec) -> dict[Name, ImageSource
 
 
 def list_stored_checksums(unit: Unit) -> frozenset[str]:
-    """Return the checksums of all images whose files SBF stores."""
+    """Return the checksums of all stored images."""
     return frozenset(unit.session.scalars(select(ImageRow.sha256).where(*IS_STORED)))
 
 

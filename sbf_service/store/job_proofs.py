@@ -1,9 +1,9 @@
 """Proofs of jobs: a host requests a job's cluster, and the batch server confirms the job.
 
-A host cannot prove that a job runs on this host. SBF therefore records a question, which the agent on the batch
+A host cannot prove that a job runs on this host. Therefore, SBF records a question, which the agent on the batch
 server's host answers. The host's call fails with JobUnproven until the answer states that the job runs. Such an answer
-is a proof. It contains the job's owner, hosts and network, with which SBF compares the host's request. A proof permits
-the creation of one cluster.
+is a *proof* with the job's owner, hosts and network, which the request must match. A proof permits the creation of one
+cluster.
 """
 
 from datetime import timedelta
@@ -21,19 +21,19 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import JobStatement
 
 JOBS_TOPIC: Final = "jobs"
-"""The change topic that wakes waiting agents of batch servers when SBF has recorded a question."""
+"""The change topic of questions, for waiting agents of batch servers."""
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
-"""The lifetime of a question and its answer. It is longer than any prologue script waits for a job's cluster."""
+"""The lifetime of a question and its answer: longer than any prologue script waits for a cluster."""
 MAX_OPEN_QUESTIONS: Final = 200
-"""The maximum number of questions of one host that SBF stores at the same time."""
+"""The maximum number of stored questions of one host."""
 
 
 def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
-    """Check that a host may request a job's cluster. If ``use`` is true, delete the proof after a successful check.
+    """Check that a host may request a job's cluster. With ``use``, delete the proof after a successful check.
 
-    If there is no proof yet, return JobUnproven, and record a question to the batch server unless the same question is
-    already open. The caller must commit the transaction before raising the returned error. Raise Forbidden if the job's
-    owner, hosts or network in the proof differ from the request.
+    Without a proof, record a question unless it is open, and return JobUnproven. The caller must commit the transaction
+    before raising the returned error. Raise Forbidden if the job's owner, hosts or network in the proof differ from the
+    request.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))
@@ -61,7 +61,7 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
 
 
 def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
-    """Return the jobs of the batch server ``server`` about which a question has no answer yet."""
+    """Return the jobs of the batch server ``server`` with an open question."""
     of_server = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
     unanswered = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
     found = select(JobQuestionRow.key).where(of_server, *unanswered).distinct().order_by(JobQuestionRow.key)
@@ -69,7 +69,7 @@ def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
 
 
 def record_job_proof(unit: Unit, key: str, statement: JobStatement) -> None:
-    """Record the batch server's answer about a job. Idempotent. The answer holds for every host that asked."""
+    """Record the batch server's answer about a job, for every host that asked. Idempotent."""
     unit.session.execute(
         update(JobQuestionRow).where(JobQuestionRow.key == key).values(answer=statement.model_dump_json())
     )
@@ -88,7 +88,7 @@ def _find_network_id(unit: Unit, name_or_key: str | None) -> str | None:
 
 
 def _record_question(unit: Unit, question: JobClusterRequest, reason: str = "") -> JobUnproven:
-    """Record a question, unless the host already has too many questions. Return the error for the host."""
+    """Record a question, unless the host has too many. Return the error for the host."""
     unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
     others = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
     if (

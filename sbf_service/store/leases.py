@@ -1,7 +1,7 @@
 """Leases on elements, the fencing tokens of leases, and the heartbeats of agents.
 
-Every new lease of an element increments the fencing token. If a worker's lease has expired and another worker has
-acquired the next lease, SBF refuses the first worker's writes, because they contain the old token.
+Every new lease of an element increments the fencing token. After another worker has acquired the next lease, SBF
+refuses writes with the old token.
 """
 
 from datetime import timedelta
@@ -41,12 +41,11 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
     """Acquire an element's lease for ``length``.
 
     Return the new fencing token, even if ``holder`` already has the lease. Return None while another holder has the
-    lease, and for an element that SBF does not reconcile (see ``IS_RECONCILED``) or does not know.
+    lease. Also return None for an unknown element, or one that SBF does not reconcile (``IS_RECONCILED``).
 
-    The lease begins when the database's clock is read, before the element's row is locked. If the statement then waits
-    for the lock, the remaining lease is shorter by the waiting time. Nevertheless, two holders never have the lease at
-    the same time. The statement compares the end of the former lease with the time before the wait, so the statement
-    does not acquire a lease that ended during the wait. A holder computes its deadline from the time before this call
+    The lease begins at the database's time before the element's row is locked. A wait for the lock shortens the
+    remaining lease. Nevertheless, two holders never have the lease at the same time: the statement compares the end of
+    the former lease with the time before the wait. A holder computes its deadline from the time before this call
     (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
     """
     lease = {"element": element, "holder": holder, "now": unit.now, "until": unit.now + length}
@@ -54,7 +53,7 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
 
 
 def renew_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
-    """Renew a lease for ``length``. Return False if the lease was released or a newer lease was acquired."""
+    """Renew a lease for ``length``. Return False if it was released, or if a newer lease was acquired."""
     lease = {"element": element, "token": fence, "until": unit.now + length}
     return unit.connection.execute(_RENEW, lease).scalar_one_or_none() is not None
 
@@ -65,15 +64,15 @@ def holds_lease(unit: Unit, element: str, fence: int) -> bool:
 
 
 def release_lease(unit: Unit, element: str, fence: int) -> None:
-    """Release the lease with fencing token ``fence``. Do nothing if another holder has acquired the lease."""
+    """Release the lease with fencing token ``fence``, unless another holder has acquired it."""
     unit.connection.execute(_RELEASE, {"element": element, "token": fence})
 
 
 def release_leases_of(unit: Unit, holder: str) -> None:
-    """Release all leases of a replica that restarted, and increment the fencing tokens of these elements.
+    """Release all leases of a restarted replica, and increment the fencing tokens of these elements.
 
-    Late writes of the replica's previous process then fail. Call this function within :meth:`Store.change`, because it
-    changes several rows.
+    Late writes of the replica's previous process then fail. Call within :meth:`Store.change`, because several rows
+    change.
     """
     unit.session.execute(
         update(ElementRow).where(ElementRow.lease_holder == holder).values(lease_until=None, fence=ElementRow.fence + 1)
@@ -81,11 +80,12 @@ def release_leases_of(unit: Unit, holder: str) -> None:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-"""Within this time after a recorded heartbeat, :func:`record_agent_heartbeat` records no heartbeat of this agent."""
+"""Within this time after a recorded heartbeat, :func:`record_agent_heartbeat` records no other."""
 
 
 _IS_SEEN = (ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.reachable)
-"""The condition that an element is present, reachable, and has an agent: the condition of an index on ``last_seen``."""
+"""The condition that an element is present, reachable, and has an agent. An index on ``last_seen`` has this condition.
+"""
 _FIND_STALE = union_all(
     select(ElementRow.name).where(*_IS_SEEN, ElementRow.last_seen.is_(None)),
     select(ElementRow.name).where(*_IS_SEEN, ElementRow.last_seen < bindparam("silent_since")),
@@ -93,16 +93,16 @@ _FIND_STALE = union_all(
 
 
 def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
-    """Return the reachable hosts and gateways whose agents have sent no heartbeat for ``silence``, or never, sorted."""
+    """Return the reachable hosts and gateways without a heartbeat for ``silence``, or ever, sorted."""
     names = unit.connection.execute(_FIND_STALE, {"silent_since": unit.now - silence}).scalars()
     return sorted(Name(name) for name in names)
 
 
 def record_agent_heartbeat(store: Store, name: str) -> None:
-    """Record an agent's heartbeat. Raise NotFound for an unknown element. Raise Conflict for a device: it has no agent.
+    """Record an agent's heartbeat. Raise NotFound for an unknown element. Raise Conflict for a device.
 
-    If the agent was stale, its element stays unreachable until the agent confirms a revision or reports an error,
-    because the host may have restarted.
+    After a stale period, the element stays unreachable until the agent confirms a revision or reports an error: the
+    host may have restarted.
     """
     with store.read() as unit:
         row = require_agent(unit, name)
@@ -113,7 +113,7 @@ def record_agent_heartbeat(store: Store, name: str) -> None:
 
 
 def receive_heartbeat(unit: Unit, name: str) -> None:
-    """Record an agent's heartbeat in the transaction of ``unit``, which also changes the agent's element.
+    """Record an agent's heartbeat in a transaction that also changes the agent's element.
 
     Raise the errors of :func:`record_agent_heartbeat`.
     """
@@ -121,7 +121,7 @@ def receive_heartbeat(unit: Unit, name: str) -> None:
 
 
 def require_agent(unit: Unit, name: str) -> ElementRow:
-    """Return the row of an element with an agent. Raise NotFound for an unknown element, and Conflict for a device."""
+    """Return an element with an agent. Raise NotFound for an unknown element, and Conflict for a device."""
     row = require_element(unit, name)
     if ElementKind(row.kind) in DEVICE_KINDS:
         raise Conflict(

@@ -1,7 +1,4 @@
-"""Live clusters: the clusters that elements must carry, with the data from which SBF computes paths and wanted states.
-
-A live cluster (``LiveCluster``) is made from the stored values of a cluster and of its network (``StoredCluster``).
-"""
+"""Live clusters: the clusters that elements must carry, with the data for paths and wanted states."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +23,7 @@ _Row = TypeVar("_Row", ClusterRow, ClusterRecord)
 
 
 class StoredCluster(NamedTuple):
-    """All stored values of a live cluster: its row, its network's row, its network's claims, and its gateways."""
+    """The stored values of a live cluster: its row, its gateways, and its network's row and claims."""
 
     cluster: ClusterRow | ClusterRecord
     network: ClusterRow | ClusterRecord
@@ -36,13 +33,13 @@ class StoredCluster(NamedTuple):
 
 
 def read_live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveCluster]:
-    """Return the clusters that meet the conditions and that elements must carry."""
+    """Return the live clusters that meet the conditions."""
     is_wanted = IS_WANTED if conditions else equals_any(ClusterRow.state, WANTED_STATES)
     return make_live_clusters(unit, find_clusters(unit, is_wanted, *conditions))
 
 
 def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveCluster]:
-    """Return each row's cluster with the VLAN IDs and the service ID of its network, in the order of ``rows``."""
+    """Return the live cluster of each row, in the order of ``rows``."""
     networks = read_networks(unit, rows)
     return [make_live_cluster(stored) for stored in read_stored_clusters(unit, rows, networks)]
 
@@ -50,10 +47,9 @@ def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveClust
 def read_stored_clusters(
     unit: Unit, rows: Sequence[_Row], networks: Mapping[str, _Row], *, everything: bool = False
 ) -> Iterator[StoredCluster]:
-    """Yield the stored values of each cluster in ``rows``. ``networks`` contains the networks of these clusters, by ID.
+    """Yield the stored values of each cluster in ``rows``. ``networks`` contains their networks by ID.
 
-    If ``everything`` is true, read the claims and gateways of all clusters. This is faster if ``rows`` contains most of
-    the live clusters.
+    With ``everything``, read the claims and gateways of all clusters: faster if ``rows`` contains most live clusters.
     """
     of_networks, of_clusters = (None, None) if everything else (networks, [row.id for row in rows])
     vlans, services = _read_claims(unit, of_networks), read_service_ids(unit, of_networks)
@@ -83,7 +79,7 @@ def make_live_cluster(stored: StoredCluster) -> LiveCluster:
 
 
 def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRow]:
-    """Return the clusters that created the networks of the given clusters. The keys are the returned rows' IDs."""
+    """Return the clusters that created the networks of ``rows``, by ID."""
     found = {row.id: row for row in rows if row.network is None}
     joined = {row.network for row in rows if row.network is not None} - found.keys()
     for group in split_ids(sorted(joined)):
@@ -97,7 +93,7 @@ def read_vlans(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
 
 
 def read_service_ids(unit: Unit, ids: Iterable[str] | None) -> dict[str, int]:
-    """Return the claimed service IDs of networks, or of all networks if ``ids`` is None, by network ID."""
+    """Return the claimed service IDs of networks (None: all networks), by network ID."""
     return dict(_SERVICES.read(unit, ids))
 
 

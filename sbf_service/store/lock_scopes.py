@@ -1,13 +1,12 @@
 """Lock scopes: the locks of a unit of work on PostgreSQL. Decision 85 lists what each lock protects.
 
 A unit locks either everything, or a :class:`LockScope`: the sites and names that the unit changes. Units run in
-parallel if their scopes have no site and no name in common. All locks are PostgreSQL's advisory locks of a transaction.
-They end with the transaction, even if the replica's connection is lost.
+parallel if their scopes have no site and no name in common. All locks are PostgreSQL's advisory locks, which end with
+the transaction, even if the connection is lost.
 
-**Lock order.** Each unit first acquires the lock :data:`EVERYTHING`: in shared mode if the unit has a scope, otherwise
-in exclusive mode. A unit that locks everything therefore excludes all other units. A unit with a scope then locks the
-keys of its scope in ascending order, before its first change. If such a unit does not wait for locks
-(``pg_try_advisory_xact_lock``), the order does not matter.
+**Lock order.** Each unit first acquires the lock :data:`EVERYTHING`: in shared mode with a scope, or in exclusive mode
+without one. A unit with a scope then locks the keys of its scope in ascending order, before its first change. For a
+unit that does not wait (``pg_try_advisory_xact_lock``), the order does not matter.
 """
 
 from collections.abc import Iterable
@@ -26,9 +25,9 @@ from sbf_service.store.tables import TopologyRow
 EVERYTHING: Final = 0x756E6974
 """The first key of the advisory lock of all units (the letters "unit"). The second key is 0."""
 SCOPE_CLASS: Final = 0x73697465
-"""The first key of the advisory locks of scopes (the letters "site"). The second key is a hash of the site or name."""
+"""The first key of the locks of scopes (the letters "site"). The second key is a hash of the site or name."""
 MAX_KEYS = 64
-"""The maximum number of keys in a scope. A unit whose scope has more keys locks everything.
+"""The maximum number of keys in a scope. With more keys, a unit locks everything.
 
 PostgreSQL's table of locks has space for 64 locks per connection (``max_locks_per_transaction``).
 """
@@ -38,8 +37,8 @@ _LOCK_EVERYTHING = text(f"SELECT pg_advisory_xact_lock({EVERYTHING}, 0)")
 _SHARE_EVERYTHING = text(
     f"SELECT pg_advisory_xact_lock_shared({EVERYTHING}, 0), (SELECT version FROM topology FOR KEY SHARE)"  # noqa: S608 - a constant
 )
-"""This statement also locks the topology's row in shared mode, because replicas of an earlier version lock this row for
-each change.
+"""This statement also locks the topology's row in shared mode: replicas of an earlier version lock this row for each
+change.
 """
 _KEYS = bindparam("keys", type_=ARRAY(Integer))
 _LOCK_KEYS = text(f"SELECT pg_advisory_xact_lock({SCOPE_CLASS}, key) FROM unnest(:keys) AS key").bindparams(_KEYS)  # noqa: S608 - a constant
@@ -49,7 +48,7 @@ _TRY_KEYS = text(
 
 
 class OutsideScopeError(Exception):
-    """A unit has to change something outside its scope. The store then runs the work again and locks everything."""
+    """A unit must change something outside its scope. The store runs the work again and locks everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class LockScope:
     def keys(self) -> frozenset[int]:
         """The second keys of the advisory locks: hashes of the sites and names.
 
-        If two names have the same hash, units that lock these names wait for each other. This is slow, but not wrong.
+        Two names with the same hash make units wait for each other: slow, but not wrong.
         """
         return frozenset(map(_hash, (*(f"site {site}" for site in self.sites), *self.names)))
 
@@ -91,22 +90,21 @@ def _hash(name: str) -> int:
 
 
 def lock_everything(connection: Connection) -> None:
-    """Lock everything until the end of the transaction. SQLite needs no lock, because it has one writer at a time."""
+    """Lock everything until the end of the transaction. SQLite has one writer at a time, and needs no lock."""
     if connection.dialect.name == "postgresql":
         connection.execute(_LOCK_EVERYTHING)
         connection.execute(_LOCK_ROW).all()
 
 
 def share_everything(connection: Connection) -> None:
-    """Until the end of the transaction, prevent other units from locking everything. Only for PostgreSQL."""
+    """Prevent other units from locking everything, until the end of the transaction. Only for PostgreSQL."""
     connection.execute(_SHARE_EVERYTHING)
 
 
 def lock_scope(connection: Connection, scope: LockScope, *, wait: bool = True) -> frozenset[int]:
-    """Lock the keys of a scope in ascending order. PostgreSQL locks the keys in the order of the list in ``unnest``.
+    """Lock the keys of a scope in ascending order, the order of the list in ``unnest``.
 
-    With ``wait``, wait for keys that another unit holds, and return an empty set. Otherwise, return the keys that
-    another unit holds, without waiting.
+    With ``wait``, wait for keys that another unit holds, and return an empty set. Without, return these keys.
     """
     keys = sorted(scope.keys)
     if wait:

@@ -73,7 +73,7 @@ def take_over_routers(unit: Unit, gateway: Name) -> None:
     """Replace the routers with a stale agent or without an outside link, in the networks of ``gateway``.
 
     The new router is ``gateway`` or another gateway of the network. Call this function when the agent of ``gateway`` is
-    no longer stale, or when ``gateway`` gets a link to the outside or another network.
+    no longer stale, or when ``gateway`` gets an outside link or another network.
     """
     topology = read_topology(unit)
     for other, is_reachable in unit.connection.execute(_READ_ROUTERS, {"gateway": gateway}).all():

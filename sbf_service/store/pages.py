@@ -57,8 +57,8 @@ class PageOrder:
     def _is_after(self, cursor: str | None) -> list[ColumnElement[bool]]:
         """Return the conditions of the rows after a cursor.
 
-        The condition on the first column is redundant, but SQLite uses an index for it. SQLite uses no index for a
-        comparison of tuples with a filter such as ``owner = ?``, and would read the rows of all earlier pages.
+        The condition on the first column is redundant, but SQLite uses an index for it. For a comparison of tuples and
+        a filter, SQLite uses no index, and would read the rows of all earlier pages.
         """
         if cursor is None:
             return []

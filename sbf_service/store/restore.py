@@ -48,8 +48,7 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
     """Restore a backup into a database that no SBF uses. Return the report.
 
     Extensions of leases after the backup are lost. Therefore, extend each lease to at least ``grace`` from now. Raise
-    BadInput if a newer version wrote the backup, if a service uses the database, or if the database has rows and
-    ``replace`` is false.
+    BadInput for a backup of a newer version, a database in use, or, without ``replace``, a database with rows.
     """
     _check_version(backup)
     with hold_whole_database(engine), _transaction(engine) as connection:

@@ -93,8 +93,8 @@ class PreparedChange:
 def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
     """Replace the topology by the result of ``make``. Idempotent. Return the topology's version.
 
-    Compute the effects before the transaction, so that other calls do not wait, and again if another call has changed
-    the topology meanwhile. Raise the errors of :func:`put_topology` and of ``make``.
+    Compute the effects before the transaction, so that other calls do not wait. Compute them again if another call
+    changes the topology meanwhile. Raise the errors of :func:`put_topology` and of ``make``.
     """
     for _ in range(PREPARATIONS):
         prepared = _prepare_change(store.read, make)

@@ -58,7 +58,7 @@ class TopologyCache:
 
 @contextmanager
 def collect_later(size: int) -> Iterator[None]:
-    """Disable garbage collections during the context for a document of ``LARGE`` ``size``, in bytes. Thread-safe.
+    """Disable garbage collections during the context if a document of ``size`` bytes is large. Thread-safe.
 
     At the end of the last of simultaneous contexts, exclude all existing objects from later collections
     (``gc.freeze``). Python still frees an object without references, unless it is in a reference cycle.

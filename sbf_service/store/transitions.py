@@ -189,7 +189,7 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 
 
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
-    """Return the hosts of the network of a member with guests, unless the network ends; if so, none.
+    """Return the hosts of a member's network, if the member has guests and the network does not end.
 
     A cluster with an unreadable row counts as a cluster with guests: an unneeded revision of a host changes nothing
     there.

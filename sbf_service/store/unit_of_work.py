@@ -4,7 +4,7 @@
 or only a scope (:meth:`Store.change_scope`, :meth:`Store.group_commit`). :mod:`.lock_scopes` describes the locks and
 their order. A change takes milliseconds, because no unit communicates with a device. SQLite allows one writer at a time
 (``BEGIN IMMEDIATE``), so each change on SQLite locks everything. A unit that changes a single row, such as an element's
-lease, locks only this row (:meth:`Store.change_row`), and needs no lock order.
+lease, locks only this row (:meth:`Store.change_row`).
 
 **Group commit.** See :mod:`.group_commit`.
 """

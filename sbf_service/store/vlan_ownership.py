@@ -1,8 +1,8 @@
 """VLAN ownership: VLANs that SBF created (docs/decisions/0038), and VLAN IDs in other use.
 
 SBF deletes only VLANs that it created. Before a device receives a change, SBF commits a row for each created VLAN. SBF
-deletes the row when a later reading does not contain the VLAN. A VLAN ID in other use is not free, until the latest
-readings of all devices of the site show no other use.
+deletes the row when a later reading does not contain the VLAN. A VLAN ID in other use is not free. It becomes free when
+the latest readings of all devices of the site show no other use.
 """
 
 import json
