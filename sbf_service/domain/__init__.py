@@ -1,4 +1,1 @@
-"""The rules of the service, as pure code.
-
-*Pure* modules read no file, no clock and no database.
-"""
+"""The rules of the service. All modules are *pure*: they read no file, no clock and no database."""

@@ -35,11 +35,12 @@ from virtcloud.model.values import Address
 
 IPV4_SUBNET = IPv4Network("10.0.0.0/24")
 RESERVED_ADDRESSES = 16
-"""The minimum number of free addresses in an IPv4 subnet that SBF chooses: for hosts (job access) and users' computers.
+"""The minimum number of addresses that stay free for hosts (job access) and users' computers, if SBF chooses the
+subnet.
 """
 _IPV4 = 4
 HOST_ADDRESSES = 8
-"""The number of addresses for hosts (job access) at the end of a subnet. Users' devices (VPN) get these addresses last.
+"""The number of addresses at the end of a subnet for hosts (job access). Users' devices (VPN) get these addresses last.
 """
 RESERVED_ANYCAST = 128
 """The number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
@@ -49,7 +50,7 @@ _IpAddress = IPv4Address | IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class NetworkIdentity:
-    """The values from which a network's IPv6 subnet is derived. The values are unique in one SBF."""
+    """The values from which a network's IPv6 subnet is derived. No two clusters of one SBF have the same values."""
 
     owner: str
     key: str
@@ -222,7 +223,7 @@ def check_guests_differ(guests: Sequence[Guest]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Subnet:
-    """The usable addresses of a subnet as integers, and the start of the assignment."""
+    """The usable addresses of a subnet as integers, and the address at which the assignment starts."""
 
     network: IPv4Network | IPv6Network
     start: int

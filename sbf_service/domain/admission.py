@@ -22,7 +22,8 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
 BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
-"""In the audit log, a caller that creates clusters for jobs has one of these prefixes. No user name has these prefixes.
+"""In the audit log, the names of callers that create clusters for jobs have these prefixes. No user name has such a
+prefix.
 """
 
 
@@ -196,7 +197,7 @@ QUOTA_UNITS: Final = {
     "cpus": ("CPU", "CPUs"),
     "memory_mb": ("MiB of memory", "MiB of memory"),
 }
-"""The singular and plural units of quotas in error messages, except the quota of clusters."""
+"""The singular and plural units of quotas in error messages. The quota of clusters has a different message."""
 
 
 @dataclass(frozen=True, slots=True)

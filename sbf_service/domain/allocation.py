@@ -87,7 +87,7 @@ FindOldest = Callable[[Sequence[Name]], VlanId | None]
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
     """Choose one VLAN ID for all sites.
 
-    If none is free and the transport ``translates``, choose a VLAN ID for each site.
+    If no single VLAN ID is free and the transport ``translates``, choose one for each site.
 
     Return None if no choice is possible.
     """

@@ -2,8 +2,8 @@
 
 A neighbour is identified by its system name (with or without a domain) or by its management address. A neighbour's port
 is identified by the port identifier. If the topology has no such port on the neighbour, the port description identifies
-the port. The state of a cable is *unknown* in three cases: SBF could read no element at an end; the cable's ports have
-no LLDP neighbour; the neighbour cannot be identified.
+the port. The state of a cable is *unknown* in three cases: SBF could read neither of the connected elements; the
+cable's ports have no LLDP neighbour; the neighbour cannot be identified.
 
 A link between aggregates consists of several cables with separate LLDP neighbours. The order of the aggregates' members
 does not matter.
@@ -85,10 +85,10 @@ class ObservationResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NeighbourObservation:
-    """A neighbour and its identity in the topology, reported by one port.
+    """A neighbour that a port reports, and the neighbour's identity in the topology.
 
-    ``port`` is the reporting port, spelled as in the topology if ``in_topology``. ``element`` and ``peer`` are the
-    neighbour's element and port in the topology, or None if unknown.
+    ``port`` is the reporting port, spelled as in the topology if the topology contains it (``in_topology``).
+    ``element`` and ``peer`` are the neighbour's element and port in the topology, or None if unknown.
     """
 
     port: str
@@ -98,7 +98,7 @@ class NeighbourObservation:
     peer: PortRef | None
 
     def __str__(self) -> str:
-        """Return the neighbour's port: from the topology or, if unknown there, as sent by the neighbour."""
+        """Return the neighbour's port in the topology or, if unknown, the name and port that the neighbour sent."""
         return str(self.peer or self.neighbour)
 
 
@@ -177,7 +177,8 @@ WRONG_STATES: Final = {
 class LinkCable:
     """One cable of a link.
 
-    ``a`` and ``b`` are the ends of the cable. ``side_a`` and ``side_b`` are all ports of the link on each side.
+    ``a`` and ``b`` are the ends of the cable. ``side_a`` are all ports of the link on the side of ``a``, ``side_b`` on
+    the side of ``b``.
     """
 
     a: PortRef

@@ -60,7 +60,7 @@ def list_roles(spec: ClusterSpec) -> tuple[GatewayRole, ...]:
 def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[Name]) -> None:
     """Raise NotFound if a spec names a destination that no site of the cluster has.
 
-    Ignore unknown sites: a network keeps its VLAN ID at a site that the topology lost after the members there ended.
+    Ignore unknown sites: a network still has a VLAN ID at a site that was removed after its members there ended.
     """
     known = {one.name for site in topology.sites if site.name in sites for one in site.destinations}
     for name in spec.outside:
@@ -72,7 +72,8 @@ def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[
 def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Destination]) -> GatewayRouter:
     """Return the part of a gateway's wanted document for a network whose router is the gateway.
 
-    ``destinations`` are those of the gateway's site. The router allows only the destinations that ``spec`` names.
+    ``destinations`` are the destinations of the gateway's site. The router allows only the destinations that ``spec``
+    names.
     """
     allowed = tuple(destination for destination in destinations if destination.name in spec.outside)
     return GatewayRouter(

@@ -17,7 +17,7 @@ MAX_GATEWAYS: Final = 2
 def choose_gateways(
     topology: Topology, cluster: LiveCluster, alive: Collection[Name], role: GatewayRole = VPN_SERVER
 ) -> tuple[Name, ...]:
-    """Return the gateways that a cluster should have in a role: its present gateways, and others at its sites.
+    """Return the gateways that a cluster should have in a role: its current gateways, and others at its sites.
 
     Add gateways in the topology's order until :data:`MAX_GATEWAYS` of the chosen gateways are in ``alive``. Raise
     NoGateway if no gateway was chosen.
@@ -34,7 +34,7 @@ def choose_gateways(
 def list_reachable_gateways(
     topology: Topology, cluster: LiveCluster, alive: Collection[Name], role: GatewayRole
 ) -> Iterator[Name]:
-    """Yield the gateways in ``alive`` with a role that switches connect to the cluster's hosts.
+    """Yield the gateways in ``alive`` that have a role and that switches connect to the cluster's hosts.
 
     Yield only gateways at the cluster's sites, in the topology's order.
     """
@@ -58,7 +58,7 @@ def _is_linked(topology: Topology, cluster: LiveCluster, gateway: Name) -> bool:
 
 
 def make_no_gateway_error(topology: Topology, cluster: LiveCluster, role: GatewayRole) -> NoGateway:
-    """Return the error of a cluster for which no gateway has a role."""
+    """Return the error of a cluster that needs a gateway with a role, but finds none."""
     sites = ", ".join(site.name for site in topology.sites if site.name in cluster.vlans)
     wanted = f"cluster {cluster.key}: expected a gateway with {role.description} at {sites}"
     here = ", ".join(_list_candidates(topology, cluster, role))

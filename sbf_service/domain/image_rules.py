@@ -49,7 +49,7 @@ def may_use(image: CatalogueImage, user: str) -> bool:
 
 
 def check_usable(image: CatalogueImage, user: UserName) -> None:
-    """Raise NotAdmitted unless :func:`may_use` is true."""
+    """Raise NotAdmitted if a user may not create guests from an image."""
     if not may_use(image, user):
         raise NotAdmitted(
             f"image {image.name} belongs to {image.owner}, who has not shared it with {user}: choose another image "
@@ -63,7 +63,7 @@ def check_name_allowed(
     """Raise NotAdmitted if a caller may not add an image of this name. Only the role ``user`` is restricted.
 
     On a host, an image of the catalogue replaces an image of the same name in the host's folder. A user must not
-    replace an image for other users.
+    replace an image that other users use or may use.
 
     ``topology_names`` are the images that sites and hosts list for users. ``local_users`` are the other users with
     running guests from a host's own image of this name. ``hosts`` have an image of this name in their folder.

@@ -77,8 +77,8 @@ class PlacementStatus:
     """The status of a cluster's placement on one element.
 
     ``added`` and ``removed`` are the revisions that added and removed the placement. ``confirmed`` is the revision that
-    the element has confirmed. ``blocked``: the element confirmed without this cluster, such as for a VLAN in other use.
-    ``trouble`` is the element's error report.
+    the element has confirmed. ``blocked``: the element confirmed its revision, but not this cluster (for example, its
+    VLAN is in other use). ``trouble`` is the element's error report.
     """
 
     element: Name
@@ -220,7 +220,7 @@ def make_drain(state: ClusterState, reason: str) -> ClusterTransition | None:
 
 
 def _join_reasons(before: str | None, transition: ClusterTransition) -> str | None:
-    """Return the reason after a transition; None for an active cluster. A quarantine's reason is appended."""
+    """Return the reason after a transition; None for an active cluster. The reason of a quarantine is appended."""
     if transition.to is ClusterState.ACTIVE:
         return None
     if transition.quarantines and before:

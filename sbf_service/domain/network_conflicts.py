@@ -41,7 +41,7 @@ def check_ports_exclusive(
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
     """Raise Conflict when an access port of a cluster is no access port in the new ``topology``.
 
-    On a trunk, SBF treats an untagged VLAN as other use, and would never remove it.
+    On a trunk, SBF treats an untagged VLAN as other use, and would never remove the VLAN.
     """
     for cluster in clusters:
         for port in sorted(_find_known_ports(former, cluster)):
@@ -53,7 +53,7 @@ def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iter
 
 
 def check_paths_unchanged(topology: Topology, network: LiveCluster, transport: Transport | None) -> None:
-    """Raise Conflict when a network of one site would need other ports there to reach ``transport``."""
+    """Raise Conflict when a network of one site would need other ports at the site to reach ``transport``."""
     if transport is None:
         return
     before, after = (find_path_ports(topology, network.spec, on) for on in (None, transport.name))

@@ -1,8 +1,8 @@
 """Ownership: the rules that distinguish SBF's VLANs on a device from VLANs in other use. Pure.
 
 SBF owns a VLAN with SBF's name. SBF also owns a VLAN without a name, or with the platform's default name, if the
-database records its creation. SBF owns no other VLAN, even in the pool. While an unmanaged port carries a VLAN, the
-VLAN is in other use.
+database records its creation. SBF owns no other VLAN, even if the pool contains the VLAN ID. While an unmanaged port
+carries a VLAN, the VLAN is in other use.
 """
 
 import re
@@ -24,7 +24,7 @@ _ALL_VLANS = frozenset(range(2, 4095))
 def make_vlan_name(vlan: VlanId, names: Mapping[int, str] = MappingProxyType({})) -> str:
     """Return SBF's name for a VLAN, different from the ``names`` of the device's other VLANs.
 
-    Some platforms refuse the name of another VLAN.
+    Some platforms refuse a name that another VLAN already has.
     """
     taken = {name for other, name in names.items() if other != vlan}
     first = f"vc-{vlan}"
@@ -64,7 +64,7 @@ def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet) -> SwitchObse
 def find_stated_vlans(listed: Iterable[int], managed: VlanSet) -> VlanSet:
     """Return the managed VLAN IDs that an unmanaged port lists.
 
-    Return no VLAN ID for a port that lists every VLAN: this list does not show the VLANs in use.
+    Return no VLAN ID for a port that lists every VLAN: such a list does not show the VLANs in use.
     """
     vlans = frozenset(listed)
     return VlanSet() if vlans >= _ALL_VLANS else managed & vlans

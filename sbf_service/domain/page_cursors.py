@@ -24,7 +24,7 @@ MAX_CURSOR: Final = 2000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 YEAR_9999: Final = 253_370_764_800_000_000
-"""The year 9999, in microseconds since 1970. Python cannot convert some later times between time zones."""
+"""The start of the year 9999, in microseconds since 1970. Python cannot convert some later times between time zones."""
 
 
 def _parse_moment(microseconds: int) -> datetime:
@@ -32,7 +32,7 @@ def _parse_moment(microseconds: int) -> datetime:
 
 
 Moment = Annotated[int, Field(ge=0, lt=YEAR_9999), AfterValidator(_parse_moment)]
-"""A time, in a cursor as microseconds since 1970."""
+"""A time. A cursor contains the time as microseconds since 1970."""
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 Word = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00]*$")]
 

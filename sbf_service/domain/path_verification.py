@@ -38,7 +38,7 @@ class CheckPace(NamedTuple):
 
 
 def decide_pace(hosts: int, mtu: int) -> CheckPace:
-    """Return the pace of a check. At least four rounds: a single lost frame fails no path."""
+    """Return the pace of a check: at least four rounds, so that a single lost frame fails no path."""
     octets = hosts * (hosts - 1) * (mtu + FRAME_OVERHEAD)
     round_s = max(MIN_ROUND_S, octets / BYTES_PER_S)
     return CheckPace(round_s, max(MIN_SECONDS, ROUNDS * round_s))

@@ -1,4 +1,4 @@
-"""The settings of retention: the ages at which SBF deletes audit rows and ended clusters. Pure."""
+"""The settings of retention: how long SBF stores audit rows and ended clusters. Pure."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -8,8 +8,8 @@ from pydantic import Field
 from virtcloud.model.document import Document
 
 MIN_DAYS = 7
-"""The minimum number of days that ended clusters stay in the database. During this time, SBF refuses late calls of
-earlier attempts.
+"""The minimum number of days from the beginning of a cluster's removal to the deletion of its rows. During this time,
+SBF refuses late calls of earlier attempts.
 """
 Days = Annotated[int, Field(ge=MIN_DAYS, le=36500)]
 Rows = Annotated[int, Field(ge=1000, lt=2**53)]

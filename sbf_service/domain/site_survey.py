@@ -18,7 +18,7 @@ from virtcloud.model.vlans import VlanSet
 
 USABLE = VlanSet(range(2, 4095))
 LEGACY = VlanSet(range(1002, 1006))
-"""VLAN IDs of Token Ring and FDDI, which Cisco reserves."""
+"""VLAN IDs of Token Ring and FDDI, which switches of Cisco reserve."""
 FIRST_PROPOSED = 100
 UNUSED_MODES = frozenset({"", "access"})
 PLACEHOLDER = PortName("unknown")
@@ -81,7 +81,7 @@ def describe_site(
 def propose_pool(free: VlanSet, size: int) -> VlanSet:
     """Return the first ``size`` consecutive free VLAN IDs from 100 on.
 
-    If there are none, return the beginning of the longest free range.
+    If there are none, return at most ``size`` VLAN IDs from the longest free range.
     """
     ranges = [range(max(first, FIRST_PROPOSED), last + 1) for first, last in free.ranges()]
     for found in ranges:
@@ -128,7 +128,7 @@ def replace_unprintable(name: str) -> str:
 def list_port_vlans(tagged: VlanSet, untagged: VlanSet, access: VlanId | None, *, is_open: bool) -> VlanSet:
     """Return the VLAN IDs of a port.
 
-    Omit the tagged VLANs of a port that carries every VLAN (``is_open``): they do not show the VLANs in use.
+    Omit the tagged VLANs of a port that carries every VLAN (``is_open``): such a port does not show the VLANs in use.
     """
     stated = VlanSet() if is_open else find_stated_vlans(tagged, VlanSet(range(1, 4095)))
     return stated | untagged | ([] if access is None else [access])
@@ -275,7 +275,7 @@ def _find_different_names(surveys: Sequence[SwitchSurvey]) -> Iterator[tuple[int
 def _use_notes(
     surveys: Sequence[SwitchSurvey], part: SitePart, pool: VlanSet, canonical: CanonicalPort
 ) -> Iterator[str]:
-    """Yield a note for each port in other use: SBF changes the port only after its adoption."""
+    """Yield a note for each port in other use: SBF changes such a port only after an administrator adopts it."""
     drafted = {switch.name: switch.ports for switch in part.site.switches}
     for survey in surveys:
         name = survey.switch.name

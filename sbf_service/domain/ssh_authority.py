@@ -28,8 +28,8 @@ from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.values import Name, UserName
 
 FORCED_COMMAND: Final = b"virtcloud"
-"""The forced command of certificates. A gateway's account ignores the command. Another machine that trusts the
-authority would permit only the command ``virtcloud`` without arguments.
+"""The forced command of certificates. At a gateway, the account's shell ignores the command. Any other machine that
+trusts the authority permits only the command ``virtcloud`` without arguments.
 """
 
 SshPublicKey = EllipticCurvePublicKey | RSAPublicKey | Ed25519PublicKey
@@ -75,8 +75,8 @@ def parse_certified_key(key: UserKey) -> SshPublicKey:
 def sign_certificate(secret: SecretBytes, key: SshPublicKey, certificate: SshCertificate) -> str:
     """Return a certificate without forwarding and PTY, as one line of a file ``*-cert.pub``.
 
-    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because a gateway's clock can be slow. Its times are
-    whole seconds, so it ends at ``ends`` or less than a second earlier.
+    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because a gateway's clock can be slow. A
+    certificate's times are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
     """
     authority = load_ssh_private_key(derive_authority_key(secret).private.get_secret_value().encode(), None)
     if not isinstance(authority, Ed25519PrivateKey):

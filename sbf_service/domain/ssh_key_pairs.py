@@ -1,7 +1,7 @@
 """SSH key pairs of guests, clusters, gateways and the SSH authority, derived from a secret. Pure.
 
 The same secret, cluster and guest always yield the same key pair (HKDF, RFC 5869; Ed25519, RFC 8032). Therefore, no
-private key is stored, and a repeated wanted document has the same text.
+private key is stored, and an agent that fetches its document again gets the same text.
 """
 
 from base64 import b64encode

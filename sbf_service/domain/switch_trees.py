@@ -1,8 +1,8 @@
 """The trees of switches at a site, and the uplinks of hosts and gateways to switches. Pure.
 
-Each tree is built breadth first from its root: the switch of the site's first attachment, if the tree has one. Among
-several ports, the first in the topology's order is used. A tree has no loop, so no spanning tree protocol is needed.
-The trees do not depend on clusters.
+Each tree is built breadth first from its root. If switches of the tree have attachments to transports, the root is the
+switch of the first attachment. Among several ports, the first in the topology's order is used. A tree has no loop, so
+no spanning tree protocol is needed. The trees do not depend on clusters.
 """
 
 from collections import Counter, deque
@@ -15,15 +15,15 @@ from virtcloud.model.topology_document import Site
 from virtcloud.model.values import Name, PortRef
 
 Uplink = tuple[PortRef, PortRef]
-"""The port of a host or gateway, and the port of the switch."""
+"""The port of a host or gateway, and the switch's port at the other end of the link."""
 SwitchTree = Mapping[Name, PortRef | None]
-"""Each switch of the tree with its port towards the root. The root comes first, with None."""
+"""For each switch of the tree, its port towards the root. The root comes first and has no port (None)."""
 MAX_COMPUTED = 32_768
 """The maximum number of paths and trees that SBF caches in a topology object, about 3 KB each."""
 
 
 def find_uplinks(topology: Topology, end_system: Host | Gateway) -> tuple[Uplink, ...]:
-    """Return the uplinks of a host or gateway, in the order of its ports.
+    """Return the uplinks of a host or gateway to switches of its site, in the order of its ports.
 
     Raise HostNotLinked if there is no such uplink.
     """
@@ -39,7 +39,7 @@ def find_uplinks(topology: Topology, end_system: Host | Gateway) -> tuple[Uplink
 
 
 def find_attachment_port(site: Site, transport: Name) -> PortRef:
-    """Return a site's port on a transport. Raise Conflict when there is none."""
+    """Return a site's port on a transport. Raise Conflict when the site is not attached to the transport."""
     for attachment in site.attachments:
         if attachment.transport == transport:
             return attachment.port
@@ -47,7 +47,7 @@ def find_attachment_port(site: Site, transport: Name) -> PortRef:
 
 
 def keep_computed(topology: Topology, key: object, value: object) -> None:
-    """Cache a value. If :data:`MAX_COMPUTED` values are cached, first delete all values."""
+    """Cache a value in the topology object. If :data:`MAX_COMPUTED` values are cached, first delete all values."""
     if len(topology.computed) >= MAX_COMPUTED:
         topology.computed.clear()
     topology.computed[key] = value

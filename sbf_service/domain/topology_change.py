@@ -16,7 +16,7 @@ from virtcloud.model.values import Name, PortRef
 
 @dataclass(frozen=True)
 class TopologyChange:
-    """The change from a former topology to a new topology. Only ``sites`` change."""
+    """The change from a former topology to a new topology. Nothing changes at sites that are not in ``sites``."""
 
     former: Topology
     topology: Topology
@@ -29,8 +29,8 @@ class TopologyChange:
     def sites(self) -> frozenset[Name]:
         """The sites that the change concerns.
 
-        If a transport differs: all sites. If not: the sites whose descriptions or links differ. If the provider edges
-        or attachments of a site with edges differ, add all sites with edges.
+        If a transport differs, these are all sites. If not, these are the sites whose descriptions or links differ. If
+        the provider edges or attachments of a site with edges differ, all sites with edges are added.
         """
         former, topology = self.former.sites_by_name, self.topology.sites_by_name
         if self.changes_transports:
@@ -65,7 +65,7 @@ class TopologyChange:
 
     @cached_property
     def changed_elements(self) -> frozenset[Name]:
-        """The elements that the former topology lacks, describes differently, or has elsewhere."""
+        """The elements of the new topology that the former topology lacks, describes differently, or has elsewhere."""
         before, after = self.former.elements, self.topology.elements
         return frozenset(
             name for name in self.elements & after.keys() if not _is_same(before, after, name) or self._has_moved(name)
@@ -112,7 +112,7 @@ class TopologyChange:
     def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
         """Yield the links that only one of the topologies has, each with this topology.
 
-        Groups that are the same Python object in both topologies are skipped.
+        Groups of links that are the same Python object in both topologies are equal, and are skipped.
         """
         lost, added = list_differing_links(self.former, self.topology)
         before, after = set(lost), set(added)

@@ -35,7 +35,7 @@ class TopologyEffects:
 
     - ``known``: the elements of each cluster, by cluster ID.
     - ``changed``: the elements of both topologies whose configuration changes.
-    - ``of_clusters``: whether the cluster's configuration on the element changes, by cluster and changed element.
+    - ``of_clusters``: for each pair of a cluster and a changed element, whether the cluster's configuration changes.
     """
 
     change: TopologyChange
@@ -107,7 +107,7 @@ class TopologyEffects:
 
 
 def _compute_configuration(name: Name, topology: Topology, live: Sequence[LiveCluster]) -> object:
-    """Return an element's wanted state and, for an edge, the transports and peers for its driver."""
+    """Return an element's wanted state and, for an edge, the transports and other edges for its driver."""
     wanted = compute_wanted(name, topology, live)
     if not isinstance(topology.elements[name], Edge):
         return wanted

@@ -16,7 +16,7 @@ from virtcloud.model.traffic import SegmentCounters, TrafficRate
 MAX_SAMPLES: Final = 31
 """The maximum number of samples of a cluster on one element: 15 minutes of reports, one every 30 s."""
 MIN_PERIOD_S: Final = 5.0
-"""The minimum time between two samples. SBF ignores earlier reports, so an agent cannot cause many writes."""
+"""The minimum time between two samples. SBF ignores a report within this time, so an agent cannot cause many writes."""
 MAX_PERIOD_S: Final = 900.0
 """The longest period with a rate: a longer mean would not describe the present traffic."""
 COUNTERS: Final = ("received_bytes", "sent_bytes", "received_frames", "sent_frames")

@@ -50,9 +50,9 @@ REPORT_DELAY: Final = timedelta(seconds=5)
 def is_replaced(connection: ReportedConnection, other: ReportedConnection) -> bool:
     """Return whether the connection ``other`` to another gateway replaced ``connection``.
 
-    The connections are ordered by their beginnings. If SBF received the reports in the opposite order, more than
-    :data:`REPORT_DELAY` apart, a clock is wrong: return False. Therefore, a device that moves to a gateway with a wrong
-    clock stays connected.
+    The gateways' clocks determine which connection began later. If SBF received the reports in the opposite order, more
+    than :data:`REPORT_DELAY` apart, a clock is wrong: return False. Therefore, a device that moves to a gateway with a
+    wrong clock stays connected.
     """
     is_reported_earlier = other.first_reported_at < connection.first_reported_at - REPORT_DELAY
     return other.connected_at > connection.connected_at and not is_reported_earlier
@@ -67,7 +67,7 @@ def add_grants(
     """Return the wanted state of a gateway with its OpenVPN servers, and with the grants of each network.
 
     ``profiles`` are the valid profiles of all clusters that the gateway carries. ``guest_macs`` are the MAC addresses
-    of all guests, by network ID: devices must not use them.
+    of all guests, by network ID: devices must not use these addresses.
     """
     by_network: dict[str, list[GrantedProfile]] = defaultdict(list)
     for profile in sorted(profiles, key=lambda profile: profile.id):

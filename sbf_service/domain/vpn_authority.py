@@ -30,11 +30,11 @@ VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
 NEVER_EXPIRES: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of a certificate without an expiry date (RFC 5280, 4.1.2.5)."""
 CLOCK_SKEW: Final = timedelta(minutes=10)
-"""A device's certificate is valid from this long before its creation, because a gateway's clock can be slow."""
+"""A device's certificate becomes valid this long before its creation, because the clock of a gateway can be slow."""
 P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 SEED_BYTES: Final = 48
-"""The length of a seed for a private key: 16 bytes more than the key, against a bias of the reduction modulo the order
-(FIPS 186-5, A.2).
+"""The length of a seed for a private key. The 16 bytes above the length of the key prevent a measurable bias of the
+reduction modulo the order (FIPS 186-5, A.2).
 """
 SERIAL_BYTES: Final = 16
 RSA_BITS: Final = range(2048, 8193)
@@ -104,7 +104,7 @@ def make_device_certificate(
 ) -> DeviceCertificate:
     """Return a device's certificate. Its subject is the profile's ID, so a profile has one connection at a time.
 
-    Its times are whole seconds, so it ends at ``ends`` or less than a second earlier.
+    A certificate's times are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
     """
     builder = _start_certificate(profile, key, now - CLOCK_SKEW, ends)
     builder = builder.serial_number(_derive_serial(secret, "device", profile))

@@ -1,8 +1,8 @@
 """The wanted state of an element, computed from the topology and the clusters. Pure.
 
 After a restore of the database, another cluster's VLAN can still be on elements. SBF *holds* a VLAN ID until SBF has
-read these elements (``store/unchecked_elements.py``). For a held VLAN ID, SBF leaves a device's configuration, but adds
-none.
+read these elements (``store/unchecked_elements.py``). SBF keeps existing configuration with a held VLAN ID on a device,
+but adds no such configuration.
 """
 
 import hashlib
@@ -144,7 +144,7 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
 
 
 def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], host: Name) -> Iterator[str]:
-    """Yield the agent's capabilities for a network's segment (``Segment.requires``)."""
+    """Yield the capabilities that an agent needs for a network's segment (``Segment.requires``)."""
     guests = [(cluster, guest) for cluster in clusters for guest in cluster.spec.guests if guest.host == host]
     if network.filters == "addresses":
         yield ADDRESS_FILTERS
@@ -188,7 +188,7 @@ def _limits(guest: Guest) -> GuestLimits | None:
 
 
 def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) -> tuple[SwitchWanted, VlanSet]:
-    """Return the wanted state without held VLANs that ports do not carry, and the IDs of these VLANs."""
+    """Return the wanted state without the held VLANs that ports do not carry yet, and the IDs of these VLANs."""
     missing = {
         port: (vlans & held) - observed.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items() if vlans
     }
@@ -197,7 +197,7 @@ def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) 
 
 
 def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tuple[EdgeWanted, VlanSet]:
-    """Return the wanted state without missing circuits of held VLANs, and the IDs of these VLANs."""
+    """Return the wanted state without the circuits of held VLANs that the edge lacks, and the IDs of these VLANs."""
     present = set(observed.circuits)
     missing = {circuit for circuit in wanted.circuits if circuit.vlan in held and circuit not in present}
     circuits = tuple(circuit for circuit in wanted.circuits if circuit not in missing)

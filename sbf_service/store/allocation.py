@@ -34,7 +34,7 @@ ReservedVlans = Callable[[Device], VlanSet]
 CanSeeOwner = Callable[[str], bool]
 """A function that returns whether the caller may see the clusters of an owner."""
 MAX_INDEXED_SITES = 16
-"""The maximum number of a cluster's sites for the fast allocation. It reads a few free VLAN IDs of each site."""
+"""The maximum number of a cluster's sites for the fast allocation, which reads a few free VLAN IDs of each site."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
 """The numbers of free VLAN IDs of a site that successive queries read, until a query returns enough for the choice."""
 NO_VLANS = VlanSet()
@@ -75,8 +75,8 @@ _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_
 """Selects free VLAN IDs of a site, in the order of their last releases there.
 
 The columns are the time of this release, the VLAN ID, and a number of sites. The number counts the sites at which the
-VLAN ID is free and was last released at this time or earlier. If the number counts all sites of a cluster, the VLAN ID
-can be chosen.
+VLAN ID is free and was last released at this time or earlier. If this number is the number of a cluster's sites, the
+VLAN ID is free at all these sites, and no site released it later.
 """
 
 

@@ -19,7 +19,7 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
 def write_archive(folder: Path, name: str, rows: Iterable[Mapping[str, object]]) -> Path:
-    """Write rows to the file ``name`` in ``folder`` and to the disk. Return the path.
+    """Write rows to the file ``name`` in ``folder``, and wait until the disk has them. Return the path.
 
     Raise BadInput if the file cannot be written. An existing file with this name is then unchanged.
     """

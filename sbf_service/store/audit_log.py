@@ -98,9 +98,9 @@ def find_settled_id(store: Store, after: int | None = None, pause: Callable[[flo
 
     On PostgreSQL, changes run in parallel, so a row can be committed later than a row with a higher ID. Wait at most
     :data:`PATIENCE_S` until the transactions that are open now have ended. They normally take milliseconds. If one is
-    still open, return the last ID before the first gap in the IDs above ``after``: the reader then reads later rows
-    later. Without ``after``, return the ID of the newest row. Transactions that began more than a minute ago are
-    ignored, because they are not of SBF.
+    still open, return the last ID before the first gap in the IDs above ``after``: the reader can read the later rows
+    after the end of the transaction. Without ``after``, return the ID of the newest row. Transactions that began more
+    than a minute ago are ignored, because they are not of SBF.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)

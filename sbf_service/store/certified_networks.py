@@ -1,8 +1,8 @@
 """The suspension of publications of networks with uncertified images.
 
 A site may publish ports of guests only if the images of all guests of the network are certified for this site. The
-transaction that adds an uncertified guest or revokes a certification suspends the publications. A suspended publication
-keeps its port, and stays suspended until the owner publishes the guest again.
+transaction that adds a guest with an uncertified image, or revokes a certification, suspends the publications. A
+suspended publication keeps its port, and stays suspended until the owner publishes the guest again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

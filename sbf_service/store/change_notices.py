@@ -30,7 +30,7 @@ _NOTIFY = select(func.pg_notify(CHANNEL, bindparam("notice")))
 
 @dataclass(frozen=True, slots=True)
 class ChangeNotice:
-    """The topics that another replica changed. None: too many topics for notices."""
+    """The topics that another replica changed. ``topics`` is None if the change had too many topics for notices."""
 
     topics: frozenset[str] | None
 

@@ -1,8 +1,8 @@
 """Creation of clusters: ``PUT /clusters`` in one transaction.
 
 The transaction chooses the IDs of a new cluster, and inserts the cluster, the claims and the placements with new wanted
-revisions. Other changes of the same sites wait meanwhile. Therefore, the transaction has few and prepared statements,
-and the answer needs no query.
+revisions. Other changes of the same sites wait meanwhile. Therefore, the transaction consists of a few prepared
+statements, and the answer needs no further query.
 """
 
 from collections.abc import Mapping

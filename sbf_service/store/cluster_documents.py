@@ -42,7 +42,7 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
 
 
 def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
-    """Return a cluster's spec with SBF's choices, and with the present ``shares_with``."""
+    """Return a cluster's spec with SBF's choices, and with the current ``shares_with``."""
     spec = row.resolved or row.spec
     return parse_spec(spec) if row.shares is None else _parse_shared_spec(spec, row.shares)
 

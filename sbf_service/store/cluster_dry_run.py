@@ -1,4 +1,7 @@
-"""Dry runs of ``PUT /clusters``, and differences of elements from their last readings. Changes nothing."""
+"""Dry runs of ``PUT /clusters``, and differences of elements from their last readings.
+
+These functions change nothing.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -97,7 +100,7 @@ class _DifferenceScope:
 
 @dataclass(frozen=True, slots=True)
 class _RequestedCluster:
-    """A requested cluster. ``created``: the request would create it."""
+    """A requested cluster. ``created``: the request would create the cluster."""
 
     cluster: LiveCluster
     created: bool
@@ -114,7 +117,7 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
     whole: bool = True,
     overcommit: Overcommit = DEFAULT_OVERCOMMIT,
 ) -> ClusterDryRun:
-    """Return the present effect of :func:`put_cluster`. Raise the errors of :func:`put_cluster`.
+    """Return the effect that :func:`put_cluster` would have now. Raise the errors of :func:`put_cluster`.
 
     If ``whole``, the differences include every cluster that is missing on an element. If not, they include only this
     cluster and its network, for a caller who must not see other owners' clusters.

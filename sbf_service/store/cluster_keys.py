@@ -1,4 +1,4 @@
-"""Keys and names of clusters: the present cluster of a key, and the attempts with the key.
+"""Keys and names of clusters: the current cluster of a key, and the attempts with the key.
 
 When the cluster with a key has ended, another owner may use the key. Each change of the owner increments the *turn*, a
 number in the cluster's row. Each owner of the key has separate attempt numbers, which never decrease. Therefore, SBF
@@ -52,7 +52,7 @@ def next_turn(row: ClusterRow | None, owner: str) -> int:
 
 
 def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
-    """Return the latest attempt with a key, whose newest cluster is ``row``."""
+    """Return the latest attempt with a key. ``row`` is the newest cluster with the key, or None."""
     return (
         None
         if row is None
@@ -61,7 +61,7 @@ def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
 
 
 def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:
-    """Return the highest attempt number of ``owner``, a former owner of the key of ``row``.
+    """Return the highest attempt number that ``owner`` used with a key, if another owner has the key now.
 
     ``row`` is the newest cluster with the key. Return None if ``row`` is None or belongs to ``owner``, or if ``owner``
     never had the key.

@@ -38,8 +38,8 @@ selected clusters for each page.
 class ClusterFilter:
     """Selects clusters for a list. Ended clusters are selected only with ``ended`` or an ended ``state``.
 
-    ``sites`` and ``element`` limit the caller's rights. ``site``, ``on`` (an element) and ``network`` (a key or name of
-    one of its clusters) are the caller's own filters.
+    If the caller's rights are limited, ``sites`` and ``element`` contain these limits. ``site``, ``on`` (an element)
+    and ``network`` (a key or name of one of its clusters) are the caller's own filters.
     """
 
     owner: str | None = None

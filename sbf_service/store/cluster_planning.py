@@ -121,7 +121,7 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 
 
 def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveCluster:
-    """Return the cluster with the chosen gateways: for VPN access, router and service node.
+    """Return the cluster with the gateways that SBF chooses for VPN access, as router and as service node.
 
     Raise NotFound for an unknown destination.
     """

@@ -61,7 +61,7 @@ def read_peers(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterPe
 
 
 def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Start to drain a cluster for an audited ``reason``. Idempotent.
+    """Start to drain a cluster, and record ``reason`` in the audit log. Idempotent.
 
     Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key.
     """
@@ -207,7 +207,7 @@ def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, li
 def _make_joined_views(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterTransport | None]:
     """Return the view of each cluster's transport, by cluster ID.
 
-    The view is None if the cluster has ended and the topology lost the transport.
+    The view is None if the cluster has ended and the topology no longer contains the transport.
     """
     names = {row.id: Name(row.transport) for row in rows if row.transport is not None}
     if not names:

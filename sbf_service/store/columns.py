@@ -131,7 +131,7 @@ def select_texts(texts: BindParameter[str]) -> Select[tuple[str]]:
 
 
 def split_ids(ids: Iterable[Id]) -> Iterator[list[Id]]:
-    """Yield groups of IDs for the parameters of one statement.
+    """Yield groups of IDs that fit into the parameters of one statement.
 
     A statement has at most 32,766 parameters in SQLite and 65,535 in PostgreSQL.
     """

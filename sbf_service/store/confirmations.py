@@ -175,9 +175,9 @@ def _compute_confirmed_change(
 ) -> HostDifference | None:
     """Return the clusters that a host has set up and removed since ``former``, or None.
 
-    After a reset or while the host was unreachable, all its clusters count as set up again. Removals up to the revision
-    ``former.highest`` are already in the audit log: omit them, except for the clusters in ``marked``, whose column
-    ``blocked`` this confirmation has changed.
+    If the confirmed revision was reset or the host was unreachable, all its clusters count as set up again. Removals up
+    to the revision ``former.highest`` are already in the audit log: omit them. Exception: the clusters in ``marked``,
+    because this confirmation has changed their column ``blocked``.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)

@@ -1,6 +1,6 @@
 """Sessions of browsers with the web console: creation, authentication and end.
 
-A session by a token ends when the token expires or is revoked, because each call reads the token's row.
+A session from a login with a token ends when the token expires or is revoked, because each call reads the token's row.
 """
 
 from collections.abc import Callable

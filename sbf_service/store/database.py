@@ -28,10 +28,11 @@ BUSY_TIMEOUT_S, LOCK_POLL_S = 30.0, 0.01
 POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
 """The maximum number of connections of a replica. Three replicas stay below PostgreSQL's default limit of 100.
 
-No overflow: SQLAlchemy closes such connections after each use, and PostgreSQL starts a process for each new connection.
+SQLAlchemy closes connections above ``pool_size`` after each use, and PostgreSQL starts a process for each new
+connection.
 """
 MAX_IDLE_S = 5.0
-"""A connection that was idle for longer, in seconds, is checked with a query before its next use."""
+"""A connection that was idle for more than these seconds is checked with a query before its next use."""
 USED_AT = "used_at"
 
 

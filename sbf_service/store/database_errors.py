@@ -17,7 +17,7 @@ CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
 Because of the lock order, only transactions of other programs cause them.
 """
 UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
-"""SQLAlchemy's errors for a database that does not answer. Its other errors are faults in SBF."""
+"""SQLAlchemy's errors for a database that does not answer. Other errors of SQLAlchemy are faults in SBF."""
 
 
 def report_damaged_file(context: ExceptionContext) -> None:

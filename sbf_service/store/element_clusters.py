@@ -50,8 +50,9 @@ _IS_REMOVED = and_(
     PlacementRow.removed_revision > bindparam("before"), PlacementRow.removed_revision <= bindparam("revision")
 )
 COMPLETED_PLACEMENTS = union(_PLACED.where(IS_UNSETTLED, _IS_ADDED), _PLACED.where(IS_UNSETTLED, _IS_REMOVED))
-"""Selects the IDs of unsettled clusters that an element added or removed with a revision from ``before`` + 1 to
-``revision``.
+"""Selects the IDs of the clusters that an element added or removed with a revision from ``before`` + 1 to ``revision``.
+
+Clusters whose state can no longer change are omitted.
 """
 COMPLETED_ON_ELEMENT = ClusterSelection(ClusterRow.id.in_(COMPLETED_PLACEMENTS))
 """Selects the clusters with the IDs of :data:`COMPLETED_PLACEMENTS`."""

@@ -37,11 +37,11 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 ) -> bool:
     """Record an element's error report. Idempotent. Return whether the report differs from the previous report.
 
-    If ``reachable`` is false, active clusters on the element become degraded, except for a gateway whose cluster has
-    another complete gateway. Routers and publications move from an unreachable gateway where possible, and to a gateway
-    that becomes reachable. ``clusters`` maps cluster IDs to their errors; None: the error concerns all clusters on the
-    element. If ``with_transitions`` is false, the caller applies the transitions of clusters later. Raise NotFound for
-    an unknown element.
+    If ``reachable`` is false, active clusters on the element become degraded. Exception: on a gateway, a cluster with
+    another complete gateway stays active. Routers and publications move from an unreachable gateway where possible, and
+    to a gateway that becomes reachable. ``clusters`` maps cluster IDs to their errors; None: the error concerns all
+    clusters on the element. If ``with_transitions`` is false, the caller applies the transitions of clusters later.
+    Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
     former = row.reachable

@@ -13,7 +13,7 @@ from virtcloud.model.gateway_access import PublishedProtocol
 class GatewayAddressRow(Base):
     """An address of a gateway in a network, until the network ends.
 
-    ``network_id``: the cluster that created the network.
+    ``network_id`` is the ID of the cluster that created the network.
     """
 
     __tablename__ = "gateway_addresses"

@@ -1,4 +1,4 @@
-"""Queries for the images of running clusters, and in the folders of hosts.
+"""Queries for the images of running clusters, and for the images in hosts' folders.
 
 A host's own image is a file in the host's folder, outside the catalogue.
 """

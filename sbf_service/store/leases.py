@@ -93,7 +93,7 @@ _FIND_STALE = union_all(
 
 
 def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
-    """Return the reachable hosts and gateways without a heartbeat for ``silence``, or ever, sorted."""
+    """Return the reachable hosts and gateways whose agents have sent no heartbeat for ``silence``, or never, sorted."""
     names = unit.connection.execute(_FIND_STALE, {"silent_since": unit.now - silence}).scalars()
     return sorted(Name(name) for name in names)
 
@@ -121,7 +121,7 @@ def receive_heartbeat(unit: Unit, name: str) -> None:
 
 
 def require_agent(unit: Unit, name: str) -> ElementRow:
-    """Return an element with an agent. Raise NotFound for an unknown element, and Conflict for a device."""
+    """Return the row of an element with an agent. Raise NotFound for an unknown element, and Conflict for a device."""
     row = require_element(unit, name)
     if ElementKind(row.kind) in DEVICE_KINDS:
         raise Conflict(

@@ -29,7 +29,7 @@ from virtcloud.model.vlans import VlanSet
 
 _IS_DEGRADED = ClusterRow.state == ClusterState.DEGRADED
 BACKUP_TIME = "backup"
-"""The recorded name of the last backup's time."""
+"""The name under which the time of the last backup is recorded."""
 
 
 @dataclass(frozen=True, slots=True)

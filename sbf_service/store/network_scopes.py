@@ -48,12 +48,12 @@ def find_element_scope(unit: Unit, name: str) -> LockScope:
 
 
 def find_confirmation_scope(unit: Unit, name: str, revision: int) -> LockScope:
-    """Return the scope of a confirmation: the element's site, and the sites of the clusters that it confirms.
+    """Return the scope of a confirmation: the element's site, and the sites of the confirmed clusters.
 
     The confirmed clusters are added or removed by revisions after the last confirmed revision, up to ``revision``.
 
     Raise OutsideScopeError for an unknown element, a gateway, a removed switch, and an element that is unreachable or
-    has an error report. Their confirmation can change all their clusters.
+    has an error report. The confirmation of such an element can change all its clusters.
     """
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
     if row is None or row.kind == ElementKind.GATEWAY or not row.reachable or row.trouble or row.leaving:

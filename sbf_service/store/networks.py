@@ -230,5 +230,5 @@ def check_access_ports_kept(unit: Unit, change: TopologyChange) -> None:
 
 
 def read_clusters_on(unit: Unit, elements: Iterable[Name]) -> list[LiveCluster]:
-    """Return the unsettled clusters that use any of these elements, oldest first."""
+    """Return the clusters that use any of these elements and whose state can still change, oldest first."""
     return make_live_clusters(unit, find_unsettled_clusters(unit, elements))

@@ -81,7 +81,10 @@ def _find_destinations(unit: Unit, gateway: str) -> dict[str, tuple[Name, ...]]:
 
 
 def _add(unit: Unit, gateway: str, use: DestinationUse, row: OutsideUseRow | None) -> UseIncrease:
-    """Add a counters' increase. If any counter decreased, the gateway has restarted all counters at 0."""
+    """Add the counters' increases to the sums.
+
+    If any counter decreased, the gateway has restarted all counters at 0.
+    """
     if row is None:
         row = OutsideUseRow(network_id=use.network, gateway=gateway, destination=use.destination, since=unit.now)
         for name in COUNTERS:
@@ -102,7 +105,7 @@ def _add(unit: Unit, gateway: str, use: DestinationUse, row: OutsideUseRow | Non
 
 
 def list_uses(unit: Unit, key: str, cluster_id: str | None = None) -> list[DestinationUseView]:
-    """Return a network's use of destinations. Raise NotFound for an unknown cluster."""
+    """Return the use of destinations by a cluster's network. Raise NotFound for an unknown cluster."""
     row = require_cluster(unit, key, cluster_id)
     found = (
         select(OutsideUseRow)

@@ -112,7 +112,7 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
     """Release ports. Idempotent. A worker then restores the original uses, unless ``release.forget`` is true.
 
     Raise BadInput for an unknown port. Raise Conflict for a port that a cluster needs, or that carries a VLAN in the
-    recorded state. Raise Conflict for an access port, unless ``release.forget`` is true.
+    recorded state. Also raise Conflict for an access port, unless ``release.forget`` is true.
     """
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     _check_ports_managed(switch, set(release.ports) - rows.keys())

@@ -1,6 +1,6 @@
 """Moves of publications from a gateway with a stale agent to another gateway of the cluster's sites.
 
-The address of a publication changes with the gateway. The port stays the same if it is free there.
+The address of a publication changes with the gateway. The port stays the same if it is free at the new gateway.
 """
 
 from collections.abc import Iterator

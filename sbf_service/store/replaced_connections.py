@@ -1,7 +1,8 @@
 """VPN connections that were replaced by a later connection of their profile at another gateway.
 
-A profile may have one connection. A gateway ends the older of two connections to itself. Only SBF knows two connections
-at different gateways: it marks the older connection in the wanted document of the gateway, which then ends it.
+A profile may have one connection. If both connections are at one gateway, this gateway ends the older connection. If
+the connections are at two gateways, SBF marks the older connection in the wanted document of its gateway, which ends
+the connection.
 """
 
 from collections.abc import Iterable

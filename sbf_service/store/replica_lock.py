@@ -32,8 +32,8 @@ LOCK_CLASS = 0x7265706C
 TASK_LOCK_CLASS = 0x7461736B
 """The first key of a task's advisory lock (the letters "task"). The second key is a hash of the name."""
 LOCK_TIMEOUT_S = 40.0
-"""The maximum time in seconds for which a starting service waits for its name: longer than the detection of an
-unreachable host by the keepalive settings.
+"""The maximum time in seconds for which a starting service waits for the lock. PostgreSQL detects an unreachable host
+in a shorter time, by the keepalive settings.
 """
 LOCK_POLL_S = 0.5
 LOCK_CHECK_S = 5.0
@@ -96,7 +96,7 @@ def _try_advisory_lock(connection: Connection, name: str) -> bool:
 def hold_task(engine: Engine, task: str) -> Iterator[bool]:
     """Hold the lock of a task until the context ends: one process at a time performs the task.
 
-    Yield False if another process on the same database holds the lock.
+    Yield True, or False if another process on the same database holds the lock.
     """
     if engine.dialect.name == "postgresql":
         with translate_errors(), make_separate_engine(engine).connect() as connection:

@@ -29,7 +29,7 @@ REVISION_STEP = 10_000_000
 SBF cannot have assigned so many numbers since the backup: four months with one change of an element per second.
 """
 MAX_NUMBER = 2**31 - 1
-"""The maximum value of PostgreSQL's columns of revisions: about 200 restores."""
+"""The maximum value of PostgreSQL's columns of revisions, sufficient for about 200 restores."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Retention: SBF writes old audit rows and ended clusters to files, and then deletes them, in batches.
 
-Each batch is one file and one transaction. If SBF is killed during a batch, the next run writes its file again. SBF
-deletes a cluster together with all rows that refer to it. SBF does not delete a cluster with claims (including
-quarantined claims), or with members in the database.
+Each batch is one file and one transaction. If SBF is killed during a batch, no row is lost: the next run writes the
+file of the batch again. SBF deletes a cluster together with all rows that refer to it. SBF does not delete a cluster
+with claims (including quarantined claims), or with members in the database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ log = get_log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """The numbers of deleted or old audit rows and ended clusters."""
+    """The numbers of audit rows and of ended clusters that a run deleted, or would delete."""
 
     audit: int
     clusters: int
@@ -57,7 +57,7 @@ class PruneReport:
 def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
     """Return the folder for archive files.
 
-    The folder is in the settings, ``archive`` beside SQLite's file, or the default folder.
+    Without a folder in the settings, return ``archive`` beside SQLite's file, or the default folder.
     """
     if limits.folder is not None:
         return Path(limits.folder)

@@ -1,4 +1,4 @@
-"""The settled agents: their elements have confirmed the wanted revision and have no error report.
+"""The settled agents, whose elements have confirmed the wanted revision and have no error report.
 
 SBF answers the polls of settled agents without a query (:mod:`sbf_service.http.settled_polls`), from revisions in
 memory. Any change of its element removes an agent from the settled agents. A notice announces a change by another

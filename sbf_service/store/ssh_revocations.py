@@ -173,8 +173,8 @@ def record_ssh_connections(unit: Unit, gateway: str, report: SshConnections) -> 
     """Replace the SSH connections of a gateway; idempotent.
 
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway. Connections of clusters
-    that do not use the gateway are ignored. Increment the gateway's wanted revision if :func:`_is_any_revoked` is true:
-    the wanted document may lack the revocation.
+    that do not use the gateway are ignored. If :func:`_is_any_revoked` is true for the open connections, increment the
+    gateway's wanted revision: its wanted document may lack a revocation.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:

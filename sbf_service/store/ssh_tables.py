@@ -30,7 +30,7 @@ class SshCertificateRow(Base):
 class SshConnectionRow(Base):
     """A connection in the latest report of a gateway, with its index (``position``).
 
-    No foreign key to certificates: the certificate's row may have been deleted.
+    There is no foreign key to certificates, because the certificate's row may have been deleted.
     """
 
     __tablename__ = "ssh_connections"

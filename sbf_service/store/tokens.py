@@ -144,7 +144,7 @@ def _describe_token(row: TokenRow) -> str:
 
 
 CACHE_S = 5.0
-"""The time in seconds for which SBF caches a principal without notices."""
+"""The time in seconds for which SBF caches a principal if this replica receives no notices."""
 CACHE_WITH_NOTICES_S = 1800.0
 """The time in seconds for which SBF caches a principal if notices announce other replicas' revocations."""
 _READ_TOKENS = select(TokenRow).where(TokenRow.id.in_(bindparam("ids", expanding=True)))
@@ -193,7 +193,7 @@ class TokenCache:
     """The digests of the tokens that calls have found in the cache since the last :meth:`renew`."""
 
     def load(self) -> None:
-        """Cache the tokens that agents used recently, for the start, when all agents connect again."""
+        """Cache the tokens that agents used recently. Called at the start, when all agents connect again."""
         known, checked_at = self._cached, self.clock()
         with self.store.read() as unit:
             rows = unit.session.scalars(_READ_USED, {"used_since": unit.now - 2 * USE_INTERVAL})
@@ -219,7 +219,7 @@ class TokenCache:
                 record_uses(unit, ids)
 
     def find(self, token: Token) -> Principal | None:
-        """Return the principal of a recently checked token, or None. Without a query."""
+        """Return the principal of a recently checked token, or None. No database query."""
         digest, lifetime = token.digest, CACHE_WITH_NOTICES_S if self.gets_notices() else CACHE_S
         cached = self._cached.get(digest)
         if cached is None or self.clock() >= min(cached.checked_at + lifetime, cached.expires_at):

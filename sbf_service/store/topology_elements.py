@@ -59,7 +59,7 @@ class ElementChanges:
 
     - ``new_sites``, ``sites``: the sites without a row, and the known sites that enter or leave the topology.
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
-      that return.
+      that were removed earlier.
     - ``moved``: the known elements whose site changes.
     - ``reset``: the known elements that the topology describes differently, or has at another site.
     - ``devices``: pairs of the former and the new description of each new or changed element.
@@ -144,7 +144,10 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
 
 
 def _read_elements(unit: Unit, change: TopologyChange) -> _Rows:
-    """Return the rows of all elements of a change. The row of an element that returns can have another site."""
+    """Return the rows of all elements of a change.
+
+    The row of an element that was removed earlier can have another site.
+    """
     at_sites = _read_rows(unit, _READ_AT_SITES, change.sites)
     rows = {name: row for name, row in at_sites.items() if name in change.elements}
     return rows | _read_rows(unit, _READ_ELEMENTS, change.elements - rows.keys())
@@ -156,7 +159,7 @@ def _read_rows(unit: Unit, statement: Executable, names: Iterable[Name]) -> dict
 
 
 def _list_described(topology: Topology, after: Iterable[Element], rows: _Rows) -> Iterator[Mapping[str, object]]:
-    """Yield the new values of known elements whose kind or site changes, or that return."""
+    """Yield the new values of known elements whose kind or site changes, or that were removed earlier."""
     for element in after:
         site, kind, row = topology.site_of[element.name].name, str(kind_of(element)), rows.get(element.name)
         if row is not None and (row.site, row.kind, row.present) != (site, kind, True):

@@ -137,7 +137,7 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
 
 
 def _describe_remedy(gateway: Gateway | None) -> str:
-    """Return how clusters can leave a vanishing element: ``gateway``, or None for another kind."""
+    """Return how clusters can leave an element that would vanish. ``gateway`` is None for another kind of element."""
     remedy = "end the cluster first"
     if gateway is None:
         return remedy

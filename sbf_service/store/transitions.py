@@ -59,8 +59,8 @@ release.
 class ClusterSelection:
     """Prepared statements on the clusters with some conditions.
 
-    ``due`` reads the selected clusters with a due transition. ``increment_versions`` increments the versions of the
-    unsettled selected clusters. Selections are module constants, because building a statement takes a millisecond.
+    ``due`` reads the selected clusters with a due transition. ``increment_versions`` increments the versions of those
+    whose state can still change. Selections are module constants, because building a statement takes a millisecond.
     """
 
     def __init__(self, *conditions: ColumnElement[bool]) -> None:
@@ -74,7 +74,7 @@ class ClusterSelection:
 
 
 ON_ELEMENT = ClusterSelection(is_unsettled_on(bindparam("element")))
-"""The unsettled clusters with a placement on ``element``."""
+"""The clusters with a placement on ``element`` whose state can still change."""
 OF_NETWORK = ClusterSelection(
     or_(ClusterRow.id == bindparam("network_id"), ClusterRow.network == bindparam("network_id"))
 )
@@ -223,7 +223,7 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
 
 
 def increment_versions(unit: Unit, selected: ClusterSelection, **parameters: object) -> None:
-    """Increment the versions of the unsettled selected clusters, and publish the changes."""
+    """Increment the versions of the selected clusters whose state can still change, and publish these changes."""
     unit.session.flush()
     keys = unit.connection.execute(selected.increment_versions, parameters).scalars().all()
     for row in unit.session.identity_map.values() if keys else ():

@@ -104,7 +104,7 @@ def read_held_vlans(unit: Unit, site: str) -> VlanSet:
 def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted:
     """Add the requirement UNCHECKED_NETWORK to a host's segments of held networks.
 
-    The agent keeps such a segment, but does not create it.
+    The agent keeps an existing segment, but does not create one.
     """
     held = read_held_networks(unit)
     if not held:

@@ -1,4 +1,4 @@
-"""Units of work: database transactions with time, audit rows and change topics.
+"""Units of work: database transactions with the database's time, audit rows and change topics.
 
 **Locks.** A unit that changes pools, claims, clusters, placements or revisions locks everything (:meth:`Store.change`),
 or only a scope (:meth:`Store.change_scope`, :meth:`Store.group_commit`). :mod:`.lock_scopes` describes the locks and

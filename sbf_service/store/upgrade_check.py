@@ -1,4 +1,4 @@
-"""``sbf upgrade``: lists missing migrations, and tries them without a change.
+"""``sbf upgrade``: lists missing migrations, and tries them without changing the database.
 
 The trial migrates a copy on SQLite, or the database in a transaction that is rolled back on PostgreSQL.
 """
@@ -29,7 +29,7 @@ from virtcloud.model.errors import BadInput
 
 TRIAL_LOCK_TIMEOUT_S = 10
 SPACE_FACTOR = 2
-"""The free space for a trial, in database sizes: SQLite's journal needs space, too."""
+"""The free space that a trial needs, as a multiple of the database's size. SQLite's journal needs space, too."""
 
 
 @dataclass(frozen=True, slots=True)

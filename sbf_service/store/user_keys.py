@@ -1,4 +1,4 @@
-"""Public SSH keys of users. A new cluster gets its owner's present keys."""
+"""Public SSH keys of users. A new cluster gets the current keys of its owner."""
 
 from sqlalchemy import func, select
 
@@ -21,7 +21,8 @@ def list_user_keys(unit: Unit, user: UserName) -> list[UserKeyView]:
 def add_user_key(unit: Unit, user: UserName, key: UserKey, limits: RequestLimits) -> tuple[UserKeyView, bool]:
     """Add a user's key. Idempotent. Return the view of the key, and whether the key is new.
 
-    The comment of a present key stays. Raise BeyondLimit if the user has the maximum number of keys.
+    If the user already has the key, the stored comment stays. Raise BeyondLimit if the user has the maximum number of
+    keys.
     """
     row = unit.session.get(UserKeyRow, (user, key.fingerprint))
     if row is not None:

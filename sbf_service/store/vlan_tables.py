@@ -58,7 +58,7 @@ class CreatedVlanRow(Base):
 
 
 class ForeignVlanRow(Base):
-    """A VLAN ID in other use on an element, with the first reading. No new cluster gets the VLAN ID.
+    """A VLAN ID in other use on an element, and the time when this use was first read. No new cluster gets the VLAN ID.
 
     ``name`` is the VLAN's name on the device if SBF did not create the VLAN. ``ports`` (JSON) lists the unmanaged ports
     that carry the VLAN.

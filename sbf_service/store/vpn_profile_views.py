@@ -124,7 +124,7 @@ def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, 
 def _list_removing_gateways(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
     """Return the gateways of an ending or ended cluster that have not confirmed its removal.
 
-    They possibly still have the cluster's grants.
+    Such gateways possibly still have the cluster's grants.
     """
     if row.state in WANTED_STATES:
         return ()

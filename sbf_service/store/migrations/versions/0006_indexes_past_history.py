@@ -1,6 +1,6 @@
 """Replace two indexes, because most clusters have ended after years of use.
 
-The new indexes contain the present placements by element, and all clusters by owner and state.
+The new indexes contain the placements that are not removed, by element, and all clusters by owner and state.
 """
 
 from collections.abc import Sequence

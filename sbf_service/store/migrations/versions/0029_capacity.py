@@ -1,6 +1,6 @@
 """Add the columns ``cpus`` and ``memory_mb``: the capacity of a host that its agent reported.
 
-Agents report the capacity when they start. Until then, it is unknown (NULL).
+Agents report the capacity when they start. Until then, the capacity is unknown (NULL).
 """
 
 from collections.abc import Sequence
