@@ -243,7 +243,6 @@ class _Subnet:
         return cls(network, max(lowest, int(interface.ip)), highest)
 
     def from_start(self) -> Iterator[_IpAddress]:
-        """Yield the usable addresses in ascending order."""
         return self._make(range(self.start, self.highest + 1))
 
     def after(self, used: Collection[str]) -> Iterator[_IpAddress]:

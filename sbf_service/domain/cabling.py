@@ -217,8 +217,6 @@ def _aggregate_members(topology: Topology, end: PortRef) -> tuple[PortRef, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _CableCheck:
-    """The observed neighbours, for comparison with the topology."""
-
     topology: Topology
     observed: ObservedNeighbours
     observations: Sequence[NeighbourObservation]

@@ -136,8 +136,6 @@ def list_port_vlans(tagged: VlanSet, untagged: VlanSet, access: VlanId | None, *
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """The draft of a site from its switches and their LLDP neighbours."""
-
     site: Name
     surveys: Sequence[SwitchSurvey]
     hosts: Sequence[str]
@@ -202,7 +200,6 @@ class _Draft:
         return None if peer is None or self._is_member(peer) else (PortRef(seen.port), peer)
 
     def _find_host_port(self, neighbour: Neighbour) -> PortRef | None:
-        """Return the port of a neighbour whose name matches a pattern of hosts."""
         name, words = neighbour.short_name, neighbour.port_description.split()
         port = neighbour.port if neighbour.names_its_port else next(iter(words), "")
         is_host = Name.matches(name) and any(fnmatchcase(name, pattern) for pattern in self.hosts)
@@ -214,7 +211,6 @@ class _Draft:
         return found is not None and found.is_member
 
     def others(self) -> Iterator[SurveyedNeighbour]:
-        """Yield the neighbours that are in no link of the draft."""
         linked = {end for cable in self._cables() for end in cable}
         for seen in self.observations():
             switch, _, port = seen.port.partition(":")

@@ -54,7 +54,6 @@ def derive_authority_key(secret: SecretBytes) -> SshKeyPair:
 
 @lru_cache(maxsize=MAX_CACHED)
 def _derive(secret: SecretBytes, *purpose: str) -> SshKeyPair:
-    """Return the key pair for ``purpose``."""
     seed = derive_bytes(secret, SEED_BYTES + CHECK_BYTES, *purpose)
     private, check = seed[:SEED_BYTES], seed[SEED_BYTES:]
     public = Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()

@@ -162,7 +162,6 @@ def _derive_authority_key(secret: SecretBytes) -> ec.EllipticCurvePrivateKey:
 
 
 def _derive_key(secret: SecretBytes, *purpose: str) -> ec.EllipticCurvePrivateKey:
-    """Return the P-256 key for ``purpose``."""
     number = int.from_bytes(derive_bytes(secret, SEED_BYTES, "VPN key", *purpose))
     return ec.derive_private_key(number % (P256_ORDER - 1) + 1, ec.SECP256R1())
 

@@ -106,7 +106,6 @@ class _HostReader:
         return (self.network or self).spec.filters == "open"
 
     def read(self, sites: Collection[Site]) -> Iterator[CandidateHost]:
-        """Yield the hosts of these sites in the topology's order."""
         names = {site.name for site in sites}
         rows = {
             row.name: row
@@ -144,7 +143,6 @@ class _HostReader:
     def _find_obstacle(
         self, host: Host, row: ElementRow, taken: Collection[PortRef], silent: Collection[str]
     ) -> str | None:
-        """Return the reason why SBF must not place guests on the host, or None."""
         if not row.reachable or row.last_seen is None:
             since = "never sent a heartbeat" if row.last_seen is None else f"last seen {format_utc(row.last_seen)}"
             return f"its agent is unreachable ({since})"
@@ -164,7 +162,6 @@ class _HostReader:
         return None if row is None else ImageFormat(row.format).kind
 
     def _find_path_fault(self, host: Name, taken: Collection[PortRef], silent: Collection[str]) -> str | None:
-        """Return the reason why the cluster's network cannot reach the host, or None."""
         try:
             ports = find_path_ports(self.topology, ClusterSpec(owner=self.spec.owner, hosts=(host,)))
             self._check_transport(host)
@@ -191,7 +188,6 @@ class _HostReader:
         )
 
     def _find_taken_ports(self) -> frozenset[PortRef]:
-        """Return the access ports that carry other networks."""
         if not self.topology.access_ports:
             return frozenset()
         network = None if self.network is None else self.network.id

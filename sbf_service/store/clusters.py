@@ -196,7 +196,6 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
 
 
 def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, list[Name]]:
-    """Return the stopped guests of running clusters, by cluster ID."""
     found: dict[str, list[Name]] = defaultdict(list)
     for group in split_ids(row.id for row in rows if row.state in WANTED_STATES):
         for cluster_id, guest in unit.session.execute(_READ_STOPPED_GUESTS, {"ids": group}):

@@ -114,11 +114,11 @@ def _apply_confirmation(
     has_same_errors = (former.trouble, former.troubles) == (row.trouble, row.troubles)
     is_unchanged = not marked and former.reachable and has_same_errors
     if not is_unchanged or errors is not None:
-        unit.require_everything()  # the confirmation can change all clusters of the element, also at other sites
+        unit.require_everything()  # the confirmation can change clusters at other sites, too
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
-    # After a change of its description, a gateway confirms again, from revision 0. It can then have new tasks.
+    # After a change of its description, a gateway confirms again, from revision 0, and can have new tasks.
     if row.kind == ElementKind.GATEWAY and (not former.reachable or former.confirmed == 0):
         take_over_routers(unit, Name(name))
         take_over_publications(unit, Name(name))
@@ -138,8 +138,6 @@ def _apply_confirmation(
 
 @dataclass(frozen=True, slots=True)
 class _FormerConfirmation:
-    """The values in an element's row before a confirmation."""
-
     confirmed: int
     highest: int
     trouble: str | None
@@ -226,7 +224,7 @@ def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozen
     """
     networks, remaining = errors.blocked, errors.remaining
     if not (networks or remaining) and not read_blocked_clusters(unit, name):
-        return frozenset()  # the usual case: one constant statement, fifteen times faster than the loop below
+        return frozenset()  # the usual case: one constant statement, fifteen times faster
     changed = []
     for row in unit.connection.execute(_READ_UNSETTLED, {"element": name}):
         excluded = networks if row.stays else remaining

@@ -80,7 +80,6 @@ class _CommitQueue(Generic[U]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no change is in the queue or being committed."""
         return not self.changes and not self._committing.locked()
 
     def _take_group(self) -> list[_QueuedChange[U]]:

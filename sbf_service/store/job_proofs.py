@@ -82,7 +82,6 @@ def _make_question(unit: Unit, key: str, spec: ClusterSpec, starter: str) -> Job
 
 
 def _find_network_id(unit: Unit, name_or_key: str | None) -> str | None:
-    """Return the ID of the network with this name or key, or None."""
     clusters = [] if name_or_key is None else find_network(unit, name_or_key)
     return clusters[0].id if clusters else None
 

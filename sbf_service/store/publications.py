@@ -273,6 +273,5 @@ def _make_view(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Publ
 
 
 def _find_outdated(unit: Unit, publication: PublicationRow) -> str | None:
-    """Return the reason why the topology does not allow a publication, or None."""
     gateway = read_topology(unit).gateways.get(Name(publication.gateway))
     return describe_outdated(gateway, publication.port, ip_address(publication.guest_address).version)

@@ -115,7 +115,6 @@ def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
 
 
 def _read_usage(unit: Unit, owner: str) -> ResourceUsage:
-    """Return the resources of a user's clusters that have not ended."""
     return sum_usage(parse_spec(text) for (text,) in unit.connection.execute(_RUNNING, {"owner": owner}))
 
 

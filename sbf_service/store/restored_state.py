@@ -87,8 +87,8 @@ def _reset_elements(unit: Unit, taken_at: datetime) -> int:
     names = unit.session.scalars(
         unchecked.values(unchecked=true(), trouble=trouble, troubles=None).returning(ElementRow.name)
     ).all()
-    # The running configuration may be the same as at the backup although the startup configuration is different: SBF
-    # may have saved a change after the backup, and applied the opposite change without saving.
+    # The startup configuration may differ from the backup although the running configuration is the same: SBF may have
+    # saved a change after the backup, and applied the opposite change without saving.
     unit.session.execute(
         unchecked.where(ElementRow.kind.in_(sorted(DEVICE_KINDS))).values(unsaved_since=unit.now, save_after=None)
     )

@@ -66,7 +66,6 @@ def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
 
 
 def _find_unused(unit: Unit, transport: Transport) -> int | None:
-    """Return the transport's lowest ID that was never used, or None."""
     first, last = transport.services[0], transport.services[-1]
     mark = unit.connection.execute(_READ_MARK, {"of": transport.name}).one_or_none()
     unused = mark.unused if mark is not None and mark.first == first else first
@@ -78,7 +77,6 @@ def _find_unused(unit: Unit, transport: Transport) -> int | None:
 
 
 def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
-    """Yield the used IDs in ascending order, from ``start`` on."""
     while True:
         parameters = {"of": transport.name, "start": start}
         found = unit.connection.execute(_READ_USED, parameters).scalars().all()

@@ -53,7 +53,6 @@ def add_ssh_access(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
 
 
 def _read_reachable(unit: Unit, gateway: Name) -> list[ReachableCluster]:
-    """Return the clusters on a gateway with their entitled users."""
     rows = unit.connection.execute(_READ_CLUSTERS, {"gateway": gateway}).all()
     invited, revoked = _read_invited(unit, [row.id for row in rows]), _read_revoked(unit, [row.id for row in rows])
     return [

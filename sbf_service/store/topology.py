@@ -156,7 +156,6 @@ def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
 
 
 def _store_change(unit: Unit, prepared: PreparedChange) -> int:
-    """Store a changed topology with its sites and elements. Return its version."""
     update_sites(unit, prepared.elements)
     version = write_documents(unit.connection, prepared.documents)
     unit.topology_version, unit.new_topology = version, prepared.change.topology

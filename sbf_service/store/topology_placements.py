@@ -30,7 +30,6 @@ def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveC
 
 
 def _find_other_destinations(change: TopologyChange) -> set[Name]:
-    """Return the gateways whose site has other destinations in the new topology."""
     before, after = change.former, change.topology
     both = before.gateways.keys() & after.gateways.keys() & change.elements
     return {name for name in both if before.site_of[name].destinations != after.site_of[name].destinations}

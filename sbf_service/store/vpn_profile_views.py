@@ -142,7 +142,6 @@ def _list_elements(
 
 
 def _is_ended_with(row: ClusterRow, profile: VpnProfileRow) -> bool:
-    """Return whether a profile was revoked by the end of its cluster."""
     ended, revoked = row.leaving_since, profile.revoked_at
     return ended is not None and revoked is not None and revoked >= ended
 

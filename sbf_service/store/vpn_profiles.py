@@ -182,7 +182,6 @@ def _prefer_alive(unit: Unit, gateways: Sequence[Name]) -> list[Name]:
 
 
 def _revoke(unit: Unit, profile: VpnProfileRow) -> tuple[Address, ...]:
-    """Revoke a valid profile. Return its former addresses."""
     addresses = read_device_addresses(unit, [profile.id]).get(profile.id, ())
     profile.revoked_at = unit.now
     unit.session.flush()
