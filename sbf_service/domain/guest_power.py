@@ -24,8 +24,8 @@ ALWAYS_ON = WantedPower()
 def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest) -> WantedPower:
     """Return the new power state of a guest.
 
-    Raise Conflict if the request resets a stopped guest, or if the number of resets is no longer the number that the
-    caller read.
+    Raise Conflict if the request resets a stopped guest. Also raise Conflict if another caller has reset the guest
+    since this caller read the number of resets.
     """
     stopped = request.power is GuestPower.OFF
     if request.resets in {None, former.resets}:

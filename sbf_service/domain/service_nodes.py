@@ -29,7 +29,7 @@ def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | No
 def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> Name:
     """Return the gateway that serves a new cluster: the first file server among the cluster's gateways.
 
-    If there is none, return the topology's first file server that is in ``alive``, at a site of the cluster, and
+    If there is none, return the topology's first file server in ``alive`` that is at a site of the cluster and
     connected to its hosts. Raise NoGateway if there is none.
     """
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:

@@ -69,10 +69,10 @@ def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Nam
 def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport: Name | None) -> SwitchTree:
     """Return the tree of a site that carries a network. ``base`` contains the names of the network's hosts.
 
-    With a transport, return the tree of the site's attachment. Without one, return the first tree that reaches all
-    hosts of the network at this site, or the tree of the first host. Raise Conflict if the site is not attached to the
-    transport or has no switch. Also raise Conflict if neither a transport nor a host determines one of several trees.
-    Raise HostNotLinked if a host has no uplink.
+    With a transport, return the tree of the site's attachment. Without a transport, return the first tree that reaches
+    all hosts of the network at this site. If there is none, return the tree of the first host. Raise Conflict if the
+    site is not attached to the transport or has no switch. Also raise Conflict if neither a transport nor a host
+    determines one of several trees. Raise HostNotLinked if a host has no uplink.
     """
     trees = _find_trees(topology, site)
     if transport is not None:

@@ -76,7 +76,7 @@ _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_
 
 The columns are the time of this release, the VLAN ID, and a number of sites. The number counts the sites at which the
 VLAN ID is free and was last released at this time or earlier. If this number is the number of a cluster's sites, the
-VLAN ID is free at all these sites, and no site released it later.
+VLAN ID is free at all sites and was not released later.
 """
 
 

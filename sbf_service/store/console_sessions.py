@@ -1,6 +1,7 @@
 """Sessions of browsers with the web console: creation, authentication and end.
 
-A session from a login with a token ends when the token expires or is revoked, because each call reads the token's row.
+Each call reads the row of the token with which the user logged in. Therefore, the session ends when the token expires
+or is revoked.
 """
 
 from collections.abc import Callable

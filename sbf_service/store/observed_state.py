@@ -113,8 +113,8 @@ def compute_save_pause(failures: int) -> timedelta:
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
     """Return the transports on which an edge can have circuits.
 
-    These are the transports to which the topology attaches the edge, and the transports of its recorded circuits and of
-    its clusters whose state can still change. Transports without provider edges are omitted.
+    These are the transports of its attachments in the topology, of its recorded circuits, and of its clusters whose
+    state can still change. Omit transports without provider edges.
     """
     attached = {transport.name for transport in find_edge_transports(topology, edge)}
     circuits = parse_observed_circuits(require_element(unit, edge)) or ()

@@ -70,7 +70,8 @@ def _list_attached_sites(topology: Topology, transports: Collection[str]) -> fro
 def read_held_networks(unit: Unit) -> frozenset[str]:
     """Return the IDs of the clusters that created the held networks.
 
-    A network is held if it has a VLAN ID at an unchecked element's site, or a transport at an unchecked device's site.
+    A network is held if it has a VLAN ID at the site of an unchecked element. A network is also held if its transport
+    is attached to the site of an unchecked device.
     """
     unchecked = unit.connection.execute(_READ_UNCHECKED).all()
     if not unchecked:

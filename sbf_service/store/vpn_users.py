@@ -95,7 +95,7 @@ def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway.
 
     Connections of clusters that do not use the gateway are ignored. If a profile with a new connection has another
-    connection, increment the revision of the gateway that must end the older connection.
+    connection, the gateway of the older connection gets a new revision.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
