@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 SHOW_LINKS = "ip -details -json link show"
 SHOW_VLANS = "bridge -compressvlans -json vlan show"
-FAILED_LINE = re.compile(r"(?P<message>.*?)\s*Command failed -:(?P<line>\d+)\s*", re.DOTALL)
+FAILED_LINE = re.compile(r"Command failed -:(\d+)")
+"""The line that follows the message about a failed line of a batch, with the number of that line."""
 QUOTES_AND_SPACE = 3
 
 
@@ -129,7 +130,11 @@ def run_batch(shell: Shell, program: str, lines: Iterable[str]) -> list[BatchFai
 
 def _run_batch_part(shell: Shell, program: str, lines: list[str]) -> list[BatchFailure]:
     code, output = shell.run(f"printf '%s\\n' {' '.join(quote(line) for line in lines)} | {program} 2>&1")
-    failures = [BatchFailure(lines[int(match["line"]) - 1], match["message"]) for match in FAILED_LINE.finditer(output)]
+    *parts, _ = FAILED_LINE.split(output)
+    failures = [
+        BatchFailure(lines[int(number) - 1], message.strip())
+        for message, number in zip(parts[::2], parts[1::2], strict=True)
+    ]
     return failures if failures or not (code or output) else [BatchFailure(program, f"{output} (exit code {code})")]
 
 

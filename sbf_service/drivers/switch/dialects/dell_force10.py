@@ -113,7 +113,8 @@ DIALECT = Dialect(
     ),
     leave_vlans=("interface {port}", "no switchport", "exit"),
     save=("write memory",),
-    saved=re.compile(r"\A\s*(?:!+\s*|Synchronizing data to [^\n]*\s*|\d+ bytes successfully copied\s*)+\Z"),
+    # Each text matches in one way only: otherwise, the time of a mismatch doubles with each "!"
+    saved=re.compile(r"\A\s*(?:(?:!|Synchronizing data to [^\n]*(?![^\n])|\d+ bytes successfully copied)\s*)+\Z"),
     errors=re.compile(r"^\s*% ?(?!Warning).*|^Error.*", re.MULTILINE),
     ports=PORTS,
     shows_every_port=False,

@@ -76,7 +76,7 @@ DIALECT = Dialect(
     save=("sudo -n config save -y",),
     saved=re.compile(r"^Running command: .*config_db\.json\s*\Z", re.MULTILINE),
     errors=re.compile(
-        r"^\s*(?:Error|Usage|sudo|Root priv|.*command not found|.*No such command|.*is invalid|.*doesn't exist).*",
+        r"^[ \t]*(?:Error|Usage|sudo|Root priv|.*command not found|.*No such command|.*is invalid|.*doesn't exist).*",
         re.MULTILINE,
     ),
     may_fail=frozenset({MODE, ACCESS, ROUTED}),

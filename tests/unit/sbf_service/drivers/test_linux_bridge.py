@@ -182,6 +182,14 @@ def test_a_missing_program_is_a_refusal() -> None:
         LinuxBridge(SWITCH, Line(printed)).apply(SwitchDifference(add={PortName("p1"): VlanSet([100])}))
 
 
+@pytest.mark.timeout(20)
+def test_much_output_without_a_failed_line_is_parsed() -> None:
+    """The former pattern took two minutes for this output, and kept all other threads of SBF waiting."""
+    printed = f"begin-of-answer\n{'warning ' * 12_000}\nend-of-answer:1"
+    with pytest.raises(Refused, match=r"warning \(exit code 1\)"):
+        LinuxBridge(SWITCH, Line(printed)).apply(SwitchDifference(add={PortName("p1"): VlanSet([100])}))
+
+
 def test_each_refused_line_is_named_with_the_switchs_message() -> None:
     printed = (
         "begin-of-answer\nRTNETLINK answers: Operation not permitted\nCommand failed -:1\n"

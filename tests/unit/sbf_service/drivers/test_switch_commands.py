@@ -412,3 +412,11 @@ def test_every_platform_is_listed_here(platform: str) -> None:
     assert platform in {*ACCESS_COMMANDS, *access} or not DIALECTS[platform].access, (
         "record a conversation with --access"
     )
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("platform", DIALECTS)
+@pytest.mark.parametrize("line", ["!" * 60, "\n" * 60, "Synchronizing data to peer !!!! !\n" * 20])
+def test_a_long_save_with_an_unknown_line_ends(platform: str, line: str) -> None:
+    """A pattern that can match a text in two ways doubles its time with each repetition of the text."""
+    assert DIALECTS[platform].saved.search(f"{line}\nunknown: [x") is None
