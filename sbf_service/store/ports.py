@@ -16,6 +16,7 @@ from sbf_service.store.unchecked_elements import releasing_networks
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.element import Element, Switch
 from virtcloud.model.errors import BadInput, Conflict, Unsafe
+from virtcloud.model.message_text import printable
 from virtcloud.model.port_use import PortRelease, PortUse
 from virtcloud.model.values import PortName
 from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted
@@ -104,7 +105,7 @@ def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) ->
         row.leaving = False
         if not row.taken:
             row.use_before, row.adopted_by, row.adopted_at = use.model_dump_json(), unit.who, unit.now
-            record_audit(unit, "port_adopted", element=switch.name, why=f"port {port}: {use}")
+            record_audit(unit, "port_adopted", element=switch.name, why=printable(f"port {port}: {use}"))
     increment_revisions(unit, [switch.name])
 
 

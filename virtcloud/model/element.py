@@ -14,7 +14,7 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.gateway_access import OutsideLink
 from virtcloud.model.nfs import NfsListener
 from virtcloud.model.ssh_access import SshListener
-from virtcloud.model.values import DeviceAddress, Name, PortName
+from virtcloud.model.values import DeviceAddress, Name, PortName, UnicodeText
 from virtcloud.model.vpn import VpnListener
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Device(Element):
     false, a session is opened for each change, by one replica at a time.
     """
 
-    platform: str
+    platform: UnicodeText
     """The name of the driver; `docs/reference/platforms.md` lists the names."""
     address: DeviceAddress | None = None
     """The address of the management interface: host or host:port."""

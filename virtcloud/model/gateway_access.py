@@ -14,7 +14,7 @@ from pydantic import Field, IPvAnyAddress, model_validator
 
 from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
-from virtcloud.model.values import Address, Name, PatternText, PortName
+from virtcloud.model.values import Address, Name, PatternText, PortName, UnicodeText
 
 GATEWAY_ADDRESSES: Final = "gateway-addresses"
 """Capability that segments with ``gateway_addresses`` require. Agents without it would not configure the addresses."""
@@ -139,7 +139,7 @@ class Destination(Document):
     networks."""
     ports: Annotated[tuple[ServicePort, ...], Field(min_length=1, max_length=64)]
     """The ports of the services."""
-    description: str = ""
+    description: UnicodeText = ""
     """A text for users."""
 
     @model_validator(mode="after")

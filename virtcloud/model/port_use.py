@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from virtcloud.model.document import Document
-from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.values import PortName, UnicodeText, VlanId
 from virtcloud.model.vlans import VlanSet
 
 DEFAULT_VLAN = VlanSet([1])
@@ -28,7 +28,7 @@ class PortUse(Document):
     allowed-VLAN list of a trunk.
     """
 
-    mode: str = ""
+    mode: UnicodeText = ""
     """The platform's name of the mode; empty for a port without configuration."""
     access: VlanId | None = None
     """Untagged VLAN of an access port."""
@@ -39,7 +39,7 @@ class PortUse(Document):
     """Whether the trunk has no allowed-VLAN list and therefore carries every VLAN."""
     down: bool = False
     """Whether the port is administratively down."""
-    lines: tuple[str, ...] = ()
+    lines: tuple[UnicodeText, ...] = ()
     """The configuration lines that restore this use."""
 
     def same_configuration(self, other: "PortUse") -> bool:

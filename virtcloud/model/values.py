@@ -106,7 +106,8 @@ class DeviceAddress(PatternText):
         """Check ``value``, and the port if ``value`` contains a port."""
         address = super().__new__(cls, value)
         host, port = address._parts
-        if not host or (port and not (port.isdecimal() and 1 <= int(port) <= 65535)):  # noqa: PLR2004 - RFC 9293
+        is_port = not port or (port.isdecimal() and 1 <= int(port) <= 65535)  # noqa: PLR2004 - RFC 9293
+        if not host or not is_port or not value.isprintable():
             raise BadInput(f"expected {cls.meaning}, got {value!r}")
         return address
 
@@ -201,6 +202,18 @@ class VlanId(int):
     def __get_pydantic_json_schema__(cls, _schema: object, _handler: object) -> dict[str, Any]:
         """Return the JSON schema: an integer within bounds."""
         return {"type": "integer", "minimum": cls.lowest, "maximum": cls.highest}
+
+
+def _check_unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(f"expected text in Unicode, got the lone surrogate {text[error.start]!r}") from error
+    return text
+
+
+UnicodeText = Annotated[str, AfterValidator(_check_unicode)]
+"""Text that UTF-8 can represent. JSON can also contain the escapes of lone surrogates (``\\ud800``)."""
 
 
 def _convert_to_utc(moment: datetime) -> datetime:

@@ -60,6 +60,13 @@ def test_pools_are_put_and_sites_show_their_state(world: World) -> None:
     assert [site["name"] for site in ask(world, "GET", "/v1/sites").json()] == ["brno", "praha", "plzen"]
 
 
+def test_control_characters_in_an_adopted_use_are_replaced(world: World) -> None:
+    """PostgreSQL stores no NUL in the audit log."""
+    body = {"ports": {"p1": {"mode": "trunk\0"}}}
+    assert ask(world, "POST", "/v1/elements/brno-sw1/ports/adopt", body).status_code == 204
+    assert ask(world, "GET", "/v1/audit").json()[-1]["why"] == "port p1: a trunk\ufffd port"
+
+
 def test_a_pool_beyond_vlan_4094_is_refused(world: World) -> None:
     status, _, detail = problem(ask(world, "PUT", "/v1/sites/brno/pool", {"vlans": "4000-5000"}))
     assert (status, detail) == (422, "vlans: expected a VLAN ID from 1 to 4094, got 5000")
