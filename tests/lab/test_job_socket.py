@@ -48,10 +48,10 @@ class Hook:
         """Announce the job."""
         assert self.ask("up", head=True, user=USER) == {"ok": True}
 
-    def wait(self, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Request the state, as a prologue does, until an answer fulfils the condition. Return that answer."""
+    def wait(self, reached: Callable[[dict[str, Any]], bool], do: str = "state", wait: int = 10) -> dict[str, Any]:
+        """Repeat a request, as a prologue does, until an answer fulfils the condition. Return that answer."""
         deadline = time.monotonic() + LIMIT_S
-        while not reached(answer := self.ask("state", wait=10)):
+        while not reached(answer := self.ask(do, wait=wait)):
             assert time.monotonic() < deadline, answer
         return answer
 
@@ -146,8 +146,7 @@ def test_a_removal_survives_unreachable_sbf_and_a_killed_agent(lab: Lab, client:
     hook.wait(is_up)
     sbf = lab.service("station", "sbf")
     sbf.kill()
-    answer = hook.ask("remove", wait=2)
-    assert (answer["gone"], answer["missing"][0][:19]) == (False, "SBF does not answer")
+    hook.wait(lambda answer: not answer["gone"] and "SBF does not answer" in answer["missing"][0], "remove", 2)
     kill_agent(lab)
     sbf.start()
     assert hook.ask("remove", wait=50)["gone"]
