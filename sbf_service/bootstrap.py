@@ -39,7 +39,7 @@ from virtcloud.tracing import child_span
 MAX_REPLICA_NAME = 59
 """The maximum length of a replica's default name, in characters.
 
-The database column of lease holders has room for this name and the prefix ``sbf@``.
+The database column of lease holders must also store the prefix ``sbf@``.
 """
 
 
@@ -82,8 +82,8 @@ class SbfService:
 
     def start(self) -> None:
         """Cache the topology and tokens. Start the change reader, the reconciler and the retention schedule."""
-        # Parse and cache the topology: otherwise, a user's first call would wait for the parser. SBF also starts with a
-        # topology that it cannot parse (ValidationError is a ValueError), because many calls need no topology.
+        # Parse and cache the topology, so that no user's call waits for the parser. An invalid topology (ValidationError
+        # is a ValueError) does not stop SBF, because many calls need no topology.
         with suppress(VirtcloudError, ValueError), self.store.read() as unit:
             read_topology(unit)
         self.change_reader.poll_once()  # reads the number of revoked tokens, so later polls detect each revocation
@@ -95,7 +95,7 @@ class SbfService:
     def stop(self) -> None:
         """Wake all waiting calls, stop the scheduler of workers, and close the database.
 
-        The wait for the scheduler takes at most a second. Workers that are reconciling a device continue.
+        Wait at most a second for the scheduler. Workers that are reconciling a device continue.
         """
         self.change_feed.close()
         self.change_reader.stop()
@@ -154,7 +154,6 @@ def build_service(
 
 
 def _exchange(heartbeats: AgentHeartbeats, settled_agents: SettledAgents, token_cache: TokenCache) -> None:
-    """Record the heartbeats of agents, load the agents that confirmed their wanted state, and renew cached tokens."""
     heartbeats.record()
     settled_agents.load()
     token_cache.renew()
@@ -162,7 +161,7 @@ def _exchange(heartbeats: AgentHeartbeats, settled_agents: SettledAgents, token_
 
 @contextmanager
 def _measure(metrics: ServiceMetrics, kind: str) -> Iterator[None]:
-    """Record the duration of a transaction. If the call is traced, also record the transaction as a span."""
+    """Record the duration of a transaction, and a span if the call is traced."""
     with metrics.time_transaction(kind), child_span(f"transaction {kind}"):
         yield
 

@@ -1,8 +1,8 @@
 """The change feed: wakes the calls in this process that wait for a change, and calls listeners.
 
-A topic such as ``cluster:demo`` or ``element:sw1`` names what changed. Three sources publish topics: the store after a
-commit of this replica, the change reader for notices of other replicas, and the change reader's slow poll, which finds
-changes whose notices were lost. See :mod:`sbf_service.change_reader`.
+A topic such as ``cluster:demo`` or ``element:sw1`` names what changed. The store publishes topics after a commit of
+this replica. :mod:`sbf_service.change_reader` publishes topics of notices from other replicas, and changes that its
+slow poll finds.
 
 A waiter subscribes first and then reads the state, so that no change falls between the reading and the wait.
 """
@@ -21,8 +21,8 @@ Listener = Callable[[frozenset[str]], None]
 class Waiter:
     """A call that waits for changes of topics. The call uses no thread while it waits.
 
-    ``versions`` maps each topic to the version of the topic that the call has read; None if the version is unknown. The
-    slow poll compares these versions with the database.
+    ``versions`` maps each topic to the version that the call has read, or to None if the version is unknown. The slow
+    poll compares these versions with the database.
     """
 
     versions: dict[str, int | None]
@@ -66,7 +66,6 @@ class ChangeFeed:
     waiters_at_close: int = 0
     _lock: Lock = field(default_factory=Lock)
     _waiters: dict[str, set[Waiter]] = field(default_factory=lambda: defaultdict(set))
-    """The waiters of each topic."""
     _all: set[Waiter] = field(default_factory=set)
     _listeners: list[Listener] = field(default_factory=list)
     _remote_listeners: list[Listener] = field(default_factory=list)
@@ -83,8 +82,8 @@ class ChangeFeed:
     def publish(self, topics: frozenset[str]) -> None:
         """Call the listeners, then wake the waiters of these topics. Must be called after the commit.
 
-        This order is necessary: after the revocation of a token, a listener empties the cache of tokens, so that a
-        woken call does not find its revoked token in the cache.
+        This order is necessary: after a revocation, a listener empties the token cache. A woken call therefore does not
+        find its revoked token in the cache.
         """
         for listener in self._listeners:
             listener(topics)
@@ -138,7 +137,7 @@ class ChangeFeed:
 
     @contextmanager
     def watch(self, *topics: str, uncompared: Iterable[str] = ()) -> Iterator[Waiter]:
-        """Yield a waiter, which is woken at every change of one of the topics.
+        """Yield a waiter. Every change of one of the topics wakes the waiter.
 
         The slow poll does not compare the topics in ``uncompared``.
         """

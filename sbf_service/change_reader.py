@@ -1,9 +1,9 @@
 """The change reader: one thread of a replica that reads the changes of other replicas from the database.
 
 On PostgreSQL, the thread listens for notices and publishes their topics in the change feed. On both databases, a slow
-poll compares the versions that the waiting calls have read with the versions in the database. The poll needs one
-query for all calls. It finds changes whose notices were lost. After each new connection, the slow poll runs
-immediately, because notices between two connections are lost.
+poll compares the versions that the waiting calls have read with the database, in one query. The poll finds changes
+whose notices were lost. After each new connection, the poll runs immediately, because notices between two connections
+are lost.
 """
 
 import time
@@ -32,8 +32,8 @@ log = get_log(__name__)
 class ChangeReader:
     """Reads the changes of other replicas, in one thread.
 
-    ``before_poll`` runs before each slow poll. ``omit_current`` returns its argument without the topics whose version
-    is current according to the latest call of ``before_poll``.
+    ``before_poll`` runs before each slow poll. ``omit_current`` removes the topics whose version is current according
+    to the latest call of ``before_poll``.
     """
 
     store: Store
@@ -85,7 +85,6 @@ class ChangeReader:
                 doorbell.wait(RECONNECT_S)
 
     def _follow_once(self, doorbell: Doorbell) -> None:
-        """Follow the changes until the reader stops or the connection is lost."""
         try:
             with self._listen() as listener:
                 self._follow(listener, doorbell)
@@ -101,7 +100,6 @@ class ChangeReader:
             yield listener
 
     def _follow(self, listener: NoticeListener | None, doorbell: Doorbell) -> None:
-        """Publish notices, and run the slow poll at its interval, until the reader stops or the connection is lost."""
         next_poll = self.clock()
         while not self._stopping:
             if self.clock() >= next_poll:

@@ -26,7 +26,7 @@ CONFIG = click.option(
 def report_bad_input(program: str = "sbf") -> Iterator[None]:
     """If the context raises VirtcloudError or ValidationError, print the error and exit with code 2.
 
-    ``program`` is the name of the command that the user called. The name begins each line of the error.
+    ``program`` is the name of the called command. The name begins each line of the error.
     """
     try:
         yield

@@ -1,8 +1,7 @@
 """Device credentials: the logins of devices, and the secrets from files, environment variables and commands.
 
-SBF checks the files of credentials when SBF starts, on SIGHUP, and before each login. The cause of an unusable
-credential is on SBF's host, not on the device. Therefore, the error message names the file, variable or command on
-SBF's host.
+SBF checks the files of credentials when SBF starts, on SIGHUP, and before each login. An error message names the file,
+variable or command on SBF's host, because the cause is not on the device.
 """
 
 import os

@@ -22,7 +22,7 @@ unknown_router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=Fa
 
 
 class ImmutableFiles(StaticFiles):
-    """Static files, which browsers may store for a year, because each file's URL contains the file's hash."""
+    """Static files. Browsers may store them for a year, because each file's URL contains the file's hash."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Return a file."""

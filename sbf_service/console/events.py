@@ -1,7 +1,7 @@
 """Server-sent events: notices that a page has changed.
 
-An event contains no data of the service. The page that receives the event reads its changed part with an ordinary
-request, which checks the session and the rights again. A stream ends when the session ends.
+An event contains no data of the service. The page then reads its changed part with an ordinary request, which checks
+the session and the rights again. A stream ends when the session ends.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from virtcloud.model.errors import ServiceUnreachable, VirtcloudError
 PAUSE_S: Final = 0.5
 """The minimum time between two events, so that many changes cause few requests."""
 SIGN_OF_LIFE_S: Final = 15.0
-"""The time without an event after which the stream checks the session and sends the event ``alive``.
+"""After this time without an event, the stream checks the session and sends the event ``alive``.
 
-Without this event, proxies would close an idle stream, and a page could not detect a broken stream. The stream also
-checks the session after each notice of the change feed.
+Proxies close idle streams, and a page must detect a broken stream. The stream also checks the session after each notice
+of the change feed.
 """
 MAX_STREAMS: Final = 20
 """The maximum number of streams of one user at this replica. The console closes the stream of a hidden page."""
@@ -55,7 +55,7 @@ def stream_events(
 async def _count_stream(browser: Browser, counts: StreamCounts, events: AsyncIterator[str]) -> AsyncIterator[str]:
     """Yield the events of a counted stream. If the user has too many streams, yield only ``full`` with their number.
 
-    An answer with an error status would not do, because scripts cannot read the status of an event stream.
+    ``full`` replaces an error status, because scripts cannot read the status of an event stream.
     """
     if counts.counts[browser.caller.who] >= MAX_STREAMS:
         yield f"event: full\ndata: {MAX_STREAMS}\n\n"

@@ -1,8 +1,8 @@
 """Which drawing a page shows to a reader, depending on the reader's rights.
 
-Users who may read the topology see whole sites. Other users see the sites as tiles. On the page of a cluster, other
-users see only the elements and ports of the cluster. The API also shows these elements and ports to the cluster's owner
-(placements, dry runs).
+Users who may read the topology see whole sites. Other users see the sites as tiles. On a cluster's page, they see only
+the elements and ports of the cluster. The API shows the same elements and ports to the cluster's owner (placements, dry
+runs).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,8 +69,8 @@ def draw_whole_sites(
 def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool) -> Scene | None:
     """Return the drawing of a cluster's sites, in which the cluster's path is highlighted.
 
-    If ``whole`` is false, or if a drawing of whole sites would be too large, the drawing has only the elements of the
-    path. Return None for a cluster with many sites, because the page's list of elements is then more legible.
+    If ``whole`` is false, or if whole sites would be too large, draw only the elements of the path. Return None for a
+    cluster with many sites: the page's list of elements is then more legible.
     """
     names = list_elements(path.ports)
     sites = [site for site in path.topology.sites if any(element.name in names for element in site.elements)]

@@ -40,7 +40,7 @@ RANDOM_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class PendingLogin:
-    """A login that waits for the provider's answer. The browser stores the login in a cookie."""
+    """A login that waits for the provider's answer. The browser stores it in a cookie."""
 
     state: str
     nonce: str
@@ -96,7 +96,7 @@ class OidcClient:
         )
 
     def read_claims(self, pending: PendingLogin, url: str, redirect_url: str) -> Mapping[str, Any]:
-        """Return the verified claims of a user. ``url`` is the URL to which the provider redirected the browser."""
+        """Return the verified claims of a user. The provider redirected the browser to ``url``."""
         tokens = self._request_tokens(_parse_code(pending, url), pending, redirect_url)
         claims = self._verify(str(tokens.get("id_token", "")), pending.nonce)
         needed = {self.keys.roles.user_claim, self.keys.roles.groups_claim}

@@ -1,7 +1,7 @@
 """The route class of pages: an error becomes a page that names the remedy.
 
-A page never answers with a problem document. SBF sends a reader without a valid session to the login page. After the
-login, the reader returns to the requested page.
+A page never answers with a problem document. A reader without a valid session is sent to the login page, and after the
+login to the requested page.
 """
 
 from collections.abc import Callable, Coroutine
@@ -37,7 +37,7 @@ EXPLANATIONS: Final = {
     HTTPStatus.TOO_MANY_REQUESTS: "Too many requests",
     HTTPStatus.SERVICE_UNAVAILABLE: "SBF is not ready",
 }
-"""The headings of error pages. The text below the heading is the message of the error, with its remedy."""
+"""The headings of error pages. The error's message with its remedy is below the heading."""
 log = get_log(__name__)
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -81,9 +81,9 @@ class Page(APIRoute):
 def _ask_for_login(request: Request, error: Unauthenticated) -> Response:
     """Send the reader to the login page.
 
-    If the request sent a form or read a part of a page, the login leads to the start page. A browser does not send the
-    cookie when the reader follows a link on another web site (SameSite=Strict). SBF therefore answers such a request
-    with a page that reloads itself. The reload sends the cookie.
+    If the request sent a form or read a part of a page, the login leads to the start page. If the reader follows a link
+    on another web site, the browser does not send the cookie (SameSite=Strict). SBF answers such a request with a page
+    that reloads itself. The reload sends the cookie.
     """
     if request.headers.get("sec-fetch-site") == "cross-site" and request.method == "GET":
         return render(request, "reload.html", {})

@@ -1,7 +1,7 @@
 """Rendering of pages: Jinja2 templates, their filters, and the headers of every answer.
 
-Jinja2 escapes all values, because users and devices determine texts such as keys of clusters and error messages. The
-Content Security Policy also forbids scripts and styles within pages, and everything from other hosts.
+Jinja2 escapes all values, because users and devices determine texts such as cluster keys and error messages. The
+Content Security Policy forbids scripts and styles within pages, and everything from other hosts.
 """
 
 from collections.abc import Mapping
@@ -99,7 +99,7 @@ def chosen_theme(request: Request) -> str:
 def make_environment() -> Environment:
     """Return the templates with their filters.
 
-    All templates are read now: an upgrade replaces the files while the former version of SBF still runs.
+    Read all templates now: an upgrade replaces the files while the former version of SBF still runs.
     """
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),

@@ -1,8 +1,7 @@
 """The troubles of elements, sites and clusters, each with a remedy. Pure.
 
-The messages are the messages of the API. If a message names no remedy, this module adds a remedy. The remedies for
-agents' messages are also on the page "When something fails". The commands of the other remedies are also in the
-runbook. Tests compare this module with both pages.
+The messages are the messages of the API. If a message names no remedy, this module adds a remedy. Tests compare these
+remedies with the page "When something fails" (agents' messages) and with the runbook (commands).
 """
 
 from collections.abc import Iterable, Iterator

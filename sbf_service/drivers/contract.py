@@ -29,8 +29,8 @@ class DeviceLogin:
     """A device with its address, the credential, and the timeouts of its connections in seconds.
 
     ``enable`` is the password of the privileged mode, or None if ``password`` is the password of both modes. If
-    ``known_hosts`` is set, only the host keys in that file are accepted. If ``ca_file`` is set, only the certificates
-    in that file are accepted. ``cancel_scope`` limits how long the connection is used.
+    ``known_hosts`` is set, only the host keys in this file are accepted. ``ca_file`` limits certificates in the same
+    way. ``cancel_scope`` limits how long the connection is used.
     """
 
     device: Device
@@ -89,22 +89,22 @@ class SwitchDriver(Protocol):
     def read(self, scope: SwitchScope) -> SwitchObserved:
         """Read the state of the managed ports, and the use of managed VLAN IDs on other ports. Changes nothing.
 
-        Raise Unsafe when an answer cannot be parsed, when a managed port does not exist, or when a managed port carries
-        an untagged VLAN that SBF must not change.
+        Raise Unsafe when an answer cannot be parsed or a managed port does not exist. Also raise Unsafe when a managed
+        port carries an untagged VLAN that SBF must not change.
         """
 
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference to the running configuration. Idempotent. :meth:`read` shows the result.
 
-        Raise Refused when the device refuses a command. In this case, the device possibly accepted other commands.
+        Raise Refused when the device refuses a command. The device has possibly accepted other commands.
         """
 
     def save(self) -> bool:
         """Copy the running configuration to the startup configuration. Idempotent.
 
-        Return True after a save, and False on a platform without a separate save step. On a platform without a save
-        step, a change survives a restart completely or not at all. If the device does not print that the configuration
-        was saved, raise Refused with the device's answer.
+        Return True after a save, and False on a platform without a separate save step. On such a platform, a change
+        survives a restart completely or not at all. If the device does not print that the configuration was saved,
+        raise Refused with the device's answer.
         """
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class SwitchDriver(Protocol):
 
 @runtime_checkable
 class ListsCommands(Protocol[D_contra]):
-    """A driver that can list the commands of a difference without sending the commands. Dry runs use such a driver."""
+    """A driver that can list the commands of a difference without sending them, for dry runs."""
 
     def list_commands(self, difference: D_contra) -> tuple[str, ...]:
         """Return the commands that :meth:`SwitchDriver.apply` would send, in order, computed from the last reading."""
@@ -134,8 +134,8 @@ class ReadsNeighbours(Protocol):
 class SwitchPlatform:
     """A platform of switches: its capabilities, and the function that creates a driver.
 
-    ``port`` returns the canonical form of a port's name. For example, ``Gi1/0/1`` and ``GigabitEthernet1/0/1`` have the
-    same canonical form. ``needs_address``: the driver connects to the switch's address.
+    ``port`` returns the canonical form of a port's name. ``needs_address``: the driver connects to the switch's
+    address.
     """
 
     capabilities: SwitchCapabilities
@@ -184,7 +184,7 @@ class EdgeDriver(Protocol):
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. Idempotent. :meth:`read` shows the result.
 
-        Raise Refused when the device refuses a command. In this case, the device possibly accepted other commands.
+        Raise Refused when the device refuses a command. The device has possibly accepted other commands.
         """
 
     def save(self) -> bool:

@@ -1,7 +1,6 @@
 """Errors about devices: quotations of a device's output, and lists of the faults of one change. Pure.
 
-A fault names the VLAN IDs concerned. Administrators read every fault. The owner of a cluster reads only the faults of
-the cluster's VLAN.
+Administrators read every fault. The owner of a cluster reads only the faults of the cluster's VLAN.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ FOREIGN_SERVICE_REMEDY = (
     "this configuration was left unchanged; move it to other VLANs and services, or remove these VLANs from the pool "
     "and these services from the transport"
 )
-"""The remedy in a message about another user's configuration on managed VLANs or services of a provider edge."""
+"""The remedy for another user's configuration on managed VLANs or services of a provider edge."""
 MAX_FAULT_CHARACTERS = 1500
 """The maximum length of a list of faults. The store truncates an element's error report to 2000 characters."""
 
@@ -24,7 +23,7 @@ MAX_FAULT_CHARACTERS = 1500
 class ChangeFault(NamedTuple):
     """The description of a fault, such as a refused command, with the VLAN IDs that the fault concerns.
 
-    An empty ``vlans`` means that the fault concerns every VLAN.
+    If ``vlans`` is empty, the fault concerns every VLAN.
     """
 
     text: str

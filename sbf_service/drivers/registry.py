@@ -1,7 +1,6 @@
 """All platforms of switches and provider edges. A topology contains the name of a platform in the field ``platform``.
 
-The tables of this module contain the built-in platforms. Plug-ins can add further platforms of switches. SBF controls
-these switches through their command line.
+The tables contain the built-in platforms. Plug-ins can add platforms of switches with a command line.
 """
 
 from collections.abc import Callable, Mapping
@@ -114,7 +113,7 @@ def find_dialect(platform: str) -> Dialect | None:
 def find_switch_platform(switch: Switch) -> SwitchPlatform:
     """Return a switch's platform.
 
-    Raise BadInput for an unknown platform. The message lists the known platforms and the plug-ins that cannot be used.
+    Raise BadInput for an unknown platform. The message lists the known platforms and the unusable plug-ins.
     """
     platform = SWITCH_PLATFORMS.get(switch.platform)
     if platform is not None:

@@ -1,7 +1,7 @@
 """The drawing of a pool: a strip of VLAN IDs with the state of each VLAN ID. Pure.
 
 The drawing of a small pool has a labelled cell for each VLAN ID. The drawing of a large pool has a row for each hundred
-VLAN IDs; in a row, consecutive VLAN IDs with the same state are one cell.
+VLAN IDs. In a row, consecutive VLAN IDs with the same state are one cell.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -17,8 +17,8 @@ CHARACTER: Final = 6.6
 class Box:
     """A rectangle with a label, such as an element or a site.
 
-    ``path`` is the page that a click opens. ``level`` is None if the level is unknown. ``lit`` is true if
-    the drawing shows the path of a cluster, and the path passes the element of the box.
+    ``path`` is the page that a click opens. ``level`` is None if the level is unknown. ``lit`` is true if the path of
+    the drawn cluster passes the element of the box.
     """
 
     x: float
@@ -41,7 +41,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line through points. ``lit`` is true if the line carries the cluster whose path the drawing shows."""
+    """A line through points. ``lit`` is true if the line carries the drawn cluster."""
 
     points: tuple[tuple[float, float], ...]
     title: str

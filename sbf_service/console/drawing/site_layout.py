@@ -54,7 +54,7 @@ class MapContents:
 
 @dataclass(slots=True)
 class Column:
-    """The devices of one site, with rows for their ports. A row has at most one port at the left and one at the right.
+    """The devices of one site, with rows for their ports. A row has at most one port at each side.
 
     ``left``: the ports to other devices of the site and to transports. ``right``: the links to all other elements.
     """
@@ -149,7 +149,7 @@ def _place_devices(column: Column) -> None:
 
 
 def count_rows(column: Column, device: Name) -> int:
-    """Return the number of rows of a device. A row has at most one port at the left and one port at the right."""
+    """Return the number of rows of a device. A row has at most one port at each side."""
     return max(1, len(column.left[device]), len(column.right[device]))
 
 

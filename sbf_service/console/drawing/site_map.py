@@ -1,9 +1,8 @@
 """The drawing of sites with their switches, hosts and links. Pure.
 
-Above each row of sites, each transport is a horizontal line. A site is a frame. In the frame, provider edges and
-switches are boxes in one column. Hosts and gateways are at the right of their switch, each at the height of the
-switch's port, so links to hosts never cross. Links between switches, and links to transports, are in lanes at the left
-of the column.
+Above each row of sites, each transport is a horizontal line. A site is a frame around one column of provider edges and
+switches. Hosts and gateways are at the right of their switch, at the height of the switch's port. Links to hosts
+therefore never cross. Links between switches, and links to transports, are in lanes at the left of the column.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,7 +76,6 @@ def draw_sites(contents: MapContents) -> Scene:
 
 
 def _draw_column(contents: MapContents, row: _Row, column: Column, at: tuple[float, float]) -> None:
-    """Add a site's frame, devices, hosts and links."""
     (x, y), site, scene = at, column.site, row.scene
     level = _find_site_level(contents, site)
     title = (
@@ -143,7 +141,6 @@ def _draw_device(
 def _draw_end(
     contents: MapContents, scene: SceneBuilder, link: tuple[PortRef, PortRef], at: tuple[float, float]
 ) -> None:
-    """Add a host or gateway, at the right of its switch."""
     (end, peer), (x, y) = link, at
     lit = contents.is_lit(end, peer)
     element = contents.topology.elements[peer.element]
@@ -175,7 +172,7 @@ def _draw_buses(
 def _draw_spines(
     scene: SceneBuilder, ends: Mapping[Name, Sequence[tuple[float, float, bool]]], transports: Sequence[Name]
 ) -> None:
-    """Add a vertical line for each transport that has lines above several rows of sites, to connect these lines."""
+    """Connect a transport's lines above several rows of sites by a vertical line."""
     for index, name in enumerate(transports):
         x, heights = SPINE * (index + 1), sorted({y for _, y, _ in ends[name]})
         if len(heights) > 1:

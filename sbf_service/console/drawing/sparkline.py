@@ -1,7 +1,6 @@
 """The drawing of a cluster's traffic: a small chart for each host and gateway. Pure.
 
-All charts of a cluster show the same minutes on the same scale, so they can be compared. A line has a gap where no rate
-is known.
+All charts of a cluster show the same minutes on the same scale. A line has a gap where no rate is known.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,9 +15,9 @@ HEIGHT: Final = 40.0
 MARGIN: Final = 2.0
 WINDOW: Final = timedelta(minutes=15)
 FRESH: Final = timedelta(minutes=2)
-"""A rate counts as the present rate if the rate's period ended at most this time ago."""
+"""A rate is the present rate if its period ended at most this time ago."""
 TOUCH_S: Final = 1.0
-"""Two periods are consecutive if the pause between the periods is at most this number of seconds."""
+"""Two periods are consecutive if the pause between them is at most this time."""
 MAX_ROWS: Final = 200
 
 
@@ -55,8 +54,8 @@ class TrafficCharts:
 def draw_traffic(found: Sequence[ElementTraffic], now: datetime) -> TrafficCharts:
     """Return the charts of a cluster. The charts end at ``now``.
 
-    If the last report is later than ``now``, because the database's clock is ahead of this replica's clock, the charts
-    end at the time of this report.
+    The database's clock can be ahead of this replica's clock. If the last report is later than ``now``, the charts end
+    at the report's time.
     """
     shown, now = found[:MAX_ROWS], max([now, *(one.reported_at for one in found)])
     recent = {one.element: [rate for rate in one.rates if rate.ends > now - WINDOW] for one in shown}

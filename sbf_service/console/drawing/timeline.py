@@ -17,11 +17,11 @@ BAR: Final = 34
 PREFIX: Final = "cluster_"
 CREATED: Final = "cluster_created"
 PAST: Final = 0.72
-"""The fraction of the bar for the past of a running cluster. The other part of the bar shows the remaining lease, on a
-different scale.
+"""The fraction of the bar for the past of a running cluster. The rest shows the remaining lease, on a different
+scale.
 """
 LEAST: Final = 8
-"""The minimum width of a state, so that a short state is visible. If a bar has many states, this minimum is smaller."""
+"""The minimum width of a state. If a bar has many states, the minimum is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +88,7 @@ def _list_changes(events: Sequence[AuditEntry], present: ClusterState) -> list[t
 def _make_periods(
     changes: Sequence[tuple[datetime, ClusterState]], start: datetime, present: datetime, width: float
 ) -> list[Period]:
-    """Return the periods in a bar of this width.
-
-    Each period gets the minimum width, and a share of the remaining width in proportion to its duration.
-    """
+    """Each period gets the minimum width, and a share of the remaining width in proportion to its duration."""
     least = min(LEAST, width / len(changes) / 2)
     scale = (width - least * len(changes)) / (present - start).total_seconds()
     periods, x = [], 0.0

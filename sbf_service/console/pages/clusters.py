@@ -39,7 +39,7 @@ from virtcloud.model.vpn import VpnConnectionView
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 MAX_EVENTS: Final = 200
-"""The maximum number of events on the page of a cluster. The page shows the newest events."""
+"""The maximum number of events on the page of a cluster, the newest first."""
 TextQuery = Annotated[str, Query(max_length=275)]
 
 
@@ -81,7 +81,6 @@ async def show_cluster(
 
 
 def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[str, object]:
-    """Return the values of the page of a cluster."""
     resource, is_running = describe_cluster(view), view.state in WANTED_STATES
     levels = {part.element: _find_level(part) for part in view.placements}
     path = find_cluster_path(service, view)
@@ -106,8 +105,8 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
 def _list_connections(service: SbfService, browser: Browser, view: ClusterView) -> list[VpnConnectionView]:
     """Return the devices that are connected to a cluster, for its owner and for operators.
 
-    For site administrators, the list is empty, because their right depends on the sites of the gateways. Site
-    administrators can use 'virtcloud access sessions'.
+    For site administrators, the list is empty, because their right depends on the sites of the gateways. They can use
+    'virtcloud access sessions'.
     """
     caller = browser.caller
     if not caller.is_unrestricted(Action.READ_VPN) and view.spec.owner != caller.principal.name:
@@ -122,8 +121,8 @@ def _find_level(part: PlacementView) -> Level:
 async def _read_timeline(service: SbfService, browser: Browser, view: ClusterView) -> Timeline | None:
     """Return the drawing of a cluster's history, or None if the reader may not read the audit log of the cluster.
 
-    A site administrator may not read the audit log of an earlier cluster if a later cluster with its key is at other
-    sites.
+    For example, a site administrator may not read the log of an earlier cluster if a later cluster with the same key is
+    at other sites.
     """
     if not is_allowed(browser.principal, Action.READ_AUDIT, describe_cluster(view)):
         return None

@@ -19,7 +19,7 @@ from sbf_service.store.audit_log import find_newest_id
 from sbf_service.store.unit_of_work import AUDIT_TOPIC, TRAFFIC_TOPIC
 
 TRAFFIC_PERIOD_S: Final = 10
-"""A period in seconds. Traffic reports update the page of a cluster at most once in a period."""
+"""In seconds. Traffic reports update a cluster's page at most once in this period."""
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 

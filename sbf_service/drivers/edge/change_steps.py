@@ -1,9 +1,9 @@
 """The steps that apply a difference to a provider edge, in order. Pure.
 
-The configuration of a circuit consists of pieces (``CircuitPiece``). The first steps remove attachments. The next steps
-remove the pieces that joined these attachments to a service. The remaining steps create pieces. For each circuit, the
-last step connects the port to the bridge domain. Therefore two clusters are never in one bridge domain, and a port is
-never in an incomplete bridge domain.
+The configuration of a circuit consists of pieces (``CircuitPiece``). The steps first remove attachments, then the
+pieces that joined these attachments to a service. Later steps create pieces. For each circuit, the last step connects
+the port to the bridge domain. Therefore two clusters are never in one bridge domain, and a port is never in an
+incomplete bridge domain.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,7 @@ class ChangeStep:
 
     ``about`` and ``needs`` contain texts that name objects, such as ``"vlan 112"`` or ``"domain vc-112"``. If the
     device refuses a line of the step, the objects in ``about`` become unusable. The driver skips every later step whose
-    ``needs`` contains an unusable object. For example, if the device refuses to remove VLAN 112 from a domain, the
-    driver skips the steps that assign VLAN 112 to another cluster.
+    ``needs`` contains an unusable object.
     """
 
     about: frozenset[str]
@@ -42,7 +41,7 @@ class ChangeStep:
 def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
     """Return the steps that apply a difference after the steps of :func:`plan_preparations`.
 
-    The commands that enter and leave the configuration mode are not included.
+    Omit the commands that enter and leave the configuration mode.
     """
     groups = [(group, _find_removed_pieces(templates, group, difference)) for group in group_pieces(reading)]
     changed = [(group, pieces) for group, pieces in groups if pieces is not None]
@@ -57,7 +56,7 @@ def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: Ed
 def _find_removed_pieces(
     templates: EdgeTemplates, group: PieceGroup, difference: EdgeDifference
 ) -> tuple[CircuitPiece, ...] | None:
-    """Return the pieces that a difference removes from a group. Return None if it removes no circuit of the group."""
+    """Return the pieces that a difference removes from a group; None if it removes no circuit of the group."""
     circuits: tuple[Circuit | CircuitRemnant, ...] = (*difference.clear, *difference.remove)
     in_group = [circuit for circuit in circuits if _is_in_group(templates, group, circuit)]
     if not in_group:
@@ -92,7 +91,7 @@ def _plan_dissolution(
 ) -> Iterator[ChangeStep]:
     """Yield the steps that remove the pieces of a group that are not attachments.
 
-    Yield no step if an attachment of the group remains. ``removed`` contains the pieces that other steps remove.
+    If an attachment of the group remains, yield no step. Other steps remove the pieces in ``removed``.
     """
     if _has_remaining(group, removed):
         return
@@ -103,7 +102,7 @@ def _plan_dissolution(
 
 
 def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps that set empty lists of allowed VLANs. The driver reads the lists back before any other step."""
+    """Return the steps that set empty lists of allowed VLANs, which the driver reads back before any other step."""
     return list(
         _plan_port_steps(templates, templates.dialect.prepare, find_unready_ports(templates, difference, reading))
     )
@@ -114,8 +113,8 @@ def find_unready_ports(
 ) -> dict[str, PortName]:
     """Return the ports of new circuits that do not accept circuits yet.
 
-    The keys are canonical names; the values are the names in ``difference``. The result is empty on platforms whose
-    dialect has no ``prepare``.
+    The keys are canonical names; the values are the names in ``difference``. Without ``prepare`` in the dialect, the
+    result is empty.
     """
     ports = {templates.dialect.ports.canonical(circuit.port): circuit.port for circuit in difference.add}
     has_lists = bool(templates.dialect.prepare)

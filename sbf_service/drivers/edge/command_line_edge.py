@@ -19,7 +19,7 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 COMMIT_PATIENCE = 6
-"""The factor by which the timeout is longer for commands that can activate a candidate configuration."""
+"""The factor of the timeout of commands that can activate a candidate configuration."""
 NOTHING_DONE = "no VLAN was created and no port became a trunk; check the edge's configuration"
 
 
@@ -99,7 +99,7 @@ class CommandLineEdge:
         return replace(self._templates, known=reading.known)
 
     def _prepare(self, difference: EdgeDifference, reading: EdgeReading) -> None:
-        """Set empty lists of allowed VLANs, and read them back before any other change.
+        """Set empty lists of allowed VLANs, and read them back.
 
         Raise Unsafe if a port is in other use. Raise Refused if the read-back shows a list that is not empty.
         """
@@ -127,7 +127,7 @@ class CommandLineEdge:
             raise build_refusal(f"{self._edge}: ", faults)
 
     def _send_steps(self, steps: Iterable[ChangeStep], faults: list[ChangeFault]) -> None:
-        """Send steps, and append refusals to ``faults``. With a candidate configuration, stop at the first refusal."""
+        """Append refusals to ``faults``. With a candidate configuration, stop at the first refusal."""
         unusable = frozenset[str]()
         for step in steps:
             fault = None if unusable & step.needs else self._send_step(step)
@@ -140,7 +140,7 @@ class CommandLineEdge:
             self._change_mode((*self._dialect.leave, *self._dialect.configure), faults)
 
     def _send_step(self, step: ChangeStep) -> ChangeFault | None:
-        """Send a step's lines. Stop at the first refusal, because a later line could take effect in the wrong mode.
+        """Stop at the first refusal, because a later line could take effect in the wrong mode.
 
         Return the fault of the refused line, or None. With a candidate configuration, the fault concerns every cluster,
         because the device activates no line.
@@ -150,10 +150,10 @@ class CommandLineEdge:
         return next((ChangeFault(str(refusal), vlans) for refusal in refusals), None)
 
     def _change_mode(self, lines: Commands, faults: Sequence[ChangeFault]) -> None:
-        """Send lines that enter or leave the configuration mode, or activate or discard a candidate configuration.
+        """Send lines that change the configuration mode, or activate or discard a candidate configuration.
 
-        If the device refuses a line, close the session, because the session's mode is unknown. Then raise Unreachable
-        if another user is configuring the device. Otherwise raise Refused with all ``faults``.
+        If the device refuses a line, close the session, because its mode is unknown. Then raise Unreachable if another
+        user is configuring the device, otherwise Refused with all ``faults``.
         """
         for line in lines:
             if refusals := [ChangeFault(str(refusal)) for refusal in self._conversation.send([line], COMMIT_PATIENCE)]:

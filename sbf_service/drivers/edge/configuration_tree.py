@@ -78,7 +78,7 @@ def find_shut_ports(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
 def parse_outer_tags(block: ConfigurationBlock, number: str) -> VlanSet:
     """Return the outer tags that a service instance or subinterface accepts (Cisco's ``encapsulation``).
 
-    An instance without any encapsulation is new. For a new instance, return its ``number`` as VLAN ID.
+    An instance without any encapsulation is new; return its ``number`` as VLAN ID.
     """
     words = block.after("encapsulation dot1q ") or block.after("encapsulation dot1ad ")
     if words is None:
@@ -97,9 +97,9 @@ ROUTED = "routed"
 
 
 def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield a piece for each VLAN of each port. ``by_sbf`` is True for a tagged VLAN, which SBF possibly set.
+    """Yield a piece for each VLAN of each port.
 
-    ``by_sbf`` is False for an untagged or routed VLAN, because SBF sets only tagged VLANs.
+    ``by_sbf`` is True for a tagged VLAN, which SBF possibly set, and False for an untagged or routed VLAN.
     """
     for port, block in ports.items():
         reading = _parse_port(block)
@@ -141,7 +141,7 @@ def check_readiness(ports: Mapping[str, ConfigurationBlock]) -> dict[str, bool]:
 
 
 def _is_ready(reading: PortReading) -> bool:
-    """Return whether a port accepts circuits: a trunk that has a list of allowed VLANs and belongs to no aggregate."""
+    """Return whether a port is a trunk with a list of allowed VLANs, and belongs to no aggregate."""
     return reading.ready and reading.mode == "trunk"
 
 

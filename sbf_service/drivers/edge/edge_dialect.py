@@ -1,9 +1,9 @@
 """The data of a provider edge's dialect, and the readings of an edge. Pure.
 
 A circuit consists of *pieces*: an attachment (the VLAN on the port), and the pieces that join the bridge domain of the
-VLAN to the service. Each platform has a few kinds of pieces. For each kind, a dialect defines the lines that create a
-piece, the lines that remove a piece, and the lines that the configuration of a piece contains.
-``edge_templates.py`` fills the lines in for one edge. ``observed_circuits.py`` assembles circuits from pieces.
+VLAN to the service. Each platform has a few kinds of pieces. For each kind, a dialect defines the lines that create,
+show and remove a piece. ``edge_templates.py`` fills the lines in for one edge. ``observed_circuits.py`` assembles
+circuits from pieces.
 """
 
 import re
@@ -17,9 +17,9 @@ from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.vlans import VlanSet
 
 ATTACHMENT = "attachment"
-"""The kind of a piece that is a VLAN on a port. Every recipe has an attachment."""
+"""The kind of a VLAN on a port. Every recipe has an attachment."""
 CORE = "core"
-"""The kind of a piece that is the VLAN of a service on the edge's core port."""
+"""The kind of the VLAN of a service on the edge's core port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class CircuitPiece:
 class EdgeReading:
     """The configuration read from an edge, as pieces and states of ports.
 
-    ``ports``: whether each port accepts circuits in its present state. ``known``: values that were read from the device
-    and are inserted into templates, such as the number of the BGP process. ``empty``: the ports whose list of allowed
-    VLANs is empty. ``uses``: the descriptions of ports that serve something other than SBF's clusters.
+    ``ports``: whether each port accepts circuits in its present state. ``known``: values of the device for templates,
+    such as the number of the BGP process. ``empty``: the ports whose list of allowed VLANs is empty. ``uses``: the
+    descriptions of the ports in other use.
     """
 
     pieces: tuple[CircuitPiece, ...]
@@ -59,7 +59,6 @@ class EdgeReading:
     known: Mapping[str, str] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
     down: frozenset[str] = frozenset()
-    """The ports that are shut down."""
     uses: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,8 +66,8 @@ class EdgeReading:
 class CircuitRecipe:
     """The lines that create a circuit, by kind of piece, in the order of creation.
 
-    ``shown`` contains the lines in the configuration of a complete piece. A complete piece has no other line that
-    begins with the first word of a line that a recipe of the platform shows for this kind of piece.
+    ``shown`` contains the lines in the configuration of a complete piece. Compare only lines whose first word is in a
+    recipe of the platform for this kind of piece. A complete piece has no other such line.
     """
 
     make: Mapping[str, Commands]
@@ -76,20 +75,18 @@ class CircuitRecipe:
 
 
 CircuitRecipes = Mapping[tuple[TransportKind, bool], CircuitRecipe]
-"""The recipes of a platform. The key is the kind of a transport, and whether all clusters of the transport share one
-service.
-"""
+"""The recipes of a platform. The key is the transport's kind, and whether all its clusters share one service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeDialect:
     """The commands and answers of a platform.
 
-    ``see`` parses the answers to the commands of ``show``, in the same order as the commands, for the given VLAN IDs.
-    ``see`` raises ValueError for an unknown answer. ``domain`` returns the name of a circuit's domain, or raises
-    Refused. The placeholders of templates are ``{port}``, ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``,
-    ``{core}``, ``{rd}``, ``{rt}``, ``{bgp}`` and ``{peer}``. A line with ``{peer}`` is repeated for each of the other
-    edges. ``unmake`` contains the lines that remove each kind of piece, in the order of removal.
+    For the given VLAN IDs, ``see`` parses the answers to ``show``, in the order of the commands. It raises ValueError
+    for an unknown answer. ``domain`` returns the name of a circuit's domain, or raises Refused. The placeholders of
+    templates are ``{port}``, ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``, ``{core}``, ``{rd}``, ``{rt}``,
+    ``{bgp}`` and ``{peer}``. A line with ``{peer}`` is repeated for each of the other edges. ``unmake`` contains the
+    lines that remove each kind of piece, in the order of removal.
     """
 
     title: str
@@ -98,8 +95,8 @@ class EdgeDialect:
     show: Commands
     see: Callable[[Sequence[str], VlanSet], EdgeReading]
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Alternatives to commands of ``show``. The key is the command. The driver sends the alternatives if the device
-    refuses the command or the answer is empty. ``see`` also parses the answers to the alternatives.
+    """Alternatives to commands of ``show``, by command. The driver sends the alternatives if the device refuses the
+    command or the answer is empty. ``see`` also parses their answers.
     """
     domain: Callable[[Circuit, Transport], str]
     unmake: Mapping[str, Commands]
@@ -122,20 +119,20 @@ class EdgeDialect:
     A platform with ``give_up`` is atomic.
     """
     global_vlans: bool = False
-    """Whether a VLAN ID denotes the same VLAN on all ports. If so, SBF checks the managed VLAN IDs on all ports;
-    otherwise, SBF checks them only on managed ports.
+    """Whether a VLAN ID denotes the same VLAN on all ports. If so, SBF checks the managed VLAN IDs on all ports, not
+    only on managed ports.
     """
     numbered_domains: bool = False
     """Whether the number of a bridge domain is a VLAN ID. If so, the number of a shared service must be in no pool."""
     busy: re.Pattern[str] | None = None
-    """The pattern of the refusal that a device prints if another user is configuring the device."""
+    """The pattern of the refusal while another user is configuring the device."""
     reserved: VlanSet = field(default_factory=lambda: VlanSet([1]))
     may_fail: frozenset[str] = frozenset()
     answers: Mapping[str, str] = field(default_factory=dict)
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     at_once: int = 1
-    """Always 1: the driver sends a line only after the answer to the previous line. If the driver sent several lines at
-    once and the device refused one line, a later line could take effect in the wrong mode.
+    """Always 1: the driver sends a line only after the answer to the previous line. After a refused line, a line that
+    was already sent could take effect in the wrong mode.
     """
     privileged: bool = False
 

@@ -51,8 +51,8 @@ class EdgeTemplates:
     def kinds(self, circuit: Circuit, *, joined: bool = False) -> tuple[str, ...]:
         """Return the kinds of pieces of a circuit, in the order of their creation.
 
-        If ``joined`` is true, the service already exists on the edge. In this case, return only the kinds of pieces on
-        the circuit's port.
+        If ``joined`` is true, the service already exists on the edge: return only the kinds of pieces on the circuit's
+        port.
         """
         make = self._recipe(circuit).make
         return tuple(kind for kind, lines in make.items() if not joined or any("{port}" in line for line in lines))
@@ -80,7 +80,7 @@ class EdgeTemplates:
         """Return the lines that create a piece.
 
         Raise Refused if the lines need a value that the edge lacks: a BGP process, an IPv4 loopback or a core port.
-        Also raise Refused if both the AS number and the service ID are too high for a route target.
+        Also raise Refused if the AS number and the service ID are both too high for a route target.
         """
         return list(self._fill(self._recipe(circuit).make[kind], circuit))
 
@@ -137,10 +137,7 @@ class EdgeTemplates:
         return transport
 
     def _device_values(self, line: str) -> Mapping[str, str]:
-        """Return the values that were read from the device.
-
-        Raise Refused if ``line`` needs a value that was not read.
-        """
+        """Raise Refused if ``line`` needs a value that was not read."""
         if "{bgp}" in line and "bgp" not in self.known:
             raise Refused(f"edge {self.edge.name}: expected a BGP process, found none: configure BGP first")
         return self.known
@@ -164,10 +161,7 @@ class EdgeTemplates:
         return self.dialect.ports.spelt(self.dialect.ports.canonical(port))
 
     def _route_target(self, circuit: Circuit, transport: Transport) -> str:
-        """Return the route target.
-
-        Raise Refused if both the AS number and the service ID need more than 16 bits (RFC 4360, 5668).
-        """
+        """Raise Refused if both the AS number and the service ID need more than 16 bits (RFC 4360, 5668)."""
         if transport.asn is not None and transport.asn >= SIXTEEN_BITS <= circuit.service:
             wanted = f"wanted service {circuit.service} of AS {transport.asn}"
             limit = f"expected the service or the AS number below {SIXTEEN_BITS}, because both are in a route target"

@@ -1,8 +1,7 @@
 """The circuits of a Linux edge, derived from its interfaces (``ip link``) and their VLANs. Pure.
 
-Each service has a separate network device, which is a port of the edge's bridge. For ``evpn``, the device is a VXLAN
-device with the VNI. For ``qinq``, the device is an 802.1ad VLAN of the edge's core port. The device's name contains the
-service ID.
+Each service has a network device, which is a port of the edge's bridge. For ``evpn``, it is a VXLAN device with the
+VNI; for ``qinq``, an 802.1ad VLAN of the edge's core port. The device's name contains the service ID.
 """
 
 from collections import Counter
@@ -121,8 +120,8 @@ class ServiceDevices:
 
 
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
-"""The required parameters of the bridge. With another ``vlan_default_pvid``, all new devices would be connected to each
-other in the default VLAN.
+"""The required parameters of the bridge. With another ``vlan_default_pvid``, the default VLAN would connect all new
+devices.
 """
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
 
@@ -188,7 +187,7 @@ class LinuxEdgeReading:
     def _is_down(self, circuit: Circuit) -> bool:
         """Return whether the circuit's port is down.
 
-        A circuit whose service device is down does not count as down: the circuit is incomplete.
+        A circuit whose service device is down is incomplete, not down.
         """
         return "UP" not in self._links[circuit.port].flags
 
@@ -228,7 +227,6 @@ class LinuxEdgeReading:
         return tuple(ForeignVlan(vlan=vlan, ports=tuple(sorted(found[vlan]))) for vlan in sorted(found))
 
     def _check_joined(self, devices: Iterable[ServiceDevice], foreign: Iterable[ForeignVlan]) -> None:
-        """Raise Unsafe when a service device is in a VLAN that an unmanaged port carries."""
         used = {entry.vlan: entry for entry in foreign}
         for device in devices:
             for vlan in VlanSet(device.vlans) & used.keys():

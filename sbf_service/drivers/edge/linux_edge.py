@@ -1,10 +1,10 @@
 """The driver for Linux edges: a VLAN-aware bridge with a device for each service.
 
 The administrator creates the bridge ``br0`` (``vlan_filtering 1 vlan_default_pvid 0``) and adds the customer ports. A
-circuit consists of a service device, which is a bridge port in one untagged VLAN, and of the same VLAN, tagged, on the
-customer port. The service device removes the tag, so the VLAN ID of a cluster can differ from site to site. In an EVPN
-fabric, FRR's bgpd with ``advertise-all-vni`` announces a VNI when the VNI's device comes up. The configuration of bgpd
-contains no clusters.
+circuit consists of one VLAN on two bridge ports: untagged on a service device, and tagged on the customer port. The
+service device removes the tag, so the VLAN ID of a cluster can differ from site to site. In an EVPN fabric, FRR's bgpd
+with ``advertise-all-vni`` announces a VNI when the VNI's device comes up. The configuration of bgpd contains no
+clusters.
 
 A new device is in no VLAN. SBF adds the VLAN while the device is down, and brings the device up last. When SBF removes
 a circuit, it first removes the VLAN from the customer port. Therefore frames of two clusters are never mixed.
@@ -66,11 +66,11 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
-        Exception: after a refused removal, add no circuit on a VLAN of the removed circuits. Otherwise, the former and
-        the new service could be connected.
+        Exception: after a refused removal, add no circuit on a VLAN of the removed circuits, because this could connect
+        the former and the new service.
 
-        Raise Refused with the messages of all refused lines, after the last line. If the edge cannot have one of the
-        added circuits, because its transport is unknown or the topology lacks a setting, raise Refused before any line.
+        Raise Refused with the messages of all refused lines, after the last line. If the transport of an added circuit
+        is unknown or lacks a setting in the topology, raise Refused before any line.
         """
         self._check_transports(difference.add)
         failures = self._run(self._render_removals(difference))
@@ -98,7 +98,7 @@ class LinuxEdge:
         self._shell.close()
 
     def _check_transports(self, circuits: Circuits) -> None:
-        """Raise Refused for a circuit whose transport is unknown, or needs a field that the topology lacks."""
+        """Raise Refused for an unknown transport, or a transport with a field that the topology lacks."""
         for circuit in circuits:
             wanted = f"edge {self._edge.name}: wanted a circuit of transport {circuit.transport}"
             transport = self._services.transports.get(circuit.transport)
@@ -113,7 +113,6 @@ class LinuxEdge:
         return [failure for failure in failures if not _is_already_done(failure)]
 
     def _render_removals(self, difference: EdgeDifference) -> Iterator[ProgramLines]:
-        """Yield the batches that remove circuits, in order."""
         removed = _list_removed(difference)
         on_ports = (part for part in removed if part.port and part.vlan)
         yield "bridge", _deduplicate(f"vlan del dev {part.port} vid {part.vlan}" for part in on_ports)
@@ -122,7 +121,6 @@ class LinuxEdge:
         yield "ip", _deduplicate(f"link del {name}" for part in unused if (name := self._find_device_name(part)))
 
     def _render_additions(self, circuits: Circuits) -> Iterator[ProgramLines]:
-        """Yield the batches that add circuits, in order."""
         added = [(circuit, self._services.transports[circuit.transport]) for circuit in circuits]
         creations = (self._services.render_creation(transport, circuit.service) for circuit, transport in added)
         yield "ip", _deduplicate(line for lines in creations for line in lines)

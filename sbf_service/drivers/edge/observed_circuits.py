@@ -40,7 +40,7 @@ class PieceGroup:
 
     @property
     def services(self) -> list[int]:
-        """The services that the pieces name: first the services of ``core``, then the services of ``attachments``."""
+        """The services that the pieces name: first those of ``core``, then those of ``attachments``."""
         named = (piece.service for piece in (*self.core, *self.attachments) if piece.service is not None)
         return list(dict.fromkeys(named))
 
@@ -83,16 +83,13 @@ def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeS
 
 
 def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, reading: EdgeReading) -> bool:
-    """Return whether a circuit carries no frames because a piece, the circuit's port or the core port is shut down."""
+    """Return whether a piece, the circuit's port or the core port is shut down."""
     pieces = _select_pieces(group.pieces, templates.dialect.ports.canonical(circuit.port), circuit.vlan)
     return any(piece.port in reading.down or SHUTDOWN_LINES & piece.body for piece in pieces)
 
 
 def _select_pieces(pieces: Iterable[CircuitPiece], port: str | None, vlan: int | None) -> list[CircuitPiece]:
-    """Return the pieces of the circuit with this port and VLAN.
-
-    Pieces on the core port or on no port are included.
-    """
+    """Pieces on the core port or on no port are included."""
     return [
         piece
         for piece in pieces
@@ -105,8 +102,8 @@ def _find_foreign_vlan(
 ) -> ForeignVlan | None:
     """Return the group's VLAN if this VLAN is in the pool and in other use; otherwise None.
 
-    Return None on platforms without device-wide VLANs. Return None for a group in a managed service, because
-    :func:`_check_ownership` raises Unsafe for another user's configuration in such a group.
+    Return None on platforms without device-wide VLANs. Also return None for a group in a managed service:
+    :func:`_check_ownership` checks such a group.
     """
     vlan = int(group.domain) if group.domain.isdigit() else 0
     if not templates.dialect.global_vlans or vlan not in scope.vlans or any(map(templates.transport, group.services)):
@@ -173,7 +170,6 @@ def _build_unsafe(templates: EdgeTemplates, expected: str, piece: CircuitPiece) 
 def _split_complete(
     templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName]
 ) -> tuple[list[Circuit], list[CircuitRemnant]]:
-    """Return the complete circuits of a group, and the remnants of its incomplete circuits."""
     complete, remnants = list[Circuit](), list[CircuitRemnant]()
     for piece in group.attachments:
         circuit = _build_circuit(templates, group, piece, ports)
@@ -200,8 +196,8 @@ def _build_remnant(
 ) -> CircuitRemnant:
     """Return the remnant of an incomplete circuit.
 
-    A remnant without a service must have a port and a VLAN. If the service is unknown, and the port or the VLAN is
-    unknown too, the remnant names the first service of the first transport.
+    A remnant without a service must have a port and a VLAN. If the service and the port or VLAN are unknown, the
+    remnant names the first service of the first transport.
     """
     transport = templates.transport(group.service) or next(iter(templates.transports), None)
     if transport is None:

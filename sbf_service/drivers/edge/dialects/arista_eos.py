@@ -1,13 +1,11 @@
 """Arista EOS as an EVPN edge (VXLAN, RFC 8365).
 
-A cluster consists of a VLAN with SBF's name, the VLAN's VNI on ``Vxlan1``, the VLAN's MAC-VRF in BGP, and the VLAN on
-the trunk, created in this order. The backbone's administrators must have configured ``Vxlan1``, BGP and the EVPN
-neighbours.
+SBF creates the pieces of a cluster in this order: a VLAN with SBF's name, its VNI on ``Vxlan1``, its MAC-VRF in BGP,
+and the VLAN on the trunk. The backbone's administrators must have configured ``Vxlan1``, BGP and the EVPN neighbours.
 
 Sources: The lines have the form of published configurations (cEOS 4.21, Arista's AVD), which have one line for each
 VNI. Two facts are from OpenStack's networking-generic-switch: the VLAN is created first, and the line that removes a
-VNI contains the VNI (``no vxlan vlan … vni …``). The line ``no vlan`` in BGP was written from memory and was not
-checked on a device.
+VNI contains the VNI (``no vxlan vlan … vni …``). From memory, not checked on a device: ``no vlan`` in BGP.
 """
 
 import re

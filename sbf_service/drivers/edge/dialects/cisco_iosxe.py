@@ -1,18 +1,18 @@
 """Cisco IOS-XE with Ethernet virtual connections (ASR 900, ASR 920, ASR 1000, ME 3600X).
 
-A cluster consists of a service instance on the port, a bridge domain, and either a VFI (``vpls``, signalled by LDP, RFC
-4762) or a service instance with the S-tag on the core port (``qinq``). The number of the bridge domain is the VLAN ID,
-which belongs to one cluster at the site. A *shared* VFI (``vpn_id``) carries all clusters of a transport. The number of
-its bridge domain is the VPN ID, which must therefore be at most 4094, and must not be a VLAN ID of the site's pool.
+A cluster consists of a service instance on the port, a bridge domain, and a connection to the backbone. With ``vpls``,
+the connection is a VFI, signalled by LDP (RFC 4762). With ``qinq``, it is a service instance with the S-tag on the core
+port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site. A *shared* VFI
+(``vpn_id``) carries all clusters of a transport. The number of its bridge domain is the VPN ID. The VPN ID must
+therefore be at most 4094, and must not be a VLAN ID of the site's pool.
 
 In a shared VFI the tag stays on the frames. A service instance sends only frames that it would also accept ("Egress
 Filtering", ASR 920 Ethernet guide). So VLANs are separated although they share a bridge domain and a MAC table.
 
 Sources: configurations in public repositories and a STIG check for ``l2 vfi … manual`` with its ``bridge-domain`` and
-neighbours; the ASR 920 and ME 3600X guides for service instances, ``rewrite`` and the egress filter. These points are
-from memory and were not checked on a device: that ``section`` accepts a pattern, that the numbers of service instances
-go up to 4000 on all models, that ``no service instance`` works with and without ``ethernet``, and the ethertype on the
-core port (``dot1q tunneling ethertype``).
+neighbours; the ASR 920 and ME 3600X guides for service instances, ``rewrite`` and the egress filter. From memory, not
+checked on a device: patterns in ``section``, service instances up to 4000 on all models, ``no service instance`` with
+and without ``ethernet``, and the ethertype on the core port (``dot1q tunneling ethertype``).
 """
 
 from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ A route distinguisher cannot be changed. SBF therefore removes an incomplete MAC
 again.
 
 Sources: published configurations for the form of all lines; Ansible's ``nxos_evpn_vni`` for the route distinguisher.
-SBF assumes that the configuration contains no block for a VLAN without a name. This was not checked on a device.
+Not checked on a device: the configuration contains no block for a VLAN without a name.
 """
 
 import re

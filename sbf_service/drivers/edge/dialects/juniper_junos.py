@@ -5,13 +5,13 @@ candidate configuration is committed completely or not at all. The backbone's ad
 ``flexible-vlan-tagging`` and ``encapsulation flexible-ethernet-services`` on the port.
 
 ``vlan-id none`` removes the tag within the instance, because the edges of other vendors send frames without a tag in
-the pseudowire. GlobalNOC's OESS uses VLAN maps instead, which would leave the tag on the frames in the pseudowire. An
-instance that all clusters share has ``vlan-id all``, which leaves tags on frames and learns addresses for each VLAN.
+the pseudowire. The VLAN maps of GlobalNOC's OESS would leave the tag on these frames. An instance that all clusters
+share has ``vlan-id all``: tags stay on frames, and addresses are learned for each VLAN.
 
-Sources: OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within
-Bridge Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS" for ``vlan-id``, ``vpls-id``,
-``neighbor`` and both pseudowire types. These points are from memory and were not checked on a device: ``vlan-id none``
-together with ``vxlan vni``, and the error messages.
+Sources: OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within Bridge
+Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS" for ``vlan-id``, ``vpls-id``, ``neighbor``
+and both pseudowire types. From memory, not checked on a device: ``vlan-id none`` together with ``vxlan vni``, and the
+error messages.
 """
 
 import re
@@ -131,8 +131,7 @@ def _parse_unit(port: str, number: str, lines: set[str], vlans: VlanSet, members
 def _parse_tags(number: str, lines: set[str]) -> VlanSet:
     """Return the outer tags that a unit accepts.
 
-    If a unit has no tags and no address family, and its ``number`` is a VLAN ID, the unit is new. For a new unit,
-    return this VLAN ID.
+    A unit without tags and address family, whose ``number`` is a VLAN ID, is new; return this VLAN ID.
     """
     single = [
         *_find_arguments(lines, "vlan-id "),
