@@ -82,8 +82,8 @@ class SbfService:
 
     def start(self) -> None:
         """Cache the topology and tokens. Start the change reader, the reconciler and the retention schedule."""
-        # Parse and cache the topology, so that no user's call waits for the parser. An invalid topology (ValidationError
-        # is a ValueError) does not stop SBF, because many calls need no topology.
+        # Parse and cache the topology, so that no user's call waits for the parser. SBF starts with an invalid topology
+        # too (ValidationError is a ValueError), because many calls need no topology.
         with suppress(VirtcloudError, ValueError), self.store.read() as unit:
             read_topology(unit)
         self.change_reader.poll_once()  # reads the number of revoked tokens, so later polls detect each revocation

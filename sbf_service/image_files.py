@@ -1,8 +1,8 @@
 """The folder of uploaded images: one file per content, with the content's SHA-256 as its name.
 
-An upload is written to a hidden file. The transaction that inserts the image's row into the database also renames this
-file. A hidden file is locked (flock(2)) while its upload runs. If a file has no lock and no row, a killed process left
-the file behind. The next upload removes such files.
+SBF writes an upload to a hidden file, locked (flock(2)) while the upload runs. The transaction that inserts the image's
+row into the database also renames this file. A file without lock and row is from a killed process. The next upload
+removes it.
 """
 
 import errno
@@ -29,17 +29,15 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 HIDDEN: Final = ".upload-"
 READ_BYTES: Final = 1 << 20
 NEW_S: Final = 60.0
-"""SBF does not remove a hidden file that is younger than this number of seconds, because the upload possibly has not
-locked the file yet.
-"""
+"""SBF removes no younger hidden file, because its upload has possibly not locked it yet."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def find_image_folder(limits: ImageLimits, database: str) -> Path:
     """Return the folder of uploaded images.
 
-    If the settings name no folder, return the folder ``catalogue`` beside SQLite's file. On other databases, return the
-    default folder.
+    If the settings name no folder, return ``catalogue`` beside SQLite's file, or the default folder for another
+    database.
     """
     if limits.folder is not None:
         return Path(limits.folder)
@@ -61,7 +59,7 @@ class Upload:
     def write(self, data: bytes) -> None:
         """Append data. Raise BeyondLimit if the file becomes larger than the limit ``images.size``.
 
-        Raise StorageFull if the file cannot be written, for example because the disk is full.
+        Raise StorageFull if the file cannot be written.
         """
         check_size(self._limits, self.size + len(data))
         with _translate_full_disk(self._path.parent):
@@ -86,7 +84,7 @@ class Upload:
         return Sha256(self._digest.hexdigest()), found
 
     def place(self, sha256: Sha256) -> None:
-        """Rename the file to its SHA-256. If a file of this name exists, it has the same content."""
+        """Rename the file to its SHA-256. An existing file of this name has the same content."""
         with _translate_full_disk(self._path.parent):
             self._path.rename(self._path.parent / sha256)
             synchronize_folder(self._path.parent)
@@ -144,7 +142,7 @@ class ImageFolder:
     def remove_unknown(self, known: frozenset[str]) -> None:
         """Remove files whose checksum is not in ``known``, and hidden files of uploads whose process was killed.
 
-        The caller must hold the database's write lock, so that no upload is placed at the same time.
+        The caller must hold the database's write lock, so that no upload is placed meanwhile.
         """
         for path in self.path.iterdir() if self.path.is_dir() else ():
             if path.name.startswith(HIDDEN):
@@ -162,7 +160,7 @@ def _remove_unlocked(path: Path) -> None:
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    """Write all bytes to an unbuffered file. A single write can be incomplete, for example on a nearly full disk."""
+    """Write all bytes to an unbuffered file: a single write can be incomplete."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

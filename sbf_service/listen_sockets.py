@@ -25,7 +25,7 @@ def listen(settings: ServiceSettings) -> list[socket.socket]:
 
     Raise BadInput for a socket that cannot be opened, or if tokens would cross a network unencrypted.
 
-    The TCP socket is opened last. Therefore, when a client can connect over TCP, the AF_UNIX socket is already open.
+    The TCP socket is opened last: a client that can connect over TCP can also use the AF_UNIX socket.
     """
     _check_plaintext(settings)
     sockets = [] if settings.socket is None else [_listen_unix(settings.socket)]
@@ -41,7 +41,7 @@ def find_tcp_address(sockets: Iterable[socket.socket]) -> str:
 def remove_socket_files(sockets: Iterable[socket.socket]) -> None:
     """Remove the files of the AF_UNIX sockets that are open. Idempotent.
 
-    While a socket is open, no other service replaces its file. The file of a closed socket can be of another service.
+    No other service replaces the file of an open socket. The file of a closed socket can be of another service.
     """
     for opened in sockets:
         if opened.family == socket.AF_UNIX and opened.fileno() != CLOSED:
@@ -92,7 +92,7 @@ def _listen_unix(path: Path) -> socket.socket:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder (flock(2)). To another service that starts, a socket that does not listen yet would look stale."""
+    """Lock a folder (flock(2)): another starting service could take a socket that does not listen yet for stale."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -102,7 +102,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket file without a listener. A socket file with a listener remains, so that binding fails."""
+    """Remove a socket file without a listener. With a listener, the file remains, so that binding fails."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -1,7 +1,7 @@
 """Files on the service's host: token files that only their owner can read, and the database file.
 
-An administrator runs ``sbf token create`` as root, often before the service's first start. This command must not create
-a database file that belongs to root, because the service could not open the file.
+An administrator runs ``sbf token create`` as root, often before the service's first start. The database file must not
+belong to root, because the service could not open it.
 """
 
 import os
@@ -21,7 +21,7 @@ PRIVATE_MODE = 0o600
 def private_file(path: Path) -> Iterator[TextIO]:
     """Open a new file that is renamed to ``path`` when the ``with`` block succeeds. The file always has mode 0600.
 
-    Raise BadInput when ``path`` exists, because a token in it would remain valid, or when the file cannot be written.
+    Raise BadInput when the file cannot be written, or when ``path`` exists: a token in it would remain valid.
     """
     new = path.with_name(f".{path.name}.new")
     try:
@@ -45,7 +45,7 @@ def ensure_database_file(database: str) -> None:
     """Create the SQLite file of a database URL if root runs this process and the file is missing. Idempotent.
 
     The file's owner is the owner of the folder. SQLite creates its additional files with the same owner. Raise BadInput
-    when the file cannot be created, for example in a missing folder.
+    when the file cannot be created.
     """
     file = _sqlite_file(database)
     if file is None or os.geteuid() != 0:

@@ -44,7 +44,7 @@ def get_log(name: str) -> ServiceLog:
 def log_to_stderr(level: int = logging.INFO) -> None:
     """Send the service's events, and the warnings of libraries, to standard error.
 
-    Of the libraries that connect to devices, only critical errors are sent.
+    Omit all but critical errors of the libraries that connect to devices.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
@@ -56,5 +56,5 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 
 
 def _is_no_refused_handshake(record: logging.LogRecord) -> bool:
-    """Return False for uvicorn's error about a WebSocket that SBF refused, or that the user closed before it opened."""
+    """Return False for uvicorn's error about a WebSocket that SBF refused or the user closed before it opened."""
     return record.msg != "ASGI callable returned without completing handshake."

@@ -16,7 +16,7 @@ class _Counted(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """The meaning, the labels and the bounds of the buckets of a histogram. The bounds are in seconds."""
+    """The meaning, the labels, and the buckets' bounds (in seconds) of a histogram."""
 
     meaning: str
     labels: tuple[str, ...]

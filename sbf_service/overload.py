@@ -1,6 +1,6 @@
 """Overload protection: a bounded number of threads for blocking calls.
 
-The threads are daemon threads, so that a call that hangs does not delay the end of the process.
+A call that hangs does not delay the end of the process, because the threads are daemon threads.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class BoundedThreads:
         """Run ``call`` in a thread. Return its result or raise its exception.
 
         Raise ServiceBusy when no thread is free within ``max_wait_s`` seconds. If the caller is cancelled, ``call``
-        continues, and its thread stays occupied until ``call`` ends.
+        continues and occupies its thread.
         """
         deadline = time.monotonic() + max_wait_s
         while not self._free.acquire(blocking=False):

@@ -1,5 +1,4 @@
 """SBF's HTTP API: authentication, operations by resource, and problem documents (RFC 9457).
 
-An operation checks the caller's right, calls the store or reads a device, and returns the answer. The rules are in the
-package ``domain``.
+An operation checks the caller's right, calls the store or reads a device, and returns the answer.
 """

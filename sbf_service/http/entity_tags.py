@@ -24,7 +24,7 @@ def make_etag(version: object) -> str:
 def make_wanted_etag(revision: int) -> str:
     """Return the entity tag of a wanted document.
 
-    The tag contains SBF's version: after an upgrade, SBF may compute another document for the same revision.
+    The tag contains SBF's version, because another version may compute another document for the revision.
     """
     return make_etag(f"{revision}-{__version__}")
 

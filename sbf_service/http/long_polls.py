@@ -1,11 +1,11 @@
 """Long polls: calls that wait until a document is newer than a version.
 
-A waiting call uses neither a thread nor a query. The change feed wakes the call when its document may have changed. The
-call then reads the document in a thread.
+A waiting call uses neither a thread nor a query. When its document may have changed, the change feed wakes the call.
+The call then reads the document in a thread.
 
-After a restart, the agents of a whole installation call at the same time. At most ``AGENT_THREADS`` threads read for
-agents, so that agents do not delay other callers. Further calls of agents wait for a thread. If too many calls wait,
-SBF answers 503 with a random ``Retry-After``, so that the agents do not all call again at the same time.
+After a restart, all agents call at the same time. At most ``AGENT_THREADS`` threads read for agents, so that agents do
+not delay other callers. Further calls of agents wait for a thread. If too many calls wait, SBF answers 503 with a
+random ``Retry-After``, which spreads the next calls.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from virtcloud.model.errors import ServiceBusy, ServiceStopping, ServiceUnreacha
 AGENT_THREADS = 4
 """The number of threads that read documents for agents."""
 MAX_QUEUED = 500
-"""The highest number of agents' calls that wait for a thread. Further calls are answered with 503."""
+"""The maximum number of agents' calls that wait for a thread. SBF answers further calls with 503."""
 RETURNS_PER_S = 250
 """The number of refused calls that agents should repeat in a second.
 
@@ -44,12 +44,12 @@ For N refused calls, SBF chooses each ``Retry-After`` at random between 1 s and 
 LONGEST_SPREAD_S = 20
 """The longest ``Retry-After`` in seconds when the service stops.
 
-A short time is sufficient, because one query answers many of the repeated calls.
+A short time suffices, because one query answers many of the repeated calls.
 """
 LONGEST_BUSY_SPREAD_S = 100
 """The longest ``Retry-After`` in seconds of a busy service.
 
-With a shorter time, agents would call so often that refusals would occupy the event loop.
+With a shorter time, refusals would occupy the event loop.
 """
 T = TypeVar("T")
 ReadVersion = Callable[[], Awaitable[int]]
@@ -58,9 +58,9 @@ ReadVersion = Callable[[], Awaitable[int]]
 
 @dataclass
 class PollAdmission:
-    """Assigns agents' calls to the threads that read for agents, and refuses calls if too many calls wait.
+    """Assigns agents' calls to threads, and refuses calls if too many calls wait.
 
-    All polls of the API share one object of this class. Each call of :func:`make_poll` creates a separate object.
+    All polls of the API share one object. Each call of :func:`make_poll` creates another object.
     """
 
     service: SbfService
@@ -121,7 +121,7 @@ class LongPoll:
     async def read(self, call: Callable[[], T]) -> T:
         """Run ``call``, which reads the database, in a thread.
 
-        Raise ServiceBusy if the caller is an agent and too many calls of agents wait. Raise Unauthenticated if the
+        Raise ServiceBusy if too many calls of agents wait and the caller is an agent. Raise Unauthenticated if the
         caller's token was revoked during the poll.
         """
         await self._check_token()
@@ -155,8 +155,8 @@ class LongPoll:
     ) -> bool:
         """Wait at most ``wait`` seconds until the document has a version above ``after`` and ``is_awaited()`` is true.
 
-        Return True if the document has such a version, and False after ``wait`` seconds. If ``after`` is None, return
-        False at once. If ``wait`` is 0, compare the version once, without ``is_awaited``.
+        Return whether the document has such a version. If ``after`` is None, return False at once. If ``wait`` is 0,
+        compare the version once, without ``is_awaited``.
 
         - The change feed publishes changes of the document under ``topic``, ``others`` and ``uncompared``. The slow
           poll of the change reader does not compare the topics in ``uncompared``.
@@ -225,7 +225,7 @@ class LongPoll:
 def make_poll(service: SbfService, request: Request, caller: Caller) -> LongPoll:
     """Return a long poll for a caller outside the API, such as a page of the console.
 
-    The poll has its own :class:`PollAdmission`, so the caller's polls of the API do not count against its limits.
+    The caller's polls of the API do not count against the limits of this poll.
     """
     return LongPoll(PollAdmission(service), request, caller)
 
@@ -235,4 +235,4 @@ async def _current_poll(request: Request, caller: CurrentCaller) -> LongPoll:
 
 
 CurrentPoll = Annotated[LongPoll, Depends(_current_poll)]
-"""Type of the parameter by which an operation receives its long poll."""
+"""Type of an operation's parameter for its long poll."""

@@ -25,7 +25,7 @@ Sample = tuple[tuple[str, ...], float]
 
 @dataclass(frozen=True, eq=False)
 class DatabaseCollector(Collector):
-    """Collects the metrics that are counted in the database.
+    """Collects the metrics from the database.
 
     If the database does not answer, ``database_up`` is the only metric.
     """

@@ -1,4 +1,4 @@
-"""The list of all metrics, for the reference page. The list comes from the code that creates the metrics."""
+"""The list of all metrics, for the reference page, derived from the code that creates the metrics."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

@@ -18,10 +18,7 @@ NO_ROUTE: Final = "none"
 UNFINISHED: Final = 500
 """Status recorded for a call that ended without an answer."""
 VERSION_0_1: Final = b"python-httpx/"
-"""The first characters of the header ``User-Agent`` that clients of version 0.1 send (RFC 9110, 10.1.5).
-
-These clients name only their HTTP library.
-"""
+"""The start of the header ``User-Agent`` of clients of version 0.1, which name only their HTTP library."""
 JSON: Final = "application/json"
 
 
@@ -59,14 +56,14 @@ def _is_event_stream(message: Message) -> bool:
 
 
 def is_long_poll(scope: Scope) -> bool:
-    """Return whether a call has the query parameter ``wait``, which requests a long poll. ``wait=0`` counts too."""
+    """Return whether a call has the query parameter ``wait``, even ``wait=0``."""
     return "wait" in parse_qs(scope["query_string"].decode("latin-1"))
 
 
 def route_template(scope: Scope) -> str:
     """Return the template of a call's route, such as ``/v1/clusters/{key}``.
 
-    The template is a label of the metrics. The path cannot be a label, because each path would create a time series.
+    The path cannot be a label of the metrics, because each path would create a time series.
     """
     return getattr(scope.get("route"), "path", NO_ROUTE)
 
@@ -142,7 +139,7 @@ def declared_length(scope: Scope) -> int:
 def limit_body(receive: Receive, limit: int, setting: str) -> Receive:
     """Return an ASGI channel that raises BodyTooLong for a body of more than ``limit`` bytes.
 
-    ``setting`` is the name of the setting that contains the limit.
+    The setting ``setting`` contains the limit.
     """
     received = 0
 

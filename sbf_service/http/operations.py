@@ -55,7 +55,7 @@ class Operation(APIRoute):
         self.description = description
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler. The handler adds an entity tag to answers to GET.
+        """Return a handler that adds an entity tag to answers to GET.
 
         If the caller already has the same answer, the handler answers 304 without a body.
         """

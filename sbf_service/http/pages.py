@@ -1,8 +1,8 @@
 """Answers of lists, whole or in pages (RFC 8288): the parameters ``limit`` and ``cursor``, and the header ``Link``.
 
 The body is an array, both for a page and for a whole list. If there are more rows, the header ``Link`` with
-``rel="next"`` has the address of the following page. SBF also reads a whole list page by page, each page in a separate
-transaction. No transaction is open while SBF builds the answer.
+``rel="next"`` has the address of the following page. SBF reads a whole list page by page too. Each page has its own
+transaction, which ends before SBF builds the answer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -86,13 +86,13 @@ async def _page_call(request: Request, limit: LimitQuery = None, cursor: CursorQ
 
 
 CurrentPage = Annotated[PageCall, Depends(_page_call)]
-"""Type of the parameter by which an operation receives the page that the caller asked for."""
+"""Type of an operation's parameter for the requested page."""
 
 
 def answer_list(kind: type[D], parts: Iterable[Sequence[D]]) -> Response:
     """Return the answer with the documents of all parts, as one array.
 
-    Each part becomes JSON before the next part is read, so that a long list is in memory only as JSON.
+    A long list is in memory only as JSON: each part becomes JSON before the next part is read.
     """
     adapter = _list_adapter(kind)
     texts = [adapter.dump_json(list(part), by_alias=True)[1:-1] for part in parts]

@@ -35,7 +35,7 @@ from virtcloud.model.path_check import BridgeEnd, ExchangePeer, FrameExchange, F
 from virtcloud.model.values import Name, format_utc
 
 REPORT_S = 10.0
-"""Agents must report within this many seconds after the end of the exchange."""
+"""Agents must report within this time after the end of the exchange."""
 EARLIER_AGENT = "its agent has an earlier version that does not support this check: upgrade the agent"
 D = TypeVar("D", bound=Document)
 
@@ -51,7 +51,7 @@ class CheckedHost:
 
 @dataclass(slots=True)
 class ExchangeOutcome:
-    """The result of an exchange, by host. In the exchange, the number of a host is its position in ``ends``."""
+    """The result of an exchange, by host. A host's number in the exchange is its position in ``ends``."""
 
     size: int | None = None
     ends: dict[Name, BridgeEnd] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class PathCheck:
     async def run(self, hosts: tuple[CheckedHost, ...]) -> ExchangeOutcome:
         """Run an exchange of frames between these hosts, and return the outcome.
 
-        Unreachable hosts, and hosts whose agents do not support the check, do not take part.
+        Omit unreachable hosts, and hosts whose agents do not support the check.
         """
         outcome, reachable = ExchangeOutcome(), dict[Name, CheckedHost]()
         for host in hosts:
@@ -122,7 +122,7 @@ class PathCheck:
                 delete_session(unit, session.id)
 
     async def _wait_for_agent(self, host: CheckedHost, session: WaitingSession, outcome: ExchangeOutcome) -> None:
-        """Wait until the agent of a host has reported its bridge. After a failure or timeout, record the reason."""
+        """After a failure or timeout, record the reason."""
         limit = self.service.settings.relay.agent_wait
         try:
             async with asyncio.timeout(limit):

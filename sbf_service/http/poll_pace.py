@@ -1,7 +1,7 @@
 """The rate limit of calls that return no newer version of a document, for callers that poll without waiting.
 
-The limit is a token bucket for each caller and document. A call takes from the bucket only if it returns the same
-version as the previous call. Many changes in a short time therefore do not reach the limit.
+The limit is a token bucket for each caller and document. Only a call that returns the same version as the previous call
+takes from the bucket. Frequent changes therefore do not reach the limit.
 """
 
 import time

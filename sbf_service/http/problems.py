@@ -96,7 +96,7 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
 class BodyTooLong(HTTPException):
     """The body of a call is longer than the limit.
 
-    A subclass of HTTPException, because FastAPI's body parser passes an HTTPException on unchanged.
+    FastAPI's body parser passes an HTTPException on unchanged.
     """
 
     def __init__(self, limit: int, setting: str = "limits.body") -> None:
@@ -121,14 +121,14 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _content(status: HTTPStatus) -> dict[str, Any]:
-    """Return a reference to the schema of problem documents, with an example for this status."""
+    """Return a reference to the schema of problem documents, with an example."""
     kind, detail = EXAMPLES.get(status, (VirtcloudError, "the expectation, the observation and the remedy"))
     example = {"type": URN + kind.slug, "title": status.phrase, "status": int(status), "detail": detail}
     return {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}}
 
 
 def add_problem_schema(document: dict[str, Any]) -> None:
-    """Add the schema of the problem document to an OpenAPI document. All problems refer to this schema."""
+    """Add the schema of the problem document, to which all problems refer, to an OpenAPI document."""
     schema = Problem.model_json_schema()
     slugs = {*_slugs(VirtcloudError), *SLUGS_WITHOUT_ERRORS}
     schema["properties"]["type"] |= {"enum": sorted(URN + slug for slug in slugs)}

@@ -1,7 +1,7 @@
 """ASGI middleware that assigns a request ID to each call, and writes the access log.
 
-A client may send its request ID in the header ``X-Request-ID``. An ID that is too long or contains a
-forbidden character is replaced. The answer contains the ID in the same header.
+A client may send its request ID in the header ``X-Request-ID``. SBF replaces an ID that is too long or contains a
+forbidden character. The answer contains the ID in the same header.
 """
 
 import time
@@ -55,14 +55,14 @@ class RequestIdMiddleware:
 
 
 def _trace(scope: Scope, call: CallContext) -> AbstractContextManager[Span]:
-    """Return the span of a call. A call that only reads is traced only if the client sends ``traceparent``."""
+    """Trace a call that only reads only if the client sends ``traceparent``."""
     if call.traceparent is None and scope.get("method", "GET") in READING_METHODS:
         return NO_SPAN
     return span("call", parent=call.traceparent, request=call.request_id)
 
 
 def _continue_trace(call: CallContext) -> CallContext:
-    """Return the context in which later work for the call becomes a child of the call's span."""
+    """Return the context for later work, as a child of the call's span."""
     return call.model_copy(update={"traceparent": current_traceparent() or call.traceparent})
 
 
@@ -78,7 +78,7 @@ def read_call_context(headers: Headers) -> CallContext:
 def _log_call(scope: Scope, status: int, seconds: float) -> None:
     """Log a call that may change something, or that fails in SBF.
 
-    Other calls are not logged, because the frequent reads by agents and consoles would fill the log.
+    The frequent reads by agents and consoles would fill the log.
     """
     if scope["type"] != "http" or (scope["method"] in READING_METHODS and status < FIRST_SERVER_ERROR):
         return

@@ -37,12 +37,12 @@ log = get_log(__name__)
 
 
 class UserLeftError(Exception):
-    """The user ended the call before the agent had reached the guest."""
+    """The user ended the call before the agent reached the guest."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloneOrder:
-    """The image that a session of kind ``clone`` makes, and the user who becomes the owner of the image."""
+    """The image that a session of kind ``clone`` makes, and the image's future owner."""
 
     image: Name
     caller: Caller
@@ -148,7 +148,7 @@ class SessionRelay:
     async def wait_for_agent(self, session: WaitingSession, user: WebSocket, seconds: float) -> WebSocket:
         """Return the agent's WebSocket.
 
-        Raise Unreachable if the agent does not connect within ``seconds``, or does not reach the guest within further
+        Raise Unreachable if the agent does not connect within ``seconds``, or does not reach the guest in another
         ``seconds``. Raise UserLeftError if the user leaves. Raise the errors of :func:`check_answer`.
         """
         left = asyncio.ensure_future(_wait_for_end(user))
@@ -176,7 +176,7 @@ class SessionRelay:
     async def join(self, user: WebSocket, agent: WebSocket, refusal: Awaitable[None]) -> None:
         """Send the messages of each side to the other side until a side ends, or until no side sends for ``idle_s``.
 
-        Also end when ``refusal`` returns, because the user's token is not valid any more. Then close both sides.
+        Also end when ``refusal`` returns: the user's token is then invalid. Then close both sides.
         """
         activity = _Activity()
         tasks: dict[str, asyncio.Future[Any]] = {
@@ -256,7 +256,7 @@ async def check_answer(element: Name, agent: WebSocket) -> None:
 async def _copy(source: WebSocket, target: WebSocket, activity: _Activity) -> tuple[int, str]:
     """Send the messages of ``source`` to ``target``. Return the code and reason with which ``source`` ended.
 
-    If ``target`` has ended, wait until the copy in the other direction has sent the last messages of ``target``.
+    If ``target`` has ended, wait until the other direction has sent the last messages of ``target``.
     """
     while True:
         message = await source.receive()

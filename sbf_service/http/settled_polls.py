@@ -1,9 +1,8 @@
-"""Answers from memory to the most frequent call: an agent has confirmed a revision, and polls for a newer revision.
+"""Answers from memory to the most frequent call: an agent that has confirmed a revision polls for a newer revision.
 
 The middleware answers such a poll without a query if the caller's token is in the cache and the agent is settled
-(:mod:`sbf_service.store.settled_agents`). This takes about a ninth of the processor time of FastAPI's answer, which
-passes all other middleware and reads the element from the database. The middleware passes all other calls to FastAPI.
-It also passes a poll to FastAPI if the element changes during the poll.
+(:mod:`sbf_service.store.settled_agents`). This takes about a ninth of the processor time of FastAPI's answer. The
+middleware passes all other calls to FastAPI, and also a poll whose element changes during the poll.
 """
 
 from collections.abc import Mapping
@@ -32,8 +31,8 @@ SUFFIX: Final = "/wanted"
 MIN_SILENCE_S: Final = 6 * SLOW_POLL_S
 """The shortest ``agent_silence`` with which this middleware answers polls.
 
-SBF records the heartbeats of these polls only with the slow poll of the change reader, every 15 s. With a shorter
-``agent_silence``, SBF could regard a running agent as unreachable because a heartbeat was recorded late.
+The slow poll of the change reader records the heartbeats of these polls only every 15 s. With a shorter
+``agent_silence``, SBF could regard a running agent as unreachable.
 """
 _REQUEST_ID: Final = REQUEST_ID_HEADER.lower().encode()
 _TRACE: Final = TRACE_HEADER.encode()
@@ -52,8 +51,8 @@ class SettledPoll:
     def parse(cls, scope: Scope) -> Self | None:
         """Return the parameters of a poll for a newer revision.
 
-        Return None for any other call. Also return None for a poll that has other parameters or a trace context, or
-        whose ``If-None-Match`` does not name the revision.
+        Return None for any other call: a poll with other parameters, with a trace context, or whose ``If-None-Match``
+        does not name the revision.
         """
         path = scope["path"]
         if scope["method"] != "GET" or not path.startswith(PREFIX) or not path.endswith(SUFFIX):
@@ -105,10 +104,10 @@ class SettledPollMiddleware:
         return principal if is_own else None
 
     async def _wait(self, poll: SettledPoll, principal: Principal) -> float | None:
-        """Wait until the element may have changed. Return the rest of the waiting time in seconds.
+        """Wait until the element may have changed. Return the remaining seconds.
 
-        Return the whole waiting time at once if the element is not settled, or if the agent has polled too often.
-        Return None if nothing has changed at the end of the waiting time.
+        Return the whole time at once if the element is not settled or the agent has polled too often. Return None if
+        nothing has changed at the end.
         """
         service, topic = self.service, f"element:{poll.element}"
         wait = min(poll.wait, service.heartbeats.max_wait)

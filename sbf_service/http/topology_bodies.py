@@ -1,8 +1,7 @@
 """Bodies with a topology of many megabytes: a separate thread parses and writes them in pieces.
 
-FastAPI would parse a body on the event loop. A separate thread alone is not enough, because Python runs one thread at a
-time: a C function that parses 20 MB at once blocks all other threads for half a second. Therefore the body is parsed in
-pieces. A piece is one site or one link. Other threads can run between two pieces.
+FastAPI would parse a body on the event loop. In a separate thread, a C function that parses 20 MB at once would still
+block all other threads for half a second. A piece is one site or one link. Other threads can run between two pieces.
 """
 
 import json
@@ -41,7 +40,7 @@ class TopologyOperation(Operation):
             try:
                 body = await request.body()
             except ClientDisconnect:
-                # FastAPI reads the body again, detects the disconnect, and does not report a fault in SBF.
+                # FastAPI reads the body again, detects the disconnect, and reports no fault in SBF.
                 return await handler(request)
             topology = await run_in_threadpool(parse_topology, body) if len(body) >= LARGE else None
             return await handler(request if topology is None else _ParsedRequest(request, body, topology))
@@ -62,7 +61,7 @@ class _ParsedRequest(Request):
 
 
 def parse_topology(body: bytes) -> Topology | None:
-    """Parse a topology. Raise RequestValidationError with all its faults. Return None if the body is no JSON."""
+    """Parse a topology. Raise RequestValidationError with all faults. Return None if the body is no JSON."""
     with collect_later(len(body)):
         try:
             return Topology.model_validate(dict(_parse_members(body.decode())))
@@ -71,7 +70,7 @@ def parse_topology(body: bytes) -> Topology | None:
 
 
 def _parse_whole(body: bytes) -> Topology | None:
-    """Parse a topology at once. Unlike the parser of pieces, find all faults with their positions in the document."""
+    """Parse a topology at once, to find all faults with their positions in the document."""
     try:
         return Topology.model_validate(json.loads(body))
     except ValidationError as error:
@@ -140,7 +139,6 @@ def answer_topology(topology: Topology, response: Response) -> Response:
 
 
 def _dump_topology(topology: Topology) -> Iterator[bytes]:
-    """Yield the JSON of a topology in pieces."""
     common = topology.model_dump_json(exclude={"sites", "links"}).encode()
     yield common.removesuffix(b"}")
     for key, items in (("sites", topology.sites), ("links", topology.links)):

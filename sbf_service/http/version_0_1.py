@@ -1,8 +1,7 @@
 """Answers to clients of version 0.1, which reject documents with unknown keys and problems of unknown types. Pure.
 
-The middleware recognizes these clients by their ``User-Agent``. The middleware removes keys that version 0.1 does not
-have. A problem of an unknown type gets the type of the nearest base class that version 0.1 has. The tables were
-recorded from the API of version 0.1.
+The middleware removes keys that version 0.1 does not have. A problem of an unknown type gets the type of the nearest
+base class that version 0.1 has. The tables were recorded from the API of version 0.1.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +11,8 @@ from sbf_service.http.problems import URN
 from virtcloud.model.errors import VirtcloudError
 
 REQUIRES: Final = "requires"
-"""The key that lists the features that an agent must support. The middleware removes the key only if the list is empty.
-Version 0.1 therefore rejects a document that requires a feature.
+"""The key of the features that an agent must support. The middleware removes only an empty list, so version 0.1 rejects
+a document that requires a feature.
 """
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),
@@ -220,10 +219,7 @@ def _remove_unknown_keys(value: Any, documents: tuple[str, ...]) -> Any:  # noqa
 
 
 def _find_known_types(kinds: Iterable[type[VirtcloudError]]) -> dict[str, str]:
-    """Map each type of problem to a type that version 0.1 has.
-
-    This is the same type, or the type of the nearest base class that version 0.1 has.
-    """
+    """Map each type of problem to a type that version 0.1 has."""
     types = {}
     for kind in kinds:
         lineage = (base for base in kind.__mro__ if issubclass(base, VirtcloudError))

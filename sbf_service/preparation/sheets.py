@@ -1,8 +1,7 @@
 """The preparation sheets of a site. Pure.
 
-Each attachment of the site has two sheets: one for the site's uplink, and one for the device to which the uplink is
-connected. This device is a provider edge of the site, or a device of the backbone. The administrators describe a device
-of the backbone with options such as ``--platform``.
+Each attachment has two sheets: one for the site's uplink, and one for the device at its other end. This device is a
+provider edge of the site, or a device of the backbone, described by options such as ``--platform``.
 """
 
 from collections.abc import Mapping
@@ -53,7 +52,7 @@ class BackboneDevice:
 class _AttachmentContext:
     """One attachment of a site, with all values that its sheets need.
 
-    ``known`` maps placeholders of the templates to the values that the topology or the options contain.
+    ``known`` maps placeholders of the templates to values from the topology or the options.
     """
 
     topology: Topology
@@ -69,8 +68,8 @@ def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: Backbo
     """Return all sheets of a site. The sheets for the site's uplinks come first.
 
     Raise BadInput if ``backbone`` contains an unknown platform, or options that have no effect. Raise NotFound for an
-    unknown transport. Raise Conflict if the site has no attachment to the selected transports. Also raise Conflict
-    if the backbone's device needs a QinQ tunnel, and its platform is unsuitable for such a tunnel (``no_tunnel``).
+    unknown transport. Raise Conflict if the site has no attachment to the selected transports. Also raise Conflict if
+    the backbone's device needs a QinQ tunnel and has an unsuitable platform (``no_tunnel``).
     """
     if backbone.platform is not None and backbone.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {backbone.platform}")
@@ -124,7 +123,7 @@ def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
 def _make_uplink_sheet(context: _AttachmentContext) -> PreparationSheet:
     """Return the sheet for the site's uplink, which is always a port of a switch.
 
-    If the attachment is at an edge's port, the uplink is the switch's port that is linked to the edge's port.
+    If the attachment is at an edge's port, the uplink is the switch's port that is linked to it.
     """
     port = context.attachment.port
     if isinstance(context.topology.element(port.element), Edge):
@@ -154,7 +153,7 @@ def _format_uplink_lines(platform: str) -> Commands:
 
 
 def _note_optional_lines(platform: str, lines: Commands) -> Commands:
-    """Return a note about the lines that only some models of the platform accept, or no note."""
+    """Return a note about the lines that only some models accept, or no note."""
     dialect = find_dialect(PLATFORM_ALIASES.get(platform, platform))
     optional = [line for line in lines if dialect is not None and line in dialect.may_fail]
     if not optional:
@@ -168,7 +167,7 @@ def _make_other_side(context: _AttachmentContext) -> PreparationSheet:
 
 
 def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationSheet:
-    """Return the sheet for a provider edge. It contains no services and attachment circuits: SBF creates these."""
+    """Return the sheet for a provider edge. SBF itself creates services and attachment circuits."""
     texts = PLATFORMS.get(PLATFORM_ALIASES.get(edge.platform, edge.platform), PlatformTemplates(title=edge.platform))
     templates = {TransportKind.EVPN: texts.evpn, TransportKind.VPLS: texts.vpls}.get(
         context.transport.kind, texts.services
@@ -197,7 +196,7 @@ def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationShee
 def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:
     """Return the sheet for the backbone's device that a switch's port is connected to.
 
-    Without ``--platform`` the sheet contains no lines, only notes about the requirements.
+    Without ``--platform``, the sheet contains only notes about the requirements.
     """
     platform = context.backbone.platform
     texts = PlatformTemplates(title="any") if platform is None else PLATFORMS[platform]

@@ -60,7 +60,7 @@ PLACEHOLDERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformTemplates:
-    """The templates of a platform. A template without lines means that SBF has no text for this case.
+    """The templates of a platform. SBF has no text for a case whose template has no lines.
 
     A line with ``{peer}`` is repeated for each other edge.
     """
@@ -69,9 +69,9 @@ class PlatformTemplates:
     uplink: Commands = ()
     """The lines for the site's own port: a trunk without VLANs, whose MTU includes the tags.
 
-    If the platform has a dialect, the lines contain only settings that the dialect omits, such as the MTU. A sheet then
-    contains, in this order: the dialect's commands that enter the configuration mode, the dialect's commands for the
-    trunk, these lines, the dialect's commands that leave the configuration mode, and the commands that save.
+    If the platform has a dialect, the lines contain only settings that the dialect omits, such as the MTU. A sheet
+    inserts them after the dialect's commands for the trunk, before the commands that leave the configuration mode and
+    save.
     """
     tunnel: Commands = ()
     """The lines for the backbone's port if all frames of the site go into one service VLAN (port-based 802.1ad)."""
@@ -109,5 +109,5 @@ def fill_templates(templates: Sequence[str], known: Mapping[str, object], peers:
 
 
 def _repeat_for_peers(line: str, peers: Sequence[str]) -> list[str]:
-    """Return a copy of a line with ``{peer}`` for each peer. Return any other line unchanged."""
+    """Repeat a line with ``{peer}``. Return any other line unchanged."""
     return [line.replace("{peer}", peer) for peer in peers] if "{peer}" in line and peers else [line]

@@ -26,10 +26,10 @@ log = get_log(__name__)
 
 
 def _try_change(change: Callable[[], None], **about: str) -> bool:
-    """Make a change of the sweep. Return whether the change succeeded.
+    """Return whether the change succeeded.
 
-    Log an error, so that one row that cannot be read does not prevent the other changes. ``about`` names the object in
-    the log. Raise DatabaseUnavailable, because it concerns every row.
+    Log an error: one unreadable row must not prevent the other changes. ``about`` names the object in the log. Raise
+    DatabaseUnavailable, because it concerns every row.
     """
     try:
         change()

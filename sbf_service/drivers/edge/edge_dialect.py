@@ -66,8 +66,8 @@ class EdgeReading:
 class CircuitRecipe:
     """The lines that create a circuit, by kind of piece, in the order of creation.
 
-    ``shown`` contains the lines in the configuration of a complete piece. Compare only lines whose first word is in a
-    recipe of the platform for this kind of piece. A complete piece has no other such line.
+    ``shown`` contains the lines in the configuration of a complete piece. Its other
+    lines begin with words that no recipe of the platform uses for this kind of piece.
     """
 
     make: Mapping[str, Commands]

@@ -137,7 +137,7 @@ class EdgeTemplates:
         return transport
 
     def _device_values(self, line: str) -> Mapping[str, str]:
-        """Raise Refused if ``line`` needs a value that was not read."""
+        """Return the values read from the device. Raise Refused if ``line`` needs another value."""
         if "{bgp}" in line and "bgp" not in self.known:
             raise Refused(f"edge {self.edge.name}: expected a BGP process, found none: configure BGP first")
         return self.known
@@ -161,7 +161,10 @@ class EdgeTemplates:
         return self.dialect.ports.spelt(self.dialect.ports.canonical(port))
 
     def _route_target(self, circuit: Circuit, transport: Transport) -> str:
-        """Raise Refused if both the AS number and the service ID need more than 16 bits (RFC 4360, 5668)."""
+        """Return the route target.
+
+        Raise Refused if both the AS number and the service ID need more than 16 bits (RFC 4360, 5668).
+        """
         if transport.asn is not None and transport.asn >= SIXTEEN_BITS <= circuit.service:
             wanted = f"wanted service {circuit.service} of AS {transport.asn}"
             limit = f"expected the service or the AS number below {SIXTEEN_BITS}, because both are in a route target"

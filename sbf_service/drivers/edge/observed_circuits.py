@@ -89,7 +89,7 @@ def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, read
 
 
 def _select_pieces(pieces: Iterable[CircuitPiece], port: str | None, vlan: int | None) -> list[CircuitPiece]:
-    """Pieces on the core port or on no port are included."""
+    """Return the circuit's pieces. Include pieces on the core port or on no port."""
     return [
         piece
         for piece in pieces

@@ -1,9 +1,8 @@
 """The driver for switches with a candidate configuration: load, compare, commit with a timer, read back, confirm.
 
-A difference is applied completely or not at all. The device reverts a commit that is not confirmed within
-:data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S` seconds. Therefore, if SBF stops before it confirms
-a commit, the device returns to the configuration before the commit. The driver confirms a commit only after the
-read-back.
+A difference is applied completely or not at all. The device reverts a commit that SBF does not confirm within
+:data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S` seconds. The driver confirms a commit only after
+the read-back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,12 +37,12 @@ class CandidateSession(Protocol):
 
     The session connects on first use, and again on first use after :meth:`close`. Every method can raise Refused or
     Unreachable. Refused: the device rejected a request. Unreachable: the device does not answer, ended the session, or
-    is being configured by another user. Before a method raises Unreachable, it closes the session, and the device
+    is being configured by another user. A method that raises Unreachable first closes the session; the device then
     reverts an unconfirmed commit.
     """
 
     def show(self) -> Sequence[str]:
-        """Return the device's answers with the VLANs and ports of the active configuration.
+        """Return the answers that contain the VLANs and ports of the active configuration.
 
         Raise Unreachable if a commit of another session is unconfirmed, because the device possibly reverts this
         commit.
@@ -112,8 +111,8 @@ class CandidateDialect:
     neighbours: Callable[[str], tuple[Neighbour, ...]] | None = None
     """Parses the answer of :meth:`QueriesNeighbours.show_neighbours`; raises ValueError for an unknown answer."""
     closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _reading: ()
-    """Returns the ports whose lists of allowed VLANs are emptied by ``lines``, on platforms where a trunk without a
-    list allows every VLAN. The driver checks these ports in the candidate before the commit.
+    """Returns the ports whose lists of allowed VLANs ``lines`` empties, if a trunk without a list allows every VLAN.
+    The driver checks these ports in the candidate before the commit.
     """
     unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
     """Checks the ports of ``closed_first`` in the candidate and returns the ports' faults. Raises ValueError if the
@@ -191,7 +190,6 @@ class CandidateSwitch:
         self._session.close()
 
     def _commit(self, difference: SwitchDifference, reading: SwitchReading) -> None:
-        """Load and commit the difference, and confirm the commit after the read-back."""
         comparison = self._session.load(self._dialect.lines(difference, reading))
         log.info("candidate_compared", element=self._name, compared=comparison)
         if closed := self._dialect.closed_first(difference, reading):
@@ -216,8 +214,7 @@ class CandidateSwitch:
     def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
         """Raise Refused if a port of ``closed`` allows a VLAN that the difference does not add to this port.
 
-        SBF does not commit the empty lists separately, because the empty lists would stay in effect if the second
-        commit failed.
+        The empty lists are not committed separately: they would stay in effect if the second commit failed.
         """
         if not isinstance(self._session, ShowsCandidate):
             raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._dialect.title}")
@@ -243,9 +240,8 @@ class CandidateSwitch:
 def find_unapplied(dialect: CandidateDialect, difference: SwitchDifference, reading: SwitchReading) -> Iterator[str]:
     """Yield an error text for each part of a difference that the reading does not show.
 
-    The ports in ``put_back`` are not compared: otherwise, one released port with another configuration would revert the
-    whole change, including the VLANs of all clusters. The worker reads the switch after :meth:`CandidateSwitch.apply`,
-    and reports such a port as an error of the switch.
+    The ports in ``put_back`` are not compared, because one released port must not revert the VLANs of all clusters. The
+    worker reads the switch after :meth:`CandidateSwitch.apply`, and reports such a port as an error of the switch.
     """
     if missing := difference.create - reading.vlans:
         yield f"wanted VLAN {missing} to exist, found none"

@@ -65,12 +65,12 @@ class CommandLineSwitch:
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference without saving the configuration.
 
-        If lists of allowed VLANs must be emptied, the driver first empties these lists and reads them back. A port
-        becomes a trunk only after its list was read as empty. A refused command does not stop the other commands,
-        because the other commands can concern other clusters. After all commands, raise Refused with the faults.
+        First empty the lists of allowed VLANs that must be empty, and read them back. A port becomes a trunk only after
+        its list was read as empty. A refused command does not stop the others, which can concern other clusters. After
+        all commands, raise Refused with the faults.
 
-        Raise Refused before the first change if the switch reserves a VLAN ID of the difference. Also raise Refused,
-        without further commands, if a port still carries every VLAN after its list was emptied.
+        Raise Refused before the first change if the switch reserves a VLAN ID of the difference. If a port still
+        carries every VLAN after its list was emptied, also raise Refused, without further commands.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
@@ -124,11 +124,10 @@ class CommandLineSwitch:
     def _read_back_lists(
         self, difference: SwitchDifference, reading: SwitchReading, before: list[ChangeFault]
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
-        """Read the lists of allowed VLANs back.
+        """Return the difference without additions to ports whose list is not empty, and a fault for each such port.
 
-        Return the difference without additions to ports whose list is not empty, and a fault for each of these ports.
-        If a port still carries every VLAN, raise Refused, because the port would carry every created VLAN. The error
-        also contains the faults ``before``, which the device reported while SBF emptied the lists.
+        If a port still carries every VLAN, raise Refused: it would carry every created VLAN. The error also contains
+        the faults ``before`` of the commands that emptied the lists.
         """
         after = self.read_all()
         unclosed = find_unclosed_ports(self._dialect, difference, reading, after)
@@ -141,10 +140,10 @@ class CommandLineSwitch:
     def _send(self, commands: Sequence[str], difference: SwitchDifference) -> Iterator[ChangeFault]:
         """Send commands block by block, and yield a fault for each refused command.
 
-        The first command of a block enters the block's mode, and the last command leaves this mode. If the device
-        refuses the first command, the last command leaves the configuration mode instead. The driver therefore enters
-        the configuration mode again, because the last command of the next block could end the session. For the same
-        reason, the driver sends no block if the device refuses the configuration mode.
+        The first command of a block enters the block's mode, and the last command leaves it. If the device refuses the
+        first command, the last command leaves the configuration mode. The driver then enters the configuration mode
+        again: otherwise, the last command of the next block could end the session. If the device refuses the
+        configuration mode, the driver sends no block.
         """
         dialect, refused_ports = self._dialect, set[str]()
         opening = dialect.configure
@@ -161,7 +160,7 @@ class CommandLineSwitch:
             yield from (ChangeFault(str(refusal)) for refusal in self._conversation.send(dialect.leave))
 
     def _send_block(self, block: Sequence[str], refused_ports: set[str]) -> Iterator[RefusedCommand]:
-        """Send a block, and yield the refused commands. Add the ports of these commands to ``refused_ports``.
+        """Yield the refused commands. Add their ports to ``refused_ports``.
 
         Enable no port in ``refused_ports``: the port could be in the default VLAN, or in the VLAN of another cluster.
         """
@@ -174,7 +173,7 @@ class CommandLineSwitch:
 
 
 def list_sent_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[str, ...]:
-    """Return all commands that apply a difference to a switch with this reading, then the commands that save."""
+    """Return the commands that apply a difference to a switch with this reading, then the commands that save."""
     parts = (
         render_closing_commands(dialect, difference, reading),
         render_change_commands(dialect, difference, reading),

@@ -1,7 +1,7 @@
 """The commands that apply a difference in a dialect, and the VLAN IDs that a command concerns. Pure.
 
-SBF reports a refused command to the owners of the clusters that the command concerns. To find these clusters, SBF
-matches the command with the templates of the dialect, and reads the VLAN IDs or the port from the command.
+SBF reports a refused command to the owners of the clusters concerned. To find them, SBF matches the command with the
+dialect's templates, and reads the VLAN IDs or the port from the command.
 """
 
 import re
@@ -41,7 +41,7 @@ def render_commands(dialect: Dialect, difference: SwitchDifference, reading: Swi
 def render_closing_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
     """Return the commands that vacate open access ports and set empty lists of allowed VLANs.
 
-    The driver reads the effect of these commands back before it sends the commands of :func:`render_change_commands`.
+    The driver reads their effect back before it sends the commands of :func:`render_change_commands`.
     """
     vacated = [port for port in difference.close if port in difference.access]
     prepared = [port for port in find_ports_to_prepare(difference, reading, dialect) if dialect.prepare]
@@ -52,7 +52,7 @@ def render_closing_commands(dialect: Dialect, difference: SwitchDifference, read
 
 
 def render_change_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the commands to send after all open ports were closed: removals, then creations, then additions.
+    """Return the commands to send after the open ports were closed: removals, then creations, then additions.
 
     ``reading`` is the reading before the commands of :func:`render_closing_commands`.
     """
@@ -103,14 +103,13 @@ def find_unclosed_ports(
 
 
 def drop_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
-    """Return the difference, but omit additions to ``ports`` and the creation of VLANs that only these ports need."""
+    """Return the difference without additions to ``ports`` and without the creation of VLANs that only they need."""
     add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
     needed = VlanSet(vlan for vlans in add.values() for vlan in vlans)
     return difference.model_copy(update={"add": add, "create": difference.create & needed})
 
 
 def _render_restoration(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
-    """Yield the commands that restore the use that a port had before SBF managed it."""
     now = find_port(dialect, reading, port) or PortReading()
     if not dialect.kept:
         yield from _render_rejoining(dialect, reading, port, use)
@@ -130,10 +129,7 @@ def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands
 
 
 def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
-    """Yield the commands that restore a port's untagged VLAN on a platform whose ``kept`` is empty.
-
-    On such a platform, the configuration of a VLAN lists the VLAN's ports.
-    """
+    """On such a platform, the configuration of a VLAN lists the VLAN's ports."""
     now = find_port(dialect, reading, port) or PortReading()
     before = VlanSet(vlan for vlan in (use.access, use.native) if vlan is not None)
     if now.untagged - before - DEFAULT_VLAN:
@@ -199,7 +195,7 @@ def _fill_template(
     """Yield the lines of a template.
 
     A template with ``{vlan}`` is repeated for each VLAN ID. A template with ``{vlans}`` is repeated for each group of
-    ranges that fits in one command. If ``vlans`` is None, the template is filled in once.
+    ranges that fits in one command. If ``vlans`` is None, fill the template in once.
     """
     spelt = "" if port is None else dialect.ports.spelt(dialect.ports.canonical(port))
     for values in _template_values(dialect, template, vlans, 1 if runs_only else dialect.most_ranges):
@@ -252,7 +248,7 @@ def _parse_matched_vlans(dialect: Dialect, match: re.Match[str]) -> Iterable[int
     listed = fields.get("vlan") or fields.get("vlans") or ""
     try:
         return VlanSet.parse(listed.replace(dialect.to, "-").replace(dialect.comma, ","))
-    except BadInput:  # a line can match several templates; in this match, the text is not a VLAN ID
+    except BadInput:  # a line can match several templates; here, the matched text is not a VLAN ID
         return ()
 
 

@@ -13,8 +13,9 @@ from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 
 Commands = tuple[str, ...]
-"""Command templates. ``{port}`` is a port in the device's spelling, ``{name}`` the name of a VLAN, ``{vlans}`` a list
-of VLAN IDs. A template with ``{vlan}`` is repeated for each VLAN ID."""
+"""Command templates. Placeholders: ``{port}`` in the device's spelling, ``{name}`` of a VLAN, and ``{vlans}``, a list
+of VLAN IDs. A template with ``{vlan}`` is repeated for each VLAN ID.
+"""
 
 ALL_VLANS = VlanSet(range(1, 4095))
 DEFAULT_VLAN = VlanSet([1])
@@ -28,9 +29,8 @@ class PortReading:
     ``ready``: VLANs can be allowed on the port in its present state. ``open``: the port carries all VLANs, or would
     carry all VLANs if the neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts only untagged
     frames. ``off``: the port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port
-    becomes a trunk; None if the port has no list (the trunk would then allow every VLAN). ``mode``, ``native`` and
-    ``lines`` (the port's configuration) show whether the port is in other use, and how to restore that use. ``others``:
-    the VLANs of other users on the port.
+    becomes a trunk; None without a list (the trunk would allow every VLAN). ``mode``, ``native`` and ``lines`` (the
+    port's configuration) show another use and how to restore it. ``others``: the VLANs of other users on the port.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -41,7 +41,7 @@ class PortReading:
     off: bool = False
     dormant: VlanSet | None = None
     member: bool = False
-    """The port belongs to an aggregate and repeats the configuration of the aggregate."""
+    """The port belongs to an aggregate and repeats its configuration."""
     mode: str = field(default="", compare=False)
     native: VlanId | None = field(default=None, compare=False)
     lines: Commands = field(default=(), compare=False)
@@ -96,9 +96,9 @@ class PortNames:
 class RestorableLine(NamedTuple):
     """A kind of configuration line that SBF may change on a port, and restores when it no longer manages the port.
 
-    A ``start`` that ends with a space is the beginning of the line. Any other ``start`` is the whole line. SBF sends
-    ``undo`` if the port had no such line before SBF managed the port. ``undo`` is empty if the restoration of another
-    line has the same effect. If ``mode`` is set, the line is restored only on ports of that mode.
+    A ``start`` that ends with a space is the beginning of the line. Any other ``start`` is the whole line. If the port
+    had no such line, SBF sends ``undo``. ``undo`` is empty if the restoration of another line has the same effect. If
+    ``mode`` is set, SBF restores the line only on ports of this mode.
     """
 
     start: str
@@ -139,8 +139,7 @@ class PortConventions(Protocol):
 class Dialect:
     """The commands and answers of a platform.
 
-    ``see`` parses the answers to the commands of ``show``, in the same order as the commands. ``see`` raises ValueError
-    for any unknown answer.
+    ``see`` parses the answers to ``show``, in the order of the commands. It raises ValueError for an unknown answer.
     """
 
     title: str
@@ -150,8 +149,8 @@ class Dialect:
     create: Commands
     delete: Commands
     prepare: Commands
-    """Commands that set an empty list of allowed VLANs. The driver reads the list back before any other change.
-    ``prepare`` is empty on platforms whose trunks allow no VLAN by default.
+    """Commands that set an empty list of allowed VLANs. The driver reads the list back before any other change. Empty
+    on platforms whose trunks allow no VLAN by default.
     """
     allow: Commands
     remove: Commands
@@ -166,16 +165,15 @@ class Dialect:
     access: Commands = ()
     """Commands that make a port an untagged member of VLAN ``{vlan}``, then enable the port."""
     vacate: tuple[Commands, ...] = ()
-    """Commands that remove an access port from all VLANs, or shut the port down on platforms where a port must be in a
-    VLAN. A template with ``{vlan}`` is repeated for each untagged VLAN ID.
+    """Commands that remove an access port from all VLANs. On platforms where a port must be in a VLAN, they shut it
+    down. A template with ``{vlan}`` is repeated for each untagged VLAN ID.
     """
     unused: frozenset[str] = frozenset({"", "access"})
     """The modes of ports that were never configured. Such a port is unused if its untagged VLAN is the default VLAN."""
     kept: tuple[RestorableLine, ...] = ()
-    """The lines that SBF may change on a port and restores later, in the order of restoration. If the dialect has
-    ``trunk``, the order is reversed for a trunk. With these orders, a port never carries every VLAN during a
-    restoration. On platforms where the configuration of a VLAN lists its ports, ``kept`` is empty, and ``access``
-    restores the VLAN.
+    """The lines that SBF may change on a port and restores later, in the order of restoration. For a trunk, a dialect
+    with ``trunk`` reverses the order. So a port never carries every VLAN during a restoration. On platforms where the
+    configuration of a VLAN lists its ports, ``kept`` is empty, and ``access`` restores the VLAN.
     """
     leave_vlans: Commands = ()
     """Commands that restore a port that was in no VLAN, on platforms whose VLAN configuration lists the ports."""
@@ -185,12 +183,12 @@ class Dialect:
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Alternatives to commands of ``show``. The key is the command. The driver sends the alternatives in order if the
-    device refuses the command or the answer is empty, for example because the account lacks a right or the release
-    lacks a filter. ``see`` also parses the answers to the alternatives.
+    """Alternatives to commands of ``show``, by command. If the device refuses the command or the answer is empty, the
+    driver sends the alternatives in order. The reason can be a missing right or a missing filter. ``see`` also parses
+    their answers.
     """
     may_fail: frozenset[str] = frozenset()
-    """Templates that some models refuse. A refusal is no fault, because the read-back shows whether a change failed."""
+    """Templates that some models refuse. A refusal is no fault, because the read-back shows a failed change."""
     answers: Mapping[str, str] = field(default_factory=dict)
     """Questions of the device, each with the reply. A question is a pattern that matches the end of the output."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
@@ -208,8 +206,7 @@ class Dialect:
     privileged: bool = False
     """Whether some accounts need the command ``enable`` and its password after the login."""
     lldp: LldpFormat | None = None
-    """The command that shows neighbours and the form of its answer; None if SBF has no such command for the platform.
-    """
+    """The command that shows neighbours, and the form of its answer. None if SBF has no such command."""
 
     def format_ranges(self, ranges: Sequence[tuple[int, int]]) -> str:
         """Return ranges in the spelling of the device's commands."""
@@ -219,8 +216,7 @@ class Dialect:
 def find_port(conventions: PortConventions, reading: SwitchReading, port: str) -> PortReading | None:
     """Return the reading of a port by any form of its name.
 
-    If the answers do not show the port, return None on platforms whose answers show every port. On other platforms,
-    return an empty reading.
+    If the answers do not show the port, return None if the platform shows every port, otherwise an empty reading.
     """
     port_reading = reading.ports.get(conventions.ports.canonical(port))
     return PortReading() if port_reading is None and not conventions.shows_every_port else port_reading

@@ -1,12 +1,12 @@
 """The driver for Linux switches: VLAN-aware bridges, configured with iproute2's ``bridge`` (bridge(8)).
 
 SBF does not change VLAN IDs outside the managed scope, tagged or untagged. A managed VLAN ID that is untagged on a
-trunk, or is the trunk's default VLAN (PVID), is in other use. If SBF changed the port, the other user could lose the
-connection, or be connected to a cluster. The driver therefore raises Unsafe, and SBF changes nothing on the switch.
+trunk, or is the trunk's default VLAN (PVID), is in other use. A change of the port could disconnect the other user, or
+connect this user to a cluster. The driver therefore raises Unsafe, and SBF changes nothing on the switch.
 
-An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. An unmanaged
-untagged VLAN on the port is in other use, and the driver raises Unsafe. If the port was adopted, or if SBF has
-configured the port before, SBF removes all other VLANs instead.
+An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. For an
+unmanaged untagged VLAN on the port, the driver raises Unsafe. If the port was adopted, or SBF has configured it before,
+SBF removes all other VLANs instead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -216,7 +216,7 @@ def _check_existing(name: Name, devices: Sequence[BridgeLink], scope: SwitchScop
 
 
 def _check_filtering(name: Name, devices: Sequence[BridgeLink], scope: SwitchScope) -> None:
-    """Raise Unsafe if the bridge of a managed port ignores VLANs and would forward the frames of all clusters."""
+    """Raise Unsafe if the bridge of a managed port ignores VLANs: it would forward the frames of all clusters."""
     bridges = {device.master for device in devices if device.name in scope.ports}
     for device in devices:
         if device.name in bridges and device.ignores_vlans:
@@ -245,9 +245,9 @@ def _observe_trunk(name: Name, port: PortName, entries: list[VlanEntry], scope: 
 def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> PortObservation:
     """Return the state of an access port.
 
-    The state contains a VLAN if this VLAN is untagged, is not VLAN 1, and is the only VLAN on the port that SBF may
-    remove. Otherwise the state contains no VLAN, and is marked as open if SBF may remove any VLAN of the port. Raise
-    Unsafe if an untagged VLAN on the port belongs to another use.
+    The state contains the VLAN that SBF may remove, if there is exactly one, and it is untagged and not VLAN 1.
+    Otherwise the state has no VLAN; the port is open if SBF may remove any of its VLANs. Raise Unsafe for an untagged
+    VLAN of another use.
     """
     for entry in () if _is_assigned(port, scope) else entries:
         if entry.flags and (others := entry.vlan_ids - scope.vlans - DEFAULT_VLAN):
@@ -266,8 +266,8 @@ def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], s
 def _find_removable_vlans(port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> VlanSet:
     """Return the VLANs that SBF may remove from an access port.
 
-    If the port was adopted, or if SBF has configured the port before, these are all VLANs of the port. Otherwise, these
-    are the port's managed VLANs and VLAN 1.
+    If the port was adopted, or SBF has configured it before, return all its VLANs; otherwise its managed VLANs and VLAN
+    1.
     """
     vlans = VlanSet(vlan for entry in entries for vlan in entry.vlan_ids)
     return vlans if _is_assigned(port, scope) else vlans & (scope.vlans | DEFAULT_VLAN)

@@ -1,8 +1,8 @@
 """Parsers of LLDP neighbours (IEEE 802.1AB), from the output of command lines and from the JSON of lldpd.
 
-An unknown answer is an error and never means "no neighbours". An answer without neighbours must match the platform's
-pattern for such an answer. An answer that lacks the port of a neighbour, or the local port, is an error. If the device
-prints the number of its neighbours, the parser must find the same number.
+An unknown answer is an error: an answer without neighbours must match the platform's pattern for such an answer. An
+answer without a neighbour's port or the local port is an error. If the device prints the number of its neighbours, the
+parser must find the same number.
 """
 
 import re
@@ -29,9 +29,8 @@ class LldpFormat:
     """The command that shows neighbours, and the form of its answer as patterns for lines.
 
     ``start`` matches the first line of a neighbour. ``heading`` matches a line with the local port of the following
-    neighbours, on platforms that print such lines. The patterns ``local``, ``chassis``, ``port``, ``name``,
-    ``port_description`` and ``address`` have one group for the value; the first matching line counts. ``{ports}`` in
-    ``show`` is replaced by the managed ports.
+    neighbours. The patterns ``local``, ``chassis``, ``port``, ``name``, ``port_description`` and ``address`` have one
+    group for the value; the first matching line counts. The managed ports replace ``{ports}`` in ``show``.
     """
 
     show: str
@@ -53,7 +52,7 @@ class LldpFormat:
 class _NeighbourBlock:
     """The values of one neighbour.
 
-    The keys are the fields of :class:`LldpFormat` with a pattern for a value, such as ``chassis``.
+    The keys are fields of :class:`LldpFormat`, such as ``chassis``.
     """
 
     values: dict[str, str] = field(default_factory=dict)
@@ -83,8 +82,8 @@ def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
 def build_neighbour(values: Mapping[str, str]) -> Neighbour:
     """Return the neighbour with these values.
 
-    The keys are ``local``, ``chassis``, ``port`` and other fields of a neighbour. Raise ValueError if the local port or
-    the neighbour's port is missing.
+    The keys are fields of :class:`LldpFormat`, such as ``chassis``. Raise ValueError if ``local`` or ``port`` is
+    missing.
     """
     known = {key: values.get(key, "") for key in KEYS}
     if not known["local"] or not known["port"]:

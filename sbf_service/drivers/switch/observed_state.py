@@ -44,10 +44,9 @@ def build_observed_state(  # noqa: PLR0913 - each parameter is a field of the ob
 ) -> SwitchObserved:
     """Return the observed state of managed ports.
 
-    The rules for ports in other use are the same for every kind of switch. ``uses`` contains at least the managed
-    ports. ``unused_modes`` are the modes of the platform's unconfigured ports. ``vlans`` are the existing VLANs; None
-    on platforms where a VLAN exists if a port carries the VLAN. ``names``, ``elsewhere`` and ``down`` are fields of
-    :class:`SwitchObserved`, and ``unrestored`` is the field ``astray``.
+    ``uses`` contains at least the managed ports. ``unused_modes`` are the modes of the platform's unconfigured ports.
+    ``vlans`` are the existing VLANs; None on platforms where a VLAN exists if a port carries it. ``names``,
+    ``elsewhere`` and ``down`` are fields of :class:`SwitchObserved`, and ``unrestored`` is the field ``astray``.
     """
     existing = VlanSet(vlan for port in ports.values() for vlan in port.vlans) if vlans is None else vlans
     untaken = {port: uses[port] for port in scope.ports if port not in scope.taken}
@@ -71,7 +70,7 @@ def find_changed_uses(scope: SwitchScope, uses: Mapping[PortName, PortUse]) -> d
 
 
 def is_outside_scope(port: str, scope: SwitchScope) -> bool:
-    """Return whether a port is none of these: a managed port, a member of a managed aggregate, a returned port."""
+    """Return whether a port is neither managed, nor a member of a managed aggregate, nor returned."""
     return port not in {*scope.ports, *scope.members, *scope.returned}
 
 
@@ -113,7 +112,7 @@ class ScopedReading:
 
 
 def derive_port_use(port: PortReading) -> PortUse:
-    """Return the use of a port, with all lines of its configuration."""
+    """Return a port's use, with all lines of its configuration."""
     tagged = port.tagged | port.others
     return PortUse(
         mode=port.mode,
@@ -196,8 +195,8 @@ def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) ->
 def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
     """Return the managed VLAN of an access port. The port is open if it has any other configuration.
 
-    Exception: a port has no VLAN and is not open if SBF shut it down, or if it is shut down and in no managed VLAN.
-    Raise Unsafe if an unmanaged VLAN is on the port, and SBF has neither adopted nor configured the port.
+    Exception: a port that SBF shut down, or that is shut down and in no managed VLAN, has no VLAN and is not open.
+    Raise Unsafe for an unmanaged VLAN on a port that SBF has neither adopted nor configured.
     """
     scope = scoped.scope
     if found.off and (port in scope.shut or found.access not in scope.vlans):

@@ -1,12 +1,12 @@
 """The driver for Open vSwitch, configured with ``ovs-vsctl`` (ovs-vsctl(8), ovs-vswitchd.conf.db(5)).
 
-A trunk with an empty ``trunks`` column carries every VLAN, so an empty list cannot mean "no VLAN". A managed trunk
-therefore always lists :data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it). The list is never
-empty, not even after changes by other users. A change is a single transaction of the database. ``ovs-vsctl`` waits
-until the switch has applied the transaction.
+A trunk with an empty ``trunks`` column carries every VLAN. A managed trunk therefore always lists
+:data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it). The list is never empty, even after
+changes by other users. A change is one transaction of the database. ``ovs-vsctl`` waits until the switch has applied
+it.
 
-A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames. If
-vacated ports were access ports of the placeholder VLAN, they would be connected to each other.
+A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames.
+Access ports of the placeholder VLAN would be connected to each other.
 """
 
 from collections.abc import Mapping

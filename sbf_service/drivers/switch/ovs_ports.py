@@ -53,7 +53,7 @@ class OvsPort:
 
     @property
     def is_trunk(self) -> bool:
-        """Whether the port accepts tagged frames. The port possibly also accepts untagged frames."""
+        """Whether the port accepts tagged frames. It possibly also accepts untagged frames."""
         return self.mode in {"trunk", "native-tagged", "native-untagged"}
 
     @property

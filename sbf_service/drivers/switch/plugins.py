@@ -1,8 +1,7 @@
 """Dialects from other distributions (entry points in the group ``virtcloud.switch_dialects``), and their checks.
 
-The name of an entry point is the platform's name in a topology. The object of an entry point is a :class:`Dialect`. SBF
-checks every plug-in while SBF loads the plug-in. If a plug-in has a fault, SBF reports the fault and ignores the
-plug-in.
+An entry point's name is the platform's name in a topology. Its object is a :class:`Dialect`. SBF checks every plug-in
+at loading. SBF reports and ignores a plug-in with a fault.
 """
 
 import re
@@ -59,7 +58,7 @@ def load_installed_plugins(taken: frozenset[str]) -> tuple[DialectPlugin, ...]:
 def load_plugins(found: Iterable[EntryPoint], taken: Collection[str]) -> tuple[DialectPlugin, ...]:
     """Load and check plug-ins.
 
-    A plug-in has a fault if its name is in ``taken``, or if another plug-in has this name.
+    A name in ``taken``, or the name of another plug-in, is a fault.
     """
     entries = sorted(found, key=lambda entry: (entry.name, _describe_source(entry)))
     names = [entry.name for entry in entries]
@@ -152,7 +151,7 @@ def _check_template(name: str, lines: Commands, allowed: frozenset[str]) -> Iter
 
 
 def _check_parser(dialect: Dialect) -> Iterator[str]:
-    """Yield a fault if ``see`` raises an error other than ValueError, or returns no SwitchReading."""
+    """Yield a fault if ``see`` raises another error than ValueError, or returns no SwitchReading."""
     for answer in ("", "what is this"):
         try:
             reading: object = dialect.see([answer] * len(dialect.show))

@@ -142,7 +142,6 @@ def parse_vlans_after(lines: Iterable[str], *starts: str) -> VlanSet:
 
 
 def _apply_allowed(allowed: VlanSet, words: str) -> VlanSet:
-    """Return the list of allowed VLANs after one more ``switchport trunk allowed vlan`` line."""
     verb, _, listed = words.partition(" ")
     if words in ("none", "all"):
         return VlanSet() if words == "none" else ALL_VLANS
@@ -153,7 +152,7 @@ def _apply_allowed(allowed: VlanSet, words: str) -> VlanSet:
 
 
 def parse_vlan_table(text: str) -> dict[int, str]:
-    """Return the names of VLANs by VLAN ID, from a table that starts with ``VLAN Name``.
+    """Return the VLANs' names by ID, from a table that starts with ``VLAN Name``.
 
     A row can continue in indented lines.
     """

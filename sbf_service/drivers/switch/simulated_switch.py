@@ -1,9 +1,9 @@
 """The driver for simulated switches, which exist only in ``virtcloud up``. No device is contacted.
 
 A simulated switch is a file with a running and a startup configuration, ``switches/NAME.json`` in the folder of the
-simulation. Other programs disturb the switch with files in the folder ``events``: while ``NAME.off`` exists, the switch
-does not answer; ``NAME.restart`` and ``NAME.drift`` take effect at the next reading, which deletes the file.
-If no trunk except ``SPARE_PORT`` carries VLANs, the reading does not delete ``NAME.drift``.
+simulation. Other programs disturb the switch with files in the folder ``events``. While ``NAME.off`` exists, the switch
+does not answer. ``NAME.restart`` and ``NAME.drift`` take effect at the next reading, which deletes the file. If no
+trunk except ``SPARE_PORT`` carries VLANs, ``NAME.drift`` remains.
 """
 
 import time
@@ -175,7 +175,7 @@ class SimulatedSwitch:
                 yield Neighbour(local.port, chassis=peer.element, port=peer.port, name=peer.element)
 
     def _answer(self, share: float) -> None:
-        """Wait for ``share`` of the duration of a change. Raise Unreachable if the switch is off."""
+        """Wait for ``share`` of a change's duration. Raise Unreachable if the switch is off."""
         time.sleep(self._folder.change_s * share)
         if self._folder.is_off(self._name):
             raise Unreachable(
@@ -184,7 +184,7 @@ class SimulatedSwitch:
             )
 
     def _drift(self) -> None:
-        """Remove all VLANs from the first trunk that carries VLANs, as an administrator could. Skip ``SPARE_PORT``.
+        """Remove all VLANs from the first trunk that carries VLANs. Skip ``SPARE_PORT``.
 
         Then delete the event's file. If there is no such trunk, change nothing.
         """
@@ -213,10 +213,7 @@ class SimulatedSwitch:
 
 
 def _with_ports(configuration: SimulatedConfiguration, ports: tuple[PortName, ...]) -> SimulatedConfiguration:
-    """Return the configuration with all of ``ports``. Ports that are missing in the configuration are unconfigured.
-
-    A port is missing, for example, if an administrator added it to the topology after the switch's file was written.
-    """
+    """Add missing ports, unconfigured. An administrator can add ports to the topology after the file was written."""
     return configuration.model_copy(update={"ports": {**dict.fromkeys(ports, SimulatedPort()), **configuration.ports}})
 
 
@@ -253,7 +250,6 @@ def _restore(use: PortUse) -> SimulatedPort:
 
 
 def _render_lines(difference: SwitchDifference) -> Iterator[str]:
-    """Yield the lines of a dry run."""
     if difference.create:
         yield f"create vlan {difference.create}"
     yield from (f"close port {port}" for port in difference.close)

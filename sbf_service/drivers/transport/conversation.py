@@ -12,13 +12,12 @@ from sbf_service.drivers.transport.device_session import CommandLine, close_lost
 from virtcloud.model.errors import Refused
 
 SAVING_PATIENCE = 3
-"""The timeout of a save, as a multiple of the usual timeout. A device can be silent while it writes its flash memory.
-
+"""The timeout of a save, as a multiple of the usual timeout: a device can be silent while it writes its flash memory.
 SBF repeats a save that exceeds the timeout.
 """
 ERROR_LINES = 3
-"""The number of lines at the start of an answer in which SBF searches for a refusal. In later lines, a word such as
-"error" can be a part of a port's description.
+"""The number of lines at the start of an answer in which SBF searches for a refusal. A later "error" can be a part of a
+port's description.
 """
 LOG_LINE = re.compile(r"^[^\n%]*(?:%[\w:-]+ )?%[A-Z][A-Z0-9_-]*-[0-7]-[A-Z0-9_]+: .*\n?", re.MULTILINE)
 """A log line that a device prints into the session (``%FACILITY-SEVERITY-MNEMONIC:``); not a part of the answer."""
@@ -90,9 +89,8 @@ class DeviceConversation:
     def show_any(self, commands: Sequence[str]) -> str:
         """Return the answer to the first of ``commands`` that the device supports.
 
-        The commands are alternatives. For example, an account can lack a right, and a software release can lack a
-        filter. If there are several commands, an empty answer counts as a refusal. Later calls start with the command
-        that the device answered. If the device refuses all commands, raise Refused.
+        With several commands, an empty answer counts as a refusal. Later calls start with the command that the device
+        answered. Raise Refused if the device refuses all commands.
         """
         first = self._answered.pop(tuple(commands), commands[0])
         refusals = list[Refused]()
@@ -135,7 +133,7 @@ class DeviceConversation:
         self._line.close()
 
     def _exchange(self, lines: Sequence[str], prompt: str, patience: float = 1) -> list[str]:
-        """Send lines, reply to the device's questions as the dialect defines, and return the answer to each line."""
+        """Send lines, reply to the device's questions, and return the answer to each line."""
         until = "|".join([prompt, *(rf"{question}\Z" for question in self._patterns.answers)])
         output = self._line.exchange("\n".join(lines), until, len(lines), patience)
         while (reply := self._find_reply(output)) is not None:
@@ -153,5 +151,5 @@ class DeviceConversation:
 
 
 def batch_lines(lines: Sequence[str], size: int) -> Iterator[list[str]]:
-    """Yield batches of at most ``size`` lines. SBF sends the lines of a batch together."""
+    """Yield batches of at most ``size`` lines."""
     yield from (list(lines[start : start + size]) for start in range(0, len(lines), size))

@@ -1,8 +1,8 @@
 """Sessions with devices: the protocol of a command line, and the deadline after which SBF must not use a session.
 
-The deadline of a session is the end of the time for one conversation, or a time before the end of the element's lease,
-whichever is earlier. Every session checks the deadline before the session sends and while the session waits for an
-answer. If a library call is waiting for an answer at the deadline, SBF closes the connection to interrupt the call.
+The deadline is the end of the time for one conversation, or a time before the end of the element's lease, whichever is
+earlier. Every session checks the deadline before it sends and while it waits for an answer. SBF closes the connection
+to interrupt a library call that waits at the deadline.
 """
 
 import math
@@ -27,8 +27,7 @@ class ConversationCancelledError(OSError):
 class CancelScope:
     """The deadline of one driver's connection. Other threads can cancel the connection. Thread-safe.
 
-    ``deadline`` is a time of ``clock``, in seconds. ``reason`` is the message of the error that is raised after the
-    deadline.
+    ``deadline`` is a time of ``clock``, in seconds. ``reason`` is the message of the error after the deadline.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -47,7 +46,7 @@ class CancelScope:
     def attach(self, disconnect: Callable[[], None]) -> None:
         """Register the function that ends a new connection without waiting.
 
-        If :meth:`cancel` was called before, call the function immediately.
+        After :meth:`cancel`, call the function immediately.
         """
         with self._lock:
             self._disconnect = disconnect
@@ -84,9 +83,8 @@ class CommandLine(Protocol):
     """A terminal session, which sends lines and reads until a pattern appears.
 
     The session connects on first use, and again on first use after :meth:`close`. If the device ended the session,
-    :meth:`exchange` raises Unreachable and does not connect again. After a restart of the device, a change that was
-    computed from an earlier reading would be wrong. Only a reading opens a new session, with
-    :func:`close_lost_session`.
+    :meth:`exchange` raises Unreachable and does not connect again. After a restart of the device, a change computed
+    from an earlier reading would be wrong. Only a reading opens a new session, with :func:`close_lost_session`.
     """
 
     @property
@@ -98,8 +96,8 @@ class CommandLine(Protocol):
 
         The pattern must appear ``times`` times. ``patience`` is a factor for the timeout. Raise Unreachable when the
         device prints nothing within the timeout or ends the session. Raise Refused when the device rejects the login,
-        and Unsafe when the device's host key is not accepted. After an error the session is closed. Otherwise a late
-        answer could be taken for the answer to the next command.
+        and Unsafe when the device's host key is not accepted. An error closes the session, so that a late answer is not
+        taken for the answer to the next command.
         """
 
     def close(self) -> None:

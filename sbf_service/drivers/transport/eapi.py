@@ -1,9 +1,9 @@
 """Sessions with Arista EOS by NAPALM, over eAPI (JSON-RPC over HTTPS).
 
-NAPALM creates configuration sessions with random names, and treats every configuration session on the switch as a lock
-of another user. EOS keeps an abandoned session for 24 hours. SBF therefore names its sessions with a prefix, and
-deletes sessions with this prefix that a killed SBF process left on the switch. SBF does not treat the sessions of other
-users as locks, because CloudVision always has an open session.
+NAPALM creates configuration sessions with random names, and treats every configuration session as a lock of another
+user. EOS keeps an abandoned session for 24 hours. SBF therefore names its sessions with a prefix, and deletes such
+sessions that a killed SBF process left. SBF does not treat other users' sessions as locks, because CloudVision always
+has an open session.
 """
 
 import re
@@ -26,10 +26,7 @@ SESSION_PREFIX = "virtcloud-"
 SHOW_SESSIONS = "show configuration sessions"
 SHOW_VERSION = "show version"
 CLOCK_TOLERANCE_S = 10
-"""Boot times that differ by at most this number of seconds count as equal, because clocks drift.
-
-A restart takes longer.
-"""
+"""Boot times that differ by at most this time count as equal, because clocks drift. A restart takes longer."""
 
 
 class EosCommands(Protocol):
@@ -59,9 +56,8 @@ class EosCommands(Protocol):
 class EosSession(NapalmSession):
     """A session that uses NAPALM's driver ``eos``.
 
-    Each request uses a new connection, so a restart of the switch ends no connection. To detect a restart, SBF checks
-    the switch's ``uptime`` after loading a candidate. The commit detects a later restart, because the candidate is then
-    lost.
+    Each request uses a new connection, so a restart ends no connection. To detect a restart, SBF checks the ``uptime``
+    after loading a candidate. After a later restart, the commit fails, because the candidate is lost.
     """
 
     port = HTTPS_PORT
@@ -101,8 +97,8 @@ class EosSession(NapalmSession):
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
         """Close the connection.
 
-        Reset the name of the configuration session first. Otherwise NAPALM's destructor would abort this session, and
-        wait for a switch that does not answer.
+        First reset the name of the configuration session: NAPALM's destructor would abort this session, and wait for a
+        switch that does not answer.
         """
         driver.config_session = None
         driver.device.connection.transport.close()
@@ -149,8 +145,7 @@ class EosSession(NapalmSession):
     def confirm(self) -> None:
         """Commit the configuration session a second time, which confirms the first commit.
 
-        SBF does not use NAPALM's ``confirm_commit``, because this function also writes the startup configuration and
-        ignores EOS's output.
+        NAPALM's ``confirm_commit`` would also write the startup configuration, and ignore EOS's output.
         """
         self.call_patiently(self._confirm)
         self._is_changing = False
@@ -166,7 +161,7 @@ class EosSession(NapalmSession):
     def revert(self) -> None:
         """Abort the configuration session, whether or not it was committed.
 
-        NAPALM's rollback is not used, because the rollback can restore the startup configuration.
+        NAPALM's rollback is not used: it can restore the startup configuration.
         """
         if self._is_changing:
             self.call_patiently(lambda driver: driver.discard_config())
@@ -200,8 +195,7 @@ class EosSession(NapalmSession):
     def _create_tls_context(self) -> ssl.SSLContext:
         """Return a TLS context that trusts the certificates in ``ca_file``, without checking host names.
 
-        If the credential does not name a ``ca_file``, the context trusts every certificate. If the named file does not
-        exist, the context trusts no certificate.
+        Without ``ca_file``, trust every certificate. If the file does not exist, trust no certificate.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -213,5 +207,5 @@ class EosSession(NapalmSession):
 
 
 def _read_boot_time(driver: Any) -> float:  # noqa: ANN401 - NAPALM has no types
-    """Return when the switch booted, in seconds of ``time.monotonic``."""
+    """Return the boot time in seconds of ``time.monotonic``."""
     return time.monotonic() - float(driver.cli([SHOW_VERSION], "json")[SHOW_VERSION]["uptime"])

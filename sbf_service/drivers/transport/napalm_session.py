@@ -1,8 +1,7 @@
 """The base class of sessions by NAPALM: connecting, closing, and the translation of errors into SBF's errors.
 
-NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are imported on the first connection. These libraries raise
-exceptions of about sixty classes, which have no common base class. The tables in this module therefore contain class
-names.
+NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are imported on the first connection. Their about sixty
+exception classes have no common base class. The tables in this module therefore contain class names.
 """
 
 import re
@@ -38,8 +37,8 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""Texts of errors whose class does not show their meaning. The first text means that the device has no host key of the
-same type as the known host key.
+"""Texts of errors whose class does not show their meaning. The first text: the device has no host key of the known
+key's type.
 """
 
 
@@ -125,7 +124,7 @@ class NapalmSession:
         self.call(patient)
 
     def build_pending_commit_error(self) -> Unreachable:
-        """Return the error for the case that a reading finds an unconfirmed commit of another session or user."""
+        """Return the error for a reading that finds an unconfirmed commit of another session or user."""
         reason = "a commit is unconfirmed and may be reverted"
         return Unreachable(f"{self._describe_device()} is being configured: {reason}; SBF reads the device again")
 
@@ -143,8 +142,8 @@ class NapalmSession:
     def _translate(self, error: Exception) -> ElementError:
         """Return SBF's error for an error of a library.
 
-        An error can have a chain of causes. The first cause with a meaning (:func:`_find_meanings`) determines SBF's
-        error. If no cause has a meaning, return Unreachable.
+        The first cause with a meaning (:func:`_find_meanings`) determines SBF's error. Without such a cause, return
+        Unreachable.
         """
         chain = list(_iterate_causes(error))
         meanings = ((kind, cause) for cause in chain for kind in _find_meanings(cause))
@@ -185,9 +184,8 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 def _find_meanings(error: BaseException) -> Iterator[frozenset[str]]:
     """Yield the meanings of an error, as tables of this module.
 
-    The first tables are those that contain the error's text or tag. The next tables are those that contain the error's
-    class or a base class. A class in ``UNREACHABLE`` and its base classes have no meaning: PyEZ's ``RpcTimeoutError``
-    is also an ``RpcError``.
+    The tables with the error's text or tag come first, then the tables with its class or a base class. A class in
+    ``UNREACHABLE`` and its base classes have no meaning: PyEZ's ``RpcTimeoutError`` is also an ``RpcError``.
     """
     yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
     if getattr(error, "tag", None) in LOCK_ERROR_TAGS:

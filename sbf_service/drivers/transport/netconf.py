@@ -1,8 +1,8 @@
 """Sessions over NETCONF with NAPALM: Juniper Junos and Cisco IOS-XR.
 
-On both platforms the configuration is locked for the duration of a change, and the device reverts a commit that is not
-confirmed (RFC 6241, confirmed commit). The connections that NAPALM creates accept any host key. If ``known_hosts`` is
-set, the connections of this module accept only the host keys in that file.
+A change locks the configuration. The device reverts a commit that is not confirmed (RFC 6241, confirmed commit).
+NAPALM's own connections accept any host key. If ``known_hosts`` is set, the connections of this module accept only the
+host keys in that file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,15 +22,14 @@ ACTIVE_CONFIGURATION = {"database": "committed", "inherit": "inherit"}
 class JunosSession(NapalmSession):
     """A session by NAPALM's ``junos``. SBF locks and unlocks the configuration.
 
-    NAPALM would unlock before the commit is confirmed. Without the lock, a commit of another user would confirm SBF's
-    commit. A private copy is no alternative: Junos does not commit a private copy with a confirm timer (Junos XML
-    protocol guide).
+    NAPALM would unlock before the confirmation, and another user's commit would then confirm SBF's commit. A private
+    copy is no alternative: Junos does not commit it with a confirm timer (Junos XML protocol guide).
     """
 
     port = NETCONF_PORT
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
-        """Connect with a PyEZ device created here, because the PyEZ device that NAPALM creates checks no host key."""
+        """Connect with a new PyEZ device, because NAPALM's PyEZ device checks no host key."""
         from jnpr.junos import Device  # noqa: PLC0415 - slow to load
         from napalm.junos import JunOSDriver  # noqa: PLC0415
 
@@ -85,7 +84,7 @@ class JunosSession(NapalmSession):
         self.call(self._unlock)
 
     def revert(self) -> None:
-        """Roll back SBF's commit if that commit is unconfirmed; otherwise discard the candidate.
+        """Roll back SBF's commit if it is unconfirmed; otherwise discard the candidate.
 
         Unlock the configuration.
         """
@@ -114,16 +113,15 @@ class JunosSession(NapalmSession):
 class IosXrSession(NapalmSession):
     """A session by NAPALM's ``iosxr_netconf``. NAPALM loads and compares; SBF sends the commit with the confirm timer.
 
-    The device reverts an unconfirmed commit when its session ends. No command shows whether another user's commit is
-    unconfirmed. A reading therefore locks and unlocks the configuration. The lock fails while another user changes the
-    configuration.
+    The device reverts an unconfirmed commit when its session ends. No command shows another user's unconfirmed commit.
+    A reading therefore locks and unlocks the configuration; the lock fails while another user changes it.
     """
 
     port = NETCONF_PORT
     _has_committed = False
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
-        """Connect with an ncclient manager created here, because NAPALM's manager accepts every host key."""
+        """Connect with a new ncclient manager, because NAPALM's manager accepts every host key."""
         from napalm.iosxr_netconf import IOSXRNETCONFDriver  # noqa: PLC0415 - slow to load
         from ncclient import manager  # noqa: PLC0415
         from ncclient.devices.iosxr import IosxrDeviceHandler  # noqa: PLC0415
@@ -209,8 +207,8 @@ class IosXrSession(NapalmSession):
 def write_ssh_config(known_hosts: Path | None) -> Iterator[str]:
     """Write a temporary OpenSSH configuration that names the file of known host keys. Yield the configuration's path.
 
-    ncclient reads the name of that file only from an OpenSSH configuration. The configuration of the user that runs SBF
-    is not used. A file of host keys that does not exist counts as empty.
+    ncclient reads the name of that file only from an OpenSSH configuration. The user's own configuration is not used. A
+    missing file of host keys counts as empty.
     """
     file = known_hosts if known_hosts and known_hosts.exists() else "/dev/null"
     with NamedTemporaryFile("w", prefix="virtcloud-ssh-", suffix=".conf", encoding="utf-8") as config:

@@ -1,8 +1,8 @@
 """Command lines over SSH with Netmiko. Netmiko is imported on the first connection, because the import takes a second.
 
-Netmiko connects, finds the prompt, turns paging off and enters the privileged mode. These steps depend on the platform.
-After that, SBF uses the session's channel directly. Netmiko's methods would request the prompt before each command,
-poll for answers forty times a second, and detect a lost connection only after their timeout.
+Netmiko connects, finds the prompt, turns paging off and enters the privileged mode, as the platform requires. Then SBF
+uses the session's channel directly: Netmiko's methods would request the prompt before each command, poll forty times a
+second, and detect a lost connection only after their timeout.
 """
 
 import re
@@ -22,15 +22,15 @@ from virtcloud.tracing import child_span
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""To find the echo of a command in the output, SBF searches for the first characters of the command, at most this many.
-After any prompt, a line of the terminal has room for this many characters.
+"""SBF finds a command's echo by its first characters, at most this many. They fit on the terminal's line after any
+prompt.
 """
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
 MAX_TRACED = 200
 """The maximum number of characters of a command in a tracing span."""
 LOGOUT = "exit"
-"""The text that Netmiko appends to its log when it aborts a login. The device never sent this text."""
+"""The text that Netmiko appends to its log when it aborts a login. It is not from the device."""
 SLOW_HINT = " (if the device is always this slow, increase timing.read_timeout)"
 
 
@@ -49,8 +49,8 @@ class SshCommandLine:
     def prompt(self) -> str:
         """The pattern of the prompt; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`.
 
-        A prompt contains no space between the host name and the prompt's last character (such as ``#``). A
-        configuration line that begins with the host name contains a space there.
+        Between the host name and its last character (such as ``#``), a prompt has no space, unlike a configuration line
+        that begins with the host name.
         """
         self._guard(lambda: None)
         return rf"^[<\[]?{re.escape(self._session.base_prompt)}[^\s>#\]$]*[>#\]$] ?"
@@ -61,7 +61,7 @@ class SshCommandLine:
             return str(self._guard(lambda: self._exchange(command, re.compile(until, re.MULTILINE), times, patience)))
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session, for example because the device restarted."""
+        """Return whether the device ended the session."""
         session = self._session
         return session is not None and not _is_alive(session)
 
@@ -76,8 +76,8 @@ class SshCommandLine:
     def _guard(self, action: Any) -> Any:  # noqa: ANN401 - returns what the action returns
         """Connect if there is no session. Then run ``action``.
 
-        On an error of a library, close the session and raise the corresponding error of SBF. Raise Unreachable if the
-        device ended the session, because the device possibly restarted with another configuration.
+        On an error of a library, close the session and raise SBF's corresponding error. Raise Unreachable if the device
+        ended the session: it possibly restarted with another configuration.
         """
         import netmiko  # noqa: PLC0415 - slow to load, see above
         import paramiko  # noqa: PLC0415
@@ -148,7 +148,7 @@ class SshCommandLine:
         """Return the device's next output. Raise TimeoutError if the device prints nothing for ``timeout`` seconds.
 
         Raise ConversationCancelledError if the conversation's deadline passes earlier. If a renewal of the lease
-        extends the deadline in the meantime, continue to wait.
+        extends the deadline, continue to wait.
         """
         scope = self._login.cancel_scope
         patient_until = time.monotonic() + timeout
@@ -172,8 +172,8 @@ class SshCommandLine:
     def _connect(self) -> Any:  # noqa: ANN401 - Netmiko has a class for each platform
         """Return a new session. If a login does not reach the privileged mode, log in a second time.
 
-        If a device prints a prompt later than ``read_timeout``, Netmiko takes this prompt for the answer to ``enable``.
-        Only a second failure shows that the device refuses the password.
+        Netmiko takes a prompt later than ``read_timeout`` for the answer to ``enable``. Only a second failure shows
+        that the device refuses the password.
         """
         try:
             return self._log_in_once()

@@ -58,7 +58,7 @@ log = get_log(__name__)
 class AuthenticationMiddleware:
     """Authenticates every call, except calls of open paths, and limits the length of the body.
 
-    One query reads the tokens of several simultaneous calls, because all agents call at the same time after a restart.
+    One query reads the tokens of simultaneous calls, because all agents call at the same time after a restart.
     """
 
     def __init__(self, app: ASGIApp, service: SbfService) -> None:
@@ -124,7 +124,7 @@ class AuthenticationMiddleware:
 def find_body_limit(scope: Scope, settings: ServiceSettings) -> tuple[int, str]:
     """Return the largest body of a call in bytes, and the setting with this limit.
 
-    An upload has a limit of its own: the body is an image, which SBF writes to a file and does not keep in memory.
+    An upload has its own limit: SBF writes the image to a file, not to memory.
     """
     is_upload = scope.get("method") == "PUT" and UPLOAD_PATH.fullmatch(scope["path"])
     return (settings.images.size, "images.size") if is_upload else (settings.limits.body, "limits.body")
@@ -194,15 +194,15 @@ class LocalPeer:
 
 @dataclass(frozen=True, slots=True)
 class PeerConnection:
-    """The user ID at the other end of a local connection. The user's name is looked up only when it is needed."""
+    """The user ID at the other end of a local connection."""
 
     uid: int
 
     async def look_up(self) -> LocalPeer:
         """Look up the user's name in another thread, because the user directory may be on the network.
 
-        Raise ServiceBusy after :data:`NAME_LOOKUP_TIMEOUT_S` seconds, including the wait for a free thread. A look-up
-        without an answer still occupies its thread: if all threads are occupied, every call waits and gets this error.
+        Raise ServiceBusy after :data:`NAME_LOOKUP_TIMEOUT_S` seconds, including the wait for a free thread. An
+        unanswered look-up still occupies its thread.
         """
         lookup = NAME_LOOKUPS.run(partial(user_name, self.uid), NAME_LOOKUP_TIMEOUT_S)
         try:

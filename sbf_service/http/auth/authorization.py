@@ -50,7 +50,7 @@ BEARER = HTTPBearer(
 async def _current_caller(
     request: Request, _documented: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)] = None
 ) -> Caller:
-    """Return the caller. The function is asynchronous because FastAPI runs synchronous functions in other threads."""
+    """Return the caller. Asynchronous, because FastAPI runs synchronous functions in other threads."""
     caller: Caller = request.scope[CALLER_KEY]
     return caller
 
@@ -61,9 +61,9 @@ async def _current_service(request: Request) -> SbfService:
 
 
 CurrentCaller = Annotated[Caller, Depends(_current_caller)]
-"""Type of the parameter by which an operation receives its caller. Operations of open paths have no such parameter."""
+"""Type of an operation's parameter for its caller. Operations of open paths have no such parameter."""
 CurrentService = Annotated[SbfService, Depends(_current_service)]
-"""Type of the parameter by which an operation receives the service."""
+"""Type of an operation's parameter for the service."""
 
 
 def authorize_cluster(
@@ -71,8 +71,7 @@ def authorize_cluster(
 ) -> None:
     """Check the caller's right to ``action`` on a cluster, in a separate transaction.
 
-    Raise Forbidden if the caller lacks the right. If the caller may not read the cluster either, raise NotFound
-    instead, as for an unknown key.
+    Raise Forbidden if the caller lacks the right, but NotFound if the caller may not read the cluster either.
     """
     caller.require_for_any(action, "cluster")
     if caller.is_unrestricted(action):
@@ -85,8 +84,7 @@ def authorize_cluster(
 def change_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey) -> Iterator[Unit]:
     """Check the caller's right to ``action`` on a cluster, and yield a unit of work to change the cluster.
 
-    The right is checked twice: before the write lock is acquired, and again in the unit of work, when no other call
-    can change the cluster.
+    The right is checked twice: before the write lock is acquired, and again in the unit of work, under the lock.
     """
     authorize_cluster(store, caller, action, key)
     with store.change(who=caller.who) as unit:
@@ -126,7 +124,7 @@ def authorize_in_unit(
 def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
     """Return ``view``. Raise NotFound if the caller may not read the cluster.
 
-    Another owner may have created a cluster with this key after the caller's right was checked.
+    After the check of the caller's right, another owner may have created a cluster with this key.
     """
     resource = describe_cluster(view)
     if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
@@ -150,8 +148,7 @@ def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName |
 def require_known_names(store: Store, caller: Caller, site: str | None = None, element: str | None = None) -> None:
     """Raise BadInput if a list's filter names an unknown site or element.
 
-    Names are checked only for callers who may read all sites, or all elements: other callers must not learn which
-    names exist.
+    The check is only for callers who may read all sites, or all elements: others must not learn which names exist.
     """
     reads_site = site is not None and caller.is_unrestricted(Action.READ_SITES)
     reads_element = element is not None and caller.is_unrestricted(Action.READ_ELEMENT)
@@ -178,7 +175,7 @@ def restrict_to_visible(caller: Caller, selected: ClusterFilter) -> ClusterFilte
 def authorize_element(store: Store, caller: Caller, action: Action, name: Name) -> None:
     """Check the caller's right to ``action`` on an element.
 
-    Raise Forbidden if the caller lacks the right. Raise NotFound for an unknown element only if the right depends on
+    Raise Forbidden if the caller lacks the right. For an unknown element, raise NotFound only if the right depends on
     the element's site.
     """
     caller.require_for_any(action, "element")

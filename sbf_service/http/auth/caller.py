@@ -66,7 +66,7 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The authenticated principal of a call, the address that the call came from, and the token of the call, if any."""
+    """The authenticated principal of a call, the address of the call's origin, and the call's token, if any."""
 
     principal: Principal
     address: str
@@ -85,7 +85,7 @@ class Caller:
             raise self.deny(Forbidden(describe_denial(self.principal, action, resource)), action, resource)
 
     def require_for_any(self, action: Action, kind: str) -> None:
-        """Raise Forbidden if there is no resource of this kind on which the caller may perform ``action``.
+        """Raise Forbidden if the caller may perform ``action`` on no resource of this kind.
 
         Reads no database.
         """

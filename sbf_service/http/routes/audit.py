@@ -116,9 +116,9 @@ def authorize_audit(store: Store, caller: Caller, requested: AuditFilter) -> Aud
     """Return the requested filter, narrowed to the audit rows that the caller may read.
 
     Users may read rows about their own clusters. Site administrators may read rows about their sites. If a key belonged
-    to several clusters, the filter selects only the clusters that the caller may read. Raise Forbidden or NotFound in
-    the same cases as :func:`authorize_cluster` and :func:`authorize_element`. Raise BadInput for an unknown element if
-    the caller may read all elements. Raise BadInput for a period that ends before it begins.
+    to several clusters, select only the clusters that the caller may read. Raise Forbidden or NotFound as
+    :func:`authorize_cluster` and :func:`authorize_element` do. Raise BadInput for an unknown element if the caller may
+    read all elements, and for a period that ends before it begins.
     """
     allowed = _narrow(store, caller, requested)
     require_known_names(store, caller, element=requested.element)

@@ -143,7 +143,7 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
 def _respond(document: WantedDocument, *, may_read_secrets: bool) -> Response:
     """Return the response with a wanted document.
 
-    If only a new revision or another version of SBF can change the document, the entity tag contains the revision.
+    If only a new revision or SBF version can change the document, the entity tag contains the revision.
     """
     is_settled = document.confirmed_revision == document.revision and not (document.incomplete or document.calls)
     headers = {"etag": make_wanted_etag(document.revision)} if is_settled else {}
@@ -187,7 +187,6 @@ def report_drift(name: Name, confirmation: Confirmation, caller: CurrentCaller, 
 
 @contextmanager
 def _change_by_agent(service: SbfService, caller: Caller, name: Name) -> Iterator[Unit]:
-    """Check the right to report for an element, record its agent's heartbeat, and yield a unit of work."""
     _record_agent_call(service, caller, name)
     with service.store.change(who=caller.who) as unit:
         yield unit

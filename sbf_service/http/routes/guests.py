@@ -53,10 +53,7 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     """Return a guest, or wait until its host has confirmed a revision later than ``after``."""
 
     def read() -> tuple[GuestView, int]:
-        """Return the guest, and the confirmed revision of its host.
-
-        Check the right at each reading: another owner can have a cluster with this key after the wait.
-        """
+        """Check the right at each reading: another owner can have a cluster with this key after the wait."""
         with service.store.read() as unit:
             authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
             found = guest_power.get_guest(unit, key, guest, id)
@@ -99,8 +96,8 @@ def authorize_guest(  # noqa: PLR0913, PLR0917 - the call
 ) -> GuestView:
     """Check the caller's right to ``action`` on a guest. Return the guest.
 
-    A site administrator has the right for guests on hosts of the site. Raise Forbidden if the caller lacks the right.
-    If the caller may not read the cluster either, raise NotFound instead, as for an unknown key.
+    A site administrator has the right for guests on hosts of the site. Raise Forbidden if the caller lacks the right,
+    but NotFound if the caller may not read the cluster either.
     """
     authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, cluster_id)
     view = guest_power.get_guest(unit, key, guest, cluster_id)

@@ -146,7 +146,7 @@ async def receive_image(
     """Store the body of a call as an image. Return the image, and whether it is new.
 
     ``check`` is called between the receipt and the storing of the body, and may raise an error. Raise BadInput if the
-    size or the checksum of the body differs from ``new``. Also raise the errors of ``images.add_image``.
+    body's size or checksum differs from ``new``. Also raise the errors of ``images.add_image``.
     """
     with service.image_folder.open_upload() as upload:
         await _receive(request, upload)
@@ -155,7 +155,7 @@ async def receive_image(
 
 
 def _find_same(service: SbfService, new: NewImage) -> CatalogueImage | None:
-    """Return the image that the owner has already added with this name and content, unless its file is missing.
+    """Return the owner's image with this name and content, unless its file is missing.
 
     Raise the errors of ``images.find_same_image``.
     """
@@ -165,7 +165,7 @@ def _find_same(service: SbfService, new: NewImage) -> CatalogueImage | None:
 
 
 async def _receive(request: Request, upload: Upload) -> None:
-    """Write the body of a call. The event loop only collects the data; a thread computes the checksum and writes."""
+    """Collect the data in the event loop. A thread computes the checksum and writes."""
     collected = bytearray()
     async for chunk in request.stream():
         collected += chunk
@@ -176,7 +176,7 @@ async def _receive(request: Request, upload: Upload) -> None:
 
 
 def _store_upload(service: SbfService, caller: Caller, new: NewImage, upload: Upload) -> tuple[CatalogueImage, bool]:
-    """Compare the received file with the announced content. Rename the file in the transaction that adds the image."""
+    """Compare the file with the announced content. Rename it in the transaction that adds the image."""
     sha256, _ = upload.finish(new.source.format)
     if (sha256, upload.size) != (new.source.sha256, new.source.size):
         raise BadInput(

@@ -1,7 +1,7 @@
 """Monitoring: liveness, readiness, and metrics for Prometheus.
 
 Liveness and readiness need no token. All callers together cause at most one probe of the database in ``PROBE_TTL_S``
-seconds, so that frequent calls do not load the database.
+seconds.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Health(Document):
 
 @dataclass
 class ReadinessProbe:
-    """A cache of the faults that ``probe`` finds in the database. The faults are cached for ``PROBE_TTL_S`` seconds."""
+    """Caches the faults that ``probe`` finds in the database, for ``PROBE_TTL_S`` seconds."""
 
     probe: Callable[[], Sequence[str]]
     clock: Callable[[], float] = time.monotonic

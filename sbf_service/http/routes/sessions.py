@@ -43,8 +43,7 @@ KindsQuery = Annotated[
 
 PORT = "[0-9]{1,5}"
 TOKEN_CHECK_S = 15.0
-"""The maximum time between two checks of the token of an open session. A notice of a revocation causes a check at once.
-"""
+"""The longest time between two checks of an open session's token. A notice of a revocation causes a check at once."""
 
 log = get_log(__name__)
 router = APIRouter(tags=["elements"], route_class=Operation)
@@ -139,7 +138,7 @@ async def _relay(
 
 
 async def _wait_until_refused(service: SbfService, caller: Caller) -> None:
-    """Return when the caller's token is revoked or has expired. Do not return for a caller without a token."""
+    """Return when the caller's token is revoked or has expired. Never return for a caller without a token."""
     cache, token = service.token_cache, caller.token
     topics = () if token is None else (token_topic(token.id),)
     with service.change_feed.watch(uncompared=topics) as waiter:
@@ -186,7 +185,7 @@ def _parse_request(kind: str, port: str | None, image: str | None, *, follow: bo
 def _authorize(  # noqa: PLR0913, PLR0917 - the call
     service: SbfService, caller: Caller, key: ClusterKey, guest: Name, request: SessionRequest, cluster_id: str | None
 ) -> tuple[GuestView, str]:
-    """Check the caller's right to a session with a guest. Return the guest, and the ID of its cluster."""
+    """Check the caller's right. Return the guest, and the ID of its cluster."""
     action = Action.CONTROL_GUEST if request.kind is SessionKind.LOG else Action.REACH_GUEST
     with service.store.read() as unit:
         view = authorize_guest(unit, caller, action, key, guest, cluster_id)

@@ -132,7 +132,7 @@ async def preview_site_topology(
 async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -> ChangeDryRun:
     """Return what ``change`` would change on devices, without changing a device.
 
-    SBF calls ``change`` in a transaction, rolls the transaction back, and reads the devices that ``change`` concerns.
+    Call ``change`` in a transaction, roll it back, and read the devices concerned.
 
     Raise the errors of ``change``, and ServiceBusy if no thread is free.
     """
@@ -198,7 +198,7 @@ def _authorize_part(caller: Caller, name: Name, part: SitePart) -> None:
 
 
 def _replace_part(topology: Topology, service: SbfService, caller: Caller, part: SitePart) -> Topology:
-    """Return a topology with one site's part replaced. Raise BadInput for a fault of the new part."""
+    """Raise BadInput for a fault of the new part."""
     _authorize_credentials(caller, topology, part)
     try:
         wanted = replace_site_part(topology, part)

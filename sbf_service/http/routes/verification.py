@@ -73,7 +73,7 @@ async def verify_cluster(
 def _prepare(
     service: SbfService, caller: Caller, key: ClusterKey, cluster_id: str | None, relay: SessionRelay
 ) -> tuple[PathCheck, Topology, tuple[CheckedHost, ...]]:
-    """Check the caller's right and the cluster's state. Return the check, the topology, and the hosts to check."""
+    """Check the caller's right and the cluster's state."""
     caller.require_for_any(Action.VERIFY_CLUSTER, "cluster")
     with service.store.read() as unit:
         authorize_in_unit(unit, caller, Action.VERIFY_CLUSTER, key, cluster_id)
@@ -115,7 +115,7 @@ async def _explain(
 
 
 def _describe(difference: ElementDifference, vlan: VlanId) -> Iterator[str]:
-    """Yield the parts of a cluster's configuration that are missing on a device. ``vlan`` is the cluster's VLAN ID."""
+    """Yield the missing parts of a cluster's configuration on a device. ``vlan`` is the cluster's VLAN ID."""
     switch, edge = difference.switch, difference.edge
     if switch is not None:
         missing = [port for port, vlans in switch.add.items() if vlan in vlans]

@@ -212,7 +212,7 @@ def report_vpn_connections(name: Name, report: VpnConnections, caller: CurrentCa
 def change_vpn(
     service: SbfService, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None
 ) -> Iterator[tuple[Unit, UserName | None]]:
-    """Check the right before the write lock is acquired, and again in the unit of work that is yielded.
+    """Check the right before the write lock is acquired, and again in the yielded unit of work.
 
     Also yield the result of :func:`authorize_vpn`.
     """
@@ -225,11 +225,11 @@ def change_vpn(
 def authorize_vpn(
     unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None
 ) -> UserName | None:
-    """Check a right to the VPN access of a cluster. Return the user to whose profiles the right is limited, or None.
+    """Check a right to a cluster's VPN access. Return the user to whose profiles the right is limited, or None.
 
     An invited user has rights only to the user's own profiles. A site administrator has rights if a gateway of the
-    cluster is at the administrator's sites. Raise Forbidden if the caller lacks the right. If the caller may not read
-    the cluster either, raise NotFound instead, as for an unknown key.
+    cluster is at the administrator's sites. Raise Forbidden if the caller lacks the right, but NotFound if the caller
+    may not read the cluster either.
     """
     caller.require_for_any(action, "cluster")
     row, view = require_cluster(unit, key, cluster_id), get_cluster(unit, key, cluster_id)

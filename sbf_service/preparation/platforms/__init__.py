@@ -1,4 +1,4 @@
-"""The preparation texts of all platforms. The keys are the names of platforms in topologies and in ``--platform``."""
+"""The preparation texts of all platforms. The keys are the platforms' names in topologies and in ``--platform``."""
 
 from sbf_service.preparation.platforms import (
     arista_eos,

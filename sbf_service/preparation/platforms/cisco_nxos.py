@@ -1,7 +1,7 @@
 """Preparation texts of Cisco NX-OS.
 
-Source: Cisco's "Configuring Q-in-Q VLAN Tunnels" (Nexus 7000, 9000) for the tunnel. Two parts were not checked on a
-device: EVPN, and ``bpdufilter`` on a tunnel port.
+Source: Cisco's "Configuring Q-in-Q VLAN Tunnels" (Nexus 7000, 9000) for the tunnel. Not checked on a device: EVPN, and
+``bpdufilter`` on a tunnel port.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates

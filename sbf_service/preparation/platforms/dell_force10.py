@@ -1,7 +1,7 @@
 """Preparation texts of Force10 FTOS and Dell OS9.
 
 Source: Dell's configuration guides (S4048-ON, S6000-ON: "Service Provider Bridging") for the tunnel and its ethertype
-0x9100. The line for the MTU was not checked on a device.
+0x9100. Not checked on a device: the line for the MTU.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates

@@ -1,9 +1,9 @@
 """Preparation texts of HP and H3C Comware.
 
 Source: H3C's configuration guides (S5830V2, S7500E). According to these guides, ``qinq enable`` tags frames with the
-port's VLAN ID and needs an MTU of at least 1504 bytes, and the default ethertype is 0x8100. ``vlan 100 to 199`` creates
-a range of VLANs; by default, only VLAN 1 exists. The lines ``jumboframe enable 9216`` and ``undo stp enable`` were not
-checked on a device.
+port's VLAN ID and needs an MTU of at least 1504 bytes. The default ethertype is 0x8100. ``vlan 100 to 199`` creates a
+range of VLANs; by default, only VLAN 1 exists. Not checked on a device: ``jumboframe enable 9216`` and ``undo stp
+enable``.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates

@@ -1,8 +1,7 @@
 """Arista EOS with configuration sessions. SBF loads the commands of the command line into a session.
 
-A session contains a copy of the whole configuration. The commit of a session overwrites changes that other users made
-after the session was created (EOS user manual, "Configure Session"). To make this period short, SBF commits a session
-as soon as the session contains the change.
+A session contains a copy of the whole configuration. Its commit overwrites changes that other users made after its
+creation (EOS user manual, "Configure Session"). SBF therefore commits immediately after loading.
 """
 
 from functools import partial

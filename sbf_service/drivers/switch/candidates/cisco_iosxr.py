@@ -3,11 +3,10 @@
 VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``. A trunk joins this bridge domain by the
 subinterface ``.112`` with ``encapsulation dot1q 112``. An access port joins the bridge domain by the subinterface
 ``.4095`` with ``encapsulation untagged``. A managed VLAN ID is in other use if other configuration on a managed port
-accepts frames with this VLAN ID: a routed subinterface, a range, another bridge domain, or a port or subinterface that
-accepts every frame.
+accepts its frames: a routed subinterface, a range, another bridge domain, or a port that accepts every frame.
 
-Sources: the vendor's guides for all commands. These points are from memory and were not checked on a device: ``no`` and
-``root`` in a configuration that is loaded as text over NETCONF, and that ``no interface`` needs no ``l2transport``.
+Sources: the vendor's guides for all commands. From memory, not checked on a device: ``no`` and ``root`` in text that is
+loaded over NETCONF, and ``no interface`` without ``l2transport``.
 """
 
 import re
@@ -34,7 +33,7 @@ UNTAGGED = 4095
 ROOT = "root"
 """The command that leaves all configuration modes.
 
-Without this line, ``no interface`` after the lines of a bridge domain would remove a member of that domain.
+Without this line, ``no interface`` after the lines of a bridge domain would remove a member of the domain.
 """
 DOMAIN = ("l2vpn", f" bridge group {GROUP}", "  bridge-domain {name}")
 COMMANDS = {
@@ -105,7 +104,7 @@ def parse_configuration(shown: Sequence[str]) -> SwitchReading:
 
 
 def _parse_bridge_domains(body: Sequence[str]) -> _BridgeDomains:
-    """Parse the bridge groups of ``l2vpn``. The lines have no indentation."""
+    """Parse the bridge groups of ``l2vpn``, without indentation."""
     found, group, domain = _BridgeDomains(), "", ""
     for line in body:
         first, _, rest = line.partition(" ")

@@ -3,8 +3,8 @@
 Configuration that a port inherits from groups and interface ranges counts as configuration of the port. Deactivated
 configuration is ignored.
 
-Sources: public drivers and the vendor's guides for all commands. SBF assumes that a trunk without members carries no
-VLAN. This was not checked on a device.
+Sources: public drivers and the vendor's guides for all commands. Not checked on a device: a trunk without members
+carries no VLAN.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,8 +61,8 @@ PORTS = JunosPorts({})
 class JunosReading(SwitchReading):
     """A reading that also contains each port's VLAN members.
 
-    ``members`` maps each port to its members. The key of a member is the member's text, such as ``20-29``; the value is
-    the VLANs that the text denotes. A command that deletes a member must repeat the text.
+    ``members`` maps each port to its members: from a member's text, such as ``20-29``, to its VLANs. A command that
+    deletes a member must repeat the text.
     """
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
@@ -115,7 +115,7 @@ def _parse_root(shown: str, tag: str) -> Any:  # noqa: ANN401
 
 
 def _find_active(parent: Any, path: str) -> Iterator[Any]:  # noqa: ANN401
-    """Yield the elements at a path. Skip deactivated elements and all elements inside them."""
+    """Skip deactivated elements and all elements inside them."""
     step, _, rest = path.partition("/")
     for element in parent.findall(step):
         if element.get("inactive") is None:
@@ -130,7 +130,7 @@ def _parse_vlans(root: Any) -> Iterator[tuple[VlanId, str]]:  # noqa: ANN401
 
 
 def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """Yield the name of each interface whose unit 0 has a switching family, with this family."""
+    """Yield the interfaces whose unit 0 has a switching family: name and family."""
     for interface in _find_active(root, "interfaces/interface"):
         for unit in _find_active(interface, "unit"):
             if unit.findtext("name") == "0":
@@ -235,7 +235,6 @@ def _render_joining(port: PortName, difference: SwitchDifference, reading: Junos
 
 
 def _render_restoration(port: PortName, use: PortUse, reading: JunosReading) -> Iterator[str]:
-    """Yield the lines that restore the former switching family of a port."""
     yield from _render_vacating(port, reading)
     unit = UNIT.format(port=PORTS.canonical(port))
     yield from (f"set {unit} {line}" for line in use.lines)
@@ -244,7 +243,7 @@ def _render_restoration(port: PortName, use: PortUse, reading: JunosReading) -> 
 def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
     """Yield the names of VLANs to delete. Skip a name that also denotes a VLAN ID outside ``vlans``.
 
-    The read-back then reports that the skipped VLANs still exist.
+    The read-back then reports the skipped VLANs.
     """
     for name in dict.fromkeys(reading.names[vlan] for vlan in vlans if vlan in reading.names):
         if VlanSet(vlan for vlan, other in reading.names.items() if other == name) <= vlans:
@@ -254,7 +253,7 @@ def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str
 def _render_removal(port: PortName, vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
     """Yield the lines that delete members. Skip a member, such as a range, that also denotes VLANs outside ``vlans``.
 
-    The read-back then reports that the port still carries the VLANs of the skipped member.
+    The read-back then reports the VLANs of the skipped member.
     """
     for member, denoted in reading.members.get(PORTS.canonical(port), {}).items():
         if denoted & vlans and not denoted - vlans:

@@ -4,8 +4,8 @@ A port without ``switchport mode`` is an access port.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
 neighbours; published configurations for ``allowed vlan none``; recorded eAPI answers for ``Copy completed
-successfully.`` after ``copy running-config startup-config``. These commands are from memory and were not checked on a
-device: ``section interface`` and ``show vlan internal usage``.
+successfully.`` after ``copy running-config startup-config``. From memory, not checked on a device: ``section
+interface`` and ``show vlan internal usage``.
 """
 
 import re
@@ -29,7 +29,7 @@ INTERNAL = "show vlan internal usage"
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
     """Parse the table of VLANs, the configuration of the ports, and the internal VLANs.
 
-    Raise ValueError if the table of VLANs is missing or invalid, or if there is no interface.
+    Raise ValueError for a missing or invalid table of VLANs, and for a configuration without interfaces.
     """
     table, lines, internal = answers
     names = parse_vlan_table(table)

@@ -1,12 +1,12 @@
 """Aruba AOS-CX.
 
-On this platform, a list of allowed VLANs cannot be empty: without any VLAN there is no list, and a trunk without a list
-carries all VLANs. A managed trunk therefore always carries VLAN 1, which no cluster has. SBF uses ``vlan trunk
-native`` only to restore a port's former configuration, because this command also allows all VLANs.
+A list of allowed VLANs cannot be empty: without a VLAN there is no list, and the trunk carries all VLANs. A managed
+trunk therefore always carries VLAN 1, which no cluster has. ``vlan trunk native`` also allows all VLANs, so SBF uses it
+only to restore a port's former configuration.
 
 Sources: networking-generic-switch for the commands; published configurations for ports; recorded sessions
-(ntc-templates) for neighbours. These points are from memory and were not checked on a device: that ``vlan trunk allowed
-1`` replaces ``all``, the list that remains when the last VLAN is removed, and lists of VLANs in commands.
+(ntc-templates) for neighbours. From memory, not checked on a device: ``vlan trunk allowed 1`` replaces ``all``, the
+list after the removal of the last VLAN, and lists of VLANs in commands.
 
 ``copy running-config startup-config`` rewrites its output line, which ends with ``Copying configuration: [Success]``
 (published sessions and guides). Releases 10.01 to 10.03 print only ``Success``, according to their command references.

@@ -1,20 +1,20 @@
 """Cisco IOS and IOS-XE.
 
 VLANs are read from the table, because a VTP server does not show VLANs in its configuration. A port without a mode
-becomes a trunk if the port's neighbour negotiates a trunk (DTP).
+becomes a trunk if its neighbour negotiates a trunk (DTP).
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
-neighbours. These points are from memory and were not checked on a device: the filter on the configuration, ``show vlan
-internal usage``, and that ``exit`` creates the VLANs.
+neighbours. From memory, not checked on a device: the filter on the configuration, ``show vlan internal usage``, and the
+creation of the VLANs by ``exit``.
 
 ``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides). If the configuration is compressed,
 ``[OK]`` is on the line that shows the compressed size. ``startup-config file open failed (Device or resource busy)`` is
 the message of a failure, although it contains no ``%`` (recorded by Netspoc, whose driver retries the command). If the
-configuration is too large for NVRAM, the device asks whether to save a truncated configuration, and SBF answers no.
+configuration is too large for NVRAM, the device asks whether to truncate it, and SBF answers no.
 
 If an account lacks the right to filter the output, SBF reads the whole configuration. If the account also lacks the
-right to read the configuration, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). The output
-of that command does not show which ports are shut down. With such an account, SBF therefore cannot vacate access ports.
+right to read the configuration, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). This
+output does not show which ports are shut down, so SBF cannot vacate access ports with such an account.
 """
 
 import re
@@ -50,7 +50,7 @@ FILTERED = (
     "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
     "|^ ip address|^ ip unnumbered|^ ipv6 address|^ vrf|^ ip vrf"
 )
-"""The lines that determine the VLANs of a port, and whether the port is a routed port or a member of an aggregate."""
+"""The lines that determine a port's VLANs, and whether it is a routed port or a member of an aggregate."""
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"
 

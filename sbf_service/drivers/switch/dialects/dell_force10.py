@@ -1,13 +1,12 @@
 """Force10 FTOS and Dell OS9.
 
 The configuration of a VLAN lists the VLAN's ports. A port that is in no VLAN (not even in the default VLAN) is not a
-``switchport`` yet. SBF sets the description of a VLAN instead of the name, because ``show vlan`` prints the
-description.
+``switchport`` yet. SBF sets a VLAN's description instead of its name, because ``show vlan`` prints the description.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for ``show vlan``; Ansible's
-dellos9_facts for neighbours. These points are from memory and were not checked on a device: how a port becomes a
-``switchport``, the form of a list that is too long for a row, that ``write memory`` prints a row of ``!``, and what
-this command synchronizes in a stack.
+dellos9_facts for neighbours. From memory, not checked on a device: how a port becomes a ``switchport``, the form of a
+list that is too long for a row, the row of ``!`` that ``write memory`` prints, and what this command synchronizes in a
+stack.
 """
 
 import re
@@ -34,7 +33,7 @@ ROW = re.compile(r"[* A-Z]{1,4} *(?P<number>\d+) +(?:Active|Inactive)\b.*")
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse ``show vlan``: a row for each VLAN, with a column of members that can continue in the following rows.
+    """Parse ``show vlan``: a row for each VLAN. The column of members can continue in the following rows.
 
     Raise ValueError if the output has another form.
     """

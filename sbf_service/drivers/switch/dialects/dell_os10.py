@@ -4,8 +4,8 @@
 empty a list. The VLT uses VLAN 4094.
 
 Sources: networking-generic-switch for the commands; recorded sessions for neighbours, which have the same form as on
-OS9. These points are from memory and were not checked on a device: ``show running-configuration interface`` without the
-name of an interface, the form of its output, ``interface range vlan``, and VLAN 4094.
+OS9. From memory, not checked on a device: ``show running-configuration interface`` without an interface's name, the
+form of its output, ``interface range vlan``, and VLAN 4094.
 
 A successful save prints nothing (published sessions with ``write memory``) or ``Copy completed`` (from memory).
 """

@@ -1,10 +1,10 @@
 """HP ProCurve and Aruba-OS switches.
 
 The configuration of a VLAN lists the VLAN's ports. SBF deletes a VLAN when no managed port is in the VLAN. If other
-ports are in the VLAN, the switch asks whether to move these ports, and SBF answers no.
+ports are in the VLAN, the switch asks whether to move them, and SBF answers no.
 
-Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. All other lines were written from
-memory and were not checked on a device. A successful ``write memory`` prints nothing, so any output is a failure.
+Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. From memory, not checked on a
+device: all other lines. A successful ``write memory`` prints nothing, so any output is a failure.
 """
 
 import re
@@ -48,7 +48,7 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
 
 
 def _parse_aggregates(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the members of link aggregates, which the platform calls trunks, each with its line."""
+    """Yield the members of link aggregates (called trunks on this platform), each with its line."""
     for head, _ in split_blocks(text):
         if match := re.match(r"trunk (\S+) \S+", head):
             yield from ((PORTS.canonical(port), head) for port in expand_port_list(match[1]))

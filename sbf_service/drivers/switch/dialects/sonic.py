@@ -2,12 +2,12 @@
 
 The account must be allowed to use sudo without a password.
 
-From release 202305 on, ``config switchport mode`` must first make a port a trunk. Earlier releases do not have that
-command. On earlier releases, every port that is not a routed port accepts VLANs.
+From release 202305 on, ``config switchport mode`` must first make a port a trunk. Earlier releases lack this command;
+every port except a routed port accepts VLANs.
 
 Sources: networking-generic-switch for the commands; sonic-utilities' pull requests (210, 1050) for ``show vlan
-config``; Cisco's SONiC guide for neighbours, whose output has the form of lldpcli(8). The command ``config switchport
-mode`` is from memory and was not checked on a device.
+config``; Cisco's SONiC guide for neighbours, whose output has the form of lldpcli(8). From memory, not checked on a
+device: ``config switchport mode``.
 
 ``config save -y`` prints the command that writes ``config_db.json`` (sonic-utilities' tests). If the save fails, the
 shell prints the error after that line.
