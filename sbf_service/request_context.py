@@ -1,6 +1,6 @@
 """The context of the call for which the current thread or task works.
 
-Logs and audit rows contain the request ID of this call.
+Logs and audit rows contain its request ID.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,7 @@ def current_request_id() -> str | None:
 def continue_for(calls: Sequence[CallContext]) -> None:
     """Combine ``calls`` into one current call, until the end of the surrounding :func:`work_for`.
 
-    If ``calls`` is empty, do nothing. When a worker changes a device for several calls, logs and audit rows thus
-    contain the request IDs of all these calls.
+    Logs and audit rows then contain the request IDs of all these calls. If ``calls`` is empty, do nothing.
     """
     if calls:
         trace = calls[0].traceparent if len(calls) == 1 else None

@@ -1,7 +1,7 @@
 """The server. It listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
 
-The server has one process and one event loop. On SIGHUP, the server reloads the settings and the certificate, and
-checks the files of device credentials.
+The server has one process and one event loop. On SIGHUP, it reloads the settings and the certificate, and checks the
+files of device credentials.
 """
 
 import asyncio
@@ -49,8 +49,8 @@ def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 def reload_certificate(context: ssl.SSLContext, settings: ServiceSettings) -> None:
     """Load the server's certificate and key again for new connections.
 
-    ``tls_client_ca`` is only checked: a change of this file takes effect after a restart. If one of the files is
-    unusable, log a warning and continue with the previous certificate and key.
+    A change of ``tls_client_ca`` takes effect after a restart; the file is only checked. If a file is unusable, log a
+    warning and continue with the previous certificate and key.
     """
     try:
         make_tls_context(settings)  # raises for unusable files, before the files replace the loaded certificate
@@ -83,7 +83,7 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
 
 
 def _no_password() -> str:
-    """Return an empty password. Without this callback, OpenSSL would prompt for a password on the terminal."""
+    """Without this callback, OpenSSL would prompt for a password on the terminal."""
     return ""
 
 
@@ -96,9 +96,9 @@ PING_INTERVAL_S = 20.0
 MAX_MESSAGE = 1 << 20
 """The maximum length of a message on a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 1
-"""A stopping service cancels requests after this number of seconds. ``ANSWERS_PER_S`` can extend this time."""
+"""A stopping service cancels requests after this time, which ``ANSWERS_PER_S`` can extend."""
 ANSWERS_PER_S = 500
-"""A stopping service allows one second for the answers to this number of long polls, besides ``SHUTDOWN_GRACE_S``."""
+"""Besides ``SHUTDOWN_GRACE_S``, a stopping service allows one second for this number of long polls."""
 
 
 class SbfServer(uvicorn.Server):
@@ -141,9 +141,9 @@ class SbfServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Stop the server and wake long polls.
 
-        SBF then answers the long polls with status 503 and the time until the next attempt. A signal interrupts this
-        thread at any instruction. At this moment, the thread possibly holds the lock of the change feed. Therefore, the
-        event loop closes the feed after the interrupted function has returned.
+        SBF then answers the long polls with status 503 and the time until the next attempt. A signal can interrupt this
+        thread while it holds the lock of the change feed. The event loop therefore closes the feed after the
+        interrupted function has returned.
         """
         self.should_exit = True
         if self.loop is not None:
@@ -158,8 +158,7 @@ class SbfServer(uvicorn.Server):
 def open_sockets(service: SbfService) -> list[socket.socket]:
     """Open the configured sockets.
 
-    Raise BadInput for a socket that cannot be opened, for unusable certificate files, or if tokens would cross a
-    network unencrypted.
+    Raise BadInput for unusable certificate files, and in the cases of :func:`listen`.
     """
     make_tls_context(service.settings)
     return listen(service.settings)
@@ -199,7 +198,7 @@ def raise_open_files() -> int:
 
 
 def make_server_config(service: SbfService, context: ssl.SSLContext | None) -> uvicorn.Config:
-    """Return uvicorn's configuration for a service: HTTP and WebSockets, with TLS if there is a context."""
+    """Return uvicorn's configuration for HTTP and WebSockets, with TLS if there is a context."""
     app = create_app(service)
     return uvicorn.Config(
         answer_settled_polls(add_console(app) if service.settings.console.enabled else app),

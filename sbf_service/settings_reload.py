@@ -1,8 +1,8 @@
 """The reload of the settings while SBF runs (SIGHUP).
 
-The parts of the service share one :class:`ServiceSettings` and read a value when they need it. A reload therefore
-replaces values in this document. A value that SBF uses only at the start needs a restart: SBF continues with the old
-value, and logs the old and the new value. An invalid file changes nothing.
+The parts of the service share one :class:`ServiceSettings`, and read a value when they need it. A reload replaces
+values in this document. A value that SBF uses only at the start needs a restart: SBF continues with the old value, and
+logs both. An invalid file changes nothing.
 """
 
 import signal
@@ -49,7 +49,7 @@ log = get_log(__name__)
 class SettingChange:
     """A key whose value differs in the new settings, such as ``timing.drain_deadline``.
 
-    ``former`` is the value that SBF uses now. ``new`` is the value in the new settings.
+    SBF uses the value ``former`` now.
     """
 
     key: str
@@ -124,7 +124,7 @@ def copy_settings(settings: ServiceSettings) -> ServiceSettings:
 
 
 def _replace(settings: ServiceSettings, change: SettingChange) -> None:
-    """Replace one value in the frozen document itself, because other modules hold references to this document."""
+    """Replace one value in the frozen document itself: other modules hold references to it."""
     *parents, name = change.key.split(".")
     document: Document = settings
     for parent in parents:

@@ -1,8 +1,8 @@
 """SBF with simulated switches, without devices and without root: the program that ``virtcloud up`` starts.
 
 ``python -m sbf_service.simulation FOLDER`` stores everything in FOLDER: the SQLite database, an operator's token and
-the simulated switches. The program ends when its standard input ends. Therefore, the program ends at the latest when
-``virtcloud up`` ends. The program ``sbf serve`` refuses simulated switches.
+the simulated switches. The program ends with its standard input, at the latest when ``virtcloud up`` ends. ``sbf
+serve`` refuses simulated switches.
 """
 
 import os
@@ -31,10 +31,10 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name
 
 LOCK_S = 2.0
-"""The maximum number of seconds to wait until a previous simulation has released the database."""
+"""The maximum wait for a previous simulation to release the database."""
 OPERATOR = Name("admin")
 TIMING = ServiceTiming(drift_interval=15, retry_most=5, agent_silence=20)
-"""The times are shorter than in production, so that a user of the simulation sees the effect of a change soon."""
+"""Shorter times than in production: a user soon sees the effect of a change."""
 
 
 @click.command()
@@ -71,7 +71,6 @@ def _refuse_edge(edge: Edge) -> EdgePlatform:
 
 
 def _ensure_operator(service: SbfService, file: Path) -> None:
-    """Create the operator's token and write it to ``file``, if the file does not exist."""
     if file.exists():
         return
     with private_file(file) as opened, service.store.change(who="virtcloud up") as unit:

@@ -1,9 +1,8 @@
 """A read-only survey of a site's switches, without SBF: the program that ``virtcloud site import`` runs.
 
-The program reads a request as JSON from standard input, and writes the survey as JSON to standard output. The request
-is not an argument, because other users can see arguments, and the request may contain names of secrets. The program
-only reads from the switches. It changes and saves no configuration. Exit code 0: the program has written a survey, even
-if some switches could not be read. Exit code 2: bad input; the program has contacted no switch.
+The program reads a request as JSON from standard input, and writes the survey as JSON to standard output. An argument
+would show the request, with names of secrets, to other users. The program changes and saves no configuration. Exit code
+0: a survey, even if some switches could not be read. Exit code 2: bad input; the program has contacted no switch.
 """
 
 import signal
@@ -133,7 +132,7 @@ def _merge_settings(request: SurveyRequest, file: SurveyFile) -> ServiceSettings
 def _survey_switch(
     entry: SwitchToSurvey, settings: ServiceSettings, platforms: dict[Name, SwitchPlatform]
 ) -> SwitchSurvey:
-    """Read one switch. Record an error in the survey as the switch's fault."""
+    """Record an error as the switch's fault."""
     survey = SwitchSurvey(entry.switch, listed_ports=entry.ports, reserved=platforms[entry.name].capabilities.reserved)
     try:
         login = make_login(entry.switch, settings)

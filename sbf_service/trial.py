@@ -1,9 +1,8 @@
 """A read-only trial of a dialect on one switch, without SBF.
 
 ``virtcloud element try`` runs ``python -m sbf_service.trial``. The program reads the trial request as JSON from
-standard input, and writes the record as JSON to standard output. The request is not an argument, because other users
-can see arguments, and the request may contain passwords. Exit code 0: the program has written a record. Exit code 2:
-bad input.
+standard input, and writes the record as JSON to standard output. An argument would show the request, with passwords, to
+other users. Exit code 0: a record. Exit code 2: bad input.
 """
 
 import re
@@ -121,7 +120,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
 def _read_switch(
     driver: CommandLineSwitch, dialect: Dialect, trial: TrialRequest, faults: list[str]
 ) -> Iterator[dict[str, object]]:
-    """Yield each part of the record as soon as the part was read, so that a later error does not discard the part."""
+    """Yield each part of the record at once, so that a later error does not discard it."""
     reading = driver.read_all()
     parsed = describe_reading(reading)
     yield {"understood": parsed}
@@ -166,7 +165,7 @@ def _describe_neighbour(neighbour: Neighbour) -> ParsedNeighbour:
 def _format_example(
     trial: TrialRequest, dialect: Dialect, reading: SwitchReading, faults: list[str]
 ) -> tuple[str, ...]:
-    """Return the commands that SBF would send so that the ports carry the trial's VLAN.
+    """Return the commands with which SBF would make the ports carry the trial's VLAN.
 
     If SBF would refuse to change a port, append the reason to ``faults``.
     """

@@ -51,8 +51,8 @@ class SettledPoll:
     def parse(cls, scope: Scope) -> Self | None:
         """Return the parameters of a poll for a newer revision.
 
-        Return None for any other call: a poll with other parameters, with a trace context, or whose ``If-None-Match``
-        does not name the revision.
+        Return None for any other call, such as a poll with other parameters, with a trace context, or whose
+        ``If-None-Match`` does not name the revision.
         """
         path = scope["path"]
         if scope["method"] != "GET" or not path.startswith(PREFIX) or not path.endswith(SUFFIX):

@@ -1,7 +1,6 @@
 """The deadline sweep: applies due transitions of clusters, and records stale agents.
 
-A cluster has a due transition when it must change its state, for example because its lease has ended. A stale agent has
-sent no heartbeat for too long.
+A cluster has a due transition when it must change its state, for example because its lease has ended.
 """
 
 import time
@@ -47,8 +46,8 @@ class DeadlineTransactions(Protocol):
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
         """Return whether any cluster has a due transition, and the elements whose agent is stale.
 
-        An agent is stale if it sent no heartbeat for ``silence``, or never. Elements that are already recorded as
-        unreachable are omitted.
+        An agent is stale if it sent no heartbeat for ``silence``, or never. Omit elements that are already recorded as
+        unreachable.
         """
 
     def apply_transitions(self) -> None:
@@ -57,7 +56,7 @@ class DeadlineTransactions(Protocol):
     def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``.
 
-        The sweep applies the transitions of the element's clusters afterwards, with :meth:`apply_transitions`.
+        Afterwards, :meth:`apply_transitions` applies the transitions of the element's clusters.
         """
 
 
@@ -102,13 +101,13 @@ def _describe_silence(row: ElementRow, silence: timedelta) -> str:
 
 @dataclass
 class DeadlineSweep:
-    """Checks clusters and agents for passed deadlines. Writes to the database only if a deadline has passed."""
+    """Checks the deadlines of clusters and agents. Writes to the database only if a deadline has passed."""
 
     transactions: DeadlineTransactions
     timing: ServiceTiming
     clock: Callable[[], float] = time.monotonic
     _started: float | None = field(default=None)
-    """The time of the first sweep since the start of the service, or since the database last did not answer."""
+    """The time of the first sweep since the start, or since the last failure of the database."""
 
     def run(self) -> None:
         """Apply the due transitions and record stale agents. Idempotent."""
@@ -128,10 +127,9 @@ class DeadlineSweep:
             self.transactions.apply_transitions()
 
     def _has_run_long_enough(self) -> bool:
-        """Return whether this service has run for ``agent_silence``, with a database that answered all this time.
+        """Return whether the service has run, and the database has answered, for ``agent_silence``.
 
-        SBF could not record heartbeats while it was stopped, or while the database did not answer. Until
-        ``agent_silence`` has passed since then, a missing heartbeat therefore does not make an agent stale.
+        Before that, a missing heartbeat makes no agent stale, because SBF could not record it during the interruption.
         """
         if self._started is None:
             self._started = self.clock()

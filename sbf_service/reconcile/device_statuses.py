@@ -1,6 +1,6 @@
 """The database queries of the worker scheduler: the statuses of the switches and edges that may be due.
 
-The scheduler uses the protocol :class:`DeviceStatuses`, so that tests can replace the database by a store in memory.
+With the protocol :class:`DeviceStatuses`, tests can replace the database by a store in memory.
 """
 
 from collections.abc import Collection
@@ -32,7 +32,7 @@ _DEVICES = select(
 ).where(IS_RECONCILED, _IS_DEVICE)
 """Selects columns of switches and edges.
 
-The column of the observed state is omitted: its values are long, and the query runs after every change.
+Omits the observed state, whose values are long: the query runs after every change.
 """
 _DUE_DEVICES = union(
     _DEVICES.where(or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))),
@@ -41,8 +41,7 @@ _DUE_DEVICES = union(
 )
 """Selects the switches and edges that may be due. A device that was last read at ``oldest`` or earlier is due.
 
-Each part of the union uses an index, so that the query's duration does not depend on the number of devices that are not
-due.
+Each part of the union uses an index. The query's duration does not depend on the number of devices that are not due.
 """
 _IS_NAMED = ElementRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True))
 _NAMED_DEVICES = _DEVICES.where(_IS_NAMED)
@@ -55,8 +54,8 @@ class DeviceStatuses(Protocol):
     def read(self, holder: str, due: DueDevices) -> tuple[datetime, list[DeviceStatus]]:
         """Return the database's time, and the statuses of the switches and edges that match ``due``.
 
-        Statuses of other devices may be included. ``holder`` is the replica that asks: a lease of this replica does not
-        make a device ``leased``.
+        The result may include other devices. A lease of the replica ``holder``, which asks, does not make a device
+        ``leased``.
         """
 
     def find_removed(self, names: Collection[Name]) -> set[Name]:

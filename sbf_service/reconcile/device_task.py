@@ -1,8 +1,4 @@
-"""Base classes for the reconciliation of switches and edges.
-
-:class:`ReconcileTask` is the input of a reconciliation. :class:`DeviceReading` is the result of reading a device.
-:class:`TracedDriver` records each conversation with a device as a span of the reconciliation's trace.
-"""
+"""Base classes for the reconciliation of switches and edges."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -36,7 +32,7 @@ NO_VLANS = VlanSet()
 
 
 class ReconcilableDriver(Protocol):
-    """A driver of a switch or an edge, with the methods that workers use (``drivers/contract.py``)."""
+    """The methods of a driver (``drivers/contract.py``) that workers use."""
 
     def read(self, scope: Any) -> Any:  # noqa: ANN401 - types of the device's kind
         """Return the observed state within ``scope``."""
@@ -64,7 +60,7 @@ class ReconcileTask(ABC):
     - ``scope``: the ports and VLAN IDs that SBF may change on the device.
     - ``users``: the key of the cluster that claimed each VLAN ID at the site.
     - ``saved``: the items of the startup configuration at its last check, as returned by ``list_observed_items``.
-    - ``unsaved``: whether the running configuration may have changed since this check.
+    - ``unsaved``: whether the running configuration may have changed since.
     - ``may_save``: false during the pause after a failed save.
     - ``reachable``: false if the last reading failed.
     - ``held``: VLAN IDs that SBF must not add to any port or circuit yet. Existing configuration stays.
@@ -133,7 +129,7 @@ class ReconcileTask(ABC):
         """Record the ports that SBF will configure for the first time.
 
         Called before the device receives the change. Raise Unsafe if an administrator has released one of these ports
-        after the task was read.
+        since the reading of the task.
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
@@ -166,12 +162,12 @@ class DeviceReading(ABC):
     @property
     @abstractmethod
     def owned(self) -> VlanSet:
-        """The VLAN IDs that belong to SBF, according to this reading and to the database's record of created VLANs."""
+        """The VLAN IDs that belong to SBF, according to this reading and the record of created VLANs."""
 
     @property
     @abstractmethod
     def blocked(self) -> VlanSet:
-        """The wanted VLAN IDs that SBF cannot set up, because these VLAN IDs are in other use on the device."""
+        """The wanted VLAN IDs that SBF cannot set up, because they are in other use on the device."""
 
     def check_allowed(self) -> None:
         """Raise Unsafe if SBF must not apply the difference."""
@@ -210,7 +206,7 @@ class DeviceReading(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TracedDriver:
-    """A driver that calls ``inner``. Each call except ``close`` runs within a span of the current trace."""
+    """Calls the driver ``inner``. Each call except ``close`` runs within a span of the current trace."""
 
     inner: ReconcilableDriver
 

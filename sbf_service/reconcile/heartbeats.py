@@ -1,10 +1,9 @@
 """Lease heartbeats during conversations with devices, and time limits of conversations.
 
 Two threads run during conversations. The first thread renews leases, and ends a conversation whose lease was lost. The
-second thread ends a conversation whose lease could not be renewed in time, or that exceeds its time limit. Without a
-time limit, a device that sends a byte from time to time would occupy its worker forever. The second thread does not use
-the database. A conversation therefore ends before another replica can acquire the lease, even if the database does not
-answer.
+second thread ends a conversation whose lease was not renewed in time, or that exceeds its time limit. Without a limit,
+a device that sends single bytes could occupy its worker forever. The second thread does not use the database: even if
+the database does not answer, a conversation ends before another replica can acquire the lease.
 """
 
 import time
@@ -23,7 +22,7 @@ log = get_log(__name__)
 
 WATCH_INTERVAL_S = 0.2
 RENEWALS_PER_LEASE = 6
-"""The number of renewals within the length of a lease. For example, a lease of 60 s is renewed every 10 s."""
+"""The number of renewals within the length of a lease."""
 LEASE_LOST = "another replica has acquired the device's lease: the conversation was ended"
 
 
@@ -31,8 +30,7 @@ LEASE_LOST = "another replica has acquired the device's lease: the conversation 
 class HeldLease:
     """A lease on an element.
 
-    ``began`` is the time just before the lease was acquired. ``renewed`` is the time just before the last renewal. Both
-    are monotonic times in seconds.
+    ``began`` and ``renewed`` are the monotonic times, in seconds, just before the acquisition and the last renewal.
     """
 
     name: Name
@@ -44,9 +42,8 @@ class HeldLease:
 def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tuple[float, str]:
     """Return the deadline of a conversation, and the error message for a conversation that exceeds the deadline. Pure.
 
-    ``lease`` is the length of a lease and ``conversation`` is the time limit of a conversation, both in seconds. At the
-    deadline at least a third of the lease remains. Bytes in transit therefore reach the device before another replica
-    can acquire the lease.
+    ``lease`` is the length of a lease, ``conversation`` the time limit, both in seconds. At the deadline at least a
+    third of the lease remains: bytes in transit reach the device before another replica can acquire the lease.
     """
     conversation_end = held.began + conversation, f"the conversation was ended after {conversation:g} s"
     message = "the device's lease could not be renewed in time: the conversation was ended"
@@ -58,8 +55,8 @@ def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tupl
 class LeaseHeartbeats:
     """Renews the leases of the devices with which this replica has conversations.
 
-    ``renew`` is called with the name of a device and the fencing token of the device's lease. It renews the lease, or
-    returns False if another replica has acquired the lease.
+    ``renew`` takes a device's name and the fencing token of its lease. It returns False if another replica has acquired
+    the lease.
     """
 
     renew: Callable[[Name, int], bool]
@@ -115,8 +112,7 @@ class LeaseHeartbeats:
     def _register(self, held: HeldLease, former: HeldLease | None = None) -> None:
         """Store a lease, and set the deadline of its conversation.
 
-        ``former`` is the lease that ``held`` replaces. If ``former`` is no longer stored, its conversation has ended:
-        do nothing.
+        ``held`` replaces ``former``. Do nothing if ``former`` is no longer stored: its conversation has ended.
         """
         with self._lock:
             if former is not None and self._held.get(held.name) != former:
@@ -132,16 +128,13 @@ class LeaseHeartbeats:
             return list(self._held.values())
 
     def _disconnect(self, held: HeldLease, why: str) -> None:
-        """End the conversation of a lease. Do nothing if the lease is no longer stored: its conversation has ended."""
+        """Do nothing if the lease is no longer stored: its conversation has ended."""
         with self._lock:
             if self._held.get(held.name) == held:
                 self.sessions.disconnect(held.name, why)
 
     def _start(self) -> None:
-        """Start each of the two threads that is not running.
-
-        A session also checks its own deadline, so deadlines apply even if a thread cannot start.
-        """
+        """Start the missing threads. If one cannot start, each session still checks its own deadline."""
         pause = self.timing.lease.total_seconds() / RENEWALS_PER_LEASE
         for work, every in ((self.renew_all, pause), (self.end_overdue, WATCH_INTERVAL_S)):
             name = f"leases-{work.__name__}"

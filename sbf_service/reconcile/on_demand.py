@@ -40,11 +40,11 @@ log = get_log(__name__)
 MAX_ROUNDS = 3
 """The maximum number of reconciliations by one call of :meth:`OnDemandReader.reconcile`.
 
-If the wanted revision changes during a reconciliation, the call reconciles the device again. After the last
-reconciliation, the call returns. A worker then applies the newer revision.
+If the wanted revision changes during a reconciliation, the call reconciles the device again. After the last round, a
+worker applies the newer revision.
 """
 READ_LIMIT_S = 60.0
-"""The time limit for reading one device, in seconds. The device counts as not read after this time."""
+"""The time limit for reading one device, in seconds."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -54,7 +54,7 @@ def hold_device(scheduler: WorkerScheduler, name: Name, kind: str = "") -> Itera
     """Exclude the workers of all replicas from a device during the context. Yield the fencing token of its lease.
 
     Raise Conflict if a worker is busy with the device. ``kind``, such as ``"switch "``, precedes the device's name in
-    the error message. If the context ends with an error, end the device's session.
+    the message. If the context raises an error, end the device's session.
     """
     worker = scheduler.worker
     with scheduler.exclude_workers(name), worker.hold_lease(name) as fence:
@@ -82,7 +82,7 @@ class OnDemandReader:
         """Read a device, and return the changes that a worker would apply. Changes nothing.
 
         Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or if a worker is busy with
-        the device. Raise Unsafe for a change that SBF must not apply. Errors of the driver are passed on.
+        the device. Raise Unsafe for a change that SBF must not apply. Also raise the driver's errors.
         """
         self._require_device(name)
         worker = self.scheduler.worker
@@ -111,7 +111,7 @@ class OnDemandReader:
         """Reconcile a device now. Idempotent.
 
         Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or if a worker is busy with
-        the device. An error of the device is not raised: the returned element contains its error report.
+        the device. Do not raise an error of the device: the returned element contains its error report.
         """
         self._require_device(name)
         with self.store.read() as unit:
@@ -141,7 +141,7 @@ class OnDemandReader:
 
 
 def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> ElementDifference:
-    """Return the changes that a worker would apply to a device, and the commands, if the driver can list commands."""
+    """Return the changes that a worker would apply, and the commands, if the driver can list commands."""
     task = reading.task
     lines = driver.list_commands(reading.difference) if isinstance(driver, ListsCommands) else ()
     document = ElementDifference(element=task.name, kind=task.kind, site=task.site, read_at=now, lines=lines)
@@ -151,7 +151,7 @@ def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, 
 def read_port_views(driver: SwitchDriver, ports: Iterable[PortName], scope: SwitchScope) -> Iterator[PortView]:
     """Yield the current use of each port in ``ports``.
 
-    The driver receives a scope in which SBF has configured no port, so that the driver reports the use of each port.
+    In the scope, SBF has configured no port, so that the driver reports the use of each port.
     """
     all_ports = tuple(ports)
     unconfigured = replace(
@@ -186,9 +186,9 @@ async def read_all(
 ) -> list[tuple[T, R | str]]:
     """Read devices in parallel, each in a thread. Return a pair for each device.
 
-    A pair contains the device and the result of ``read``. For a device that was not read within ``limit_s`` seconds, or
-    with an error, the pair contains the device and a text with the reason. ``name_of`` returns a device's name for this
-    text. Raise ServiceBusy if no thread is free at the call.
+    A pair contains the device and the result of ``read``. After an error or ``limit_s`` seconds, the pair contains the
+    reason as text instead. ``name_of`` returns a device's name for this text. Raise ServiceBusy if no thread is free at
+    the call.
     """
     if devices:
         threads.require_free()
@@ -199,8 +199,8 @@ async def read_all(
 async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], device: str, limit_s: float) -> T | str:
     """Run ``read`` in a thread of ``threads``, and return its result.
 
-    If ``device`` was not read, return a text with the reason. ``limit_s`` is the maximum time in seconds for two steps
-    together: the wait for a free thread, and the reading.
+    If ``device`` was not read, return the reason as text. ``limit_s`` limits the wait for a free thread and the reading
+    together, in seconds.
     """
     try:
         return await asyncio.wait_for(threads.run(read, max_wait_s=limit_s), limit_s)
@@ -219,7 +219,7 @@ UnreadDevices = Mapping[Name, str]
 
 @dataclass(frozen=True, slots=True)
 class CableCheckPlan:
-    """The input of a cable check: a site, the topology, and the time ``at`` at which the topology was read.
+    """The input of a cable check: a site, the topology, and the time ``at`` of its reading.
 
     ``platform_of`` returns the platform of a switch.
     """
@@ -232,8 +232,7 @@ class CableCheckPlan:
     def compare(self, neighbours: NeighboursBySwitch, unread: UnreadDevices) -> SiteCables:
         """Compare the site's cables in the topology with the neighbours that the switches reported.
 
-        ``neighbours`` contains the neighbours of each switch that was read. ``unread`` contains the
-        reason why each other switch was not read.
+        ``unread`` contains the reason why each switch without ``neighbours`` was not read.
         """
         cables = check_cables(self.topology, self.site, neighbours, self._canonical_port)
         return SiteCables(site=self.site.name, at=self.at, cables=cables, unread=dict(unread))
@@ -245,7 +244,7 @@ class CableCheckPlan:
 
 @dataclass(frozen=True, slots=True)
 class CableChecker:
-    """Compares the cables of a site in the topology with the LLDP neighbours that the site's switches report.
+    """Compares a site's cables in the topology with the LLDP neighbours of its switches.
 
     ``limit_s`` is the time limit for reading one switch, in seconds.
     """
@@ -265,8 +264,8 @@ class CableChecker:
     async def read_neighbours(self, plan: CableCheckPlan) -> tuple[NeighboursBySwitch, UnreadDevices]:
         """Read the neighbours of all switches of the site, in parallel.
 
-        Return two dicts with the switches' names as keys: the neighbours of each switch that was read, and the reason
-        for each switch that could not be read. Raise ServiceBusy if no thread is free at the call.
+        Return two dicts by switch: the neighbours, and the reasons of failed readings. Raise ServiceBusy if no thread
+        is free at the call.
         """
         self.threads.require_free()
         answers = await read_all(

@@ -1,8 +1,7 @@
 """Checks before and after a change of a device: the limits of SBF's changes, and the read-back check. Pure.
 
-``check_*_scope`` and ``check_*_ownership`` are the last checks before a device receives a change. ``check_read_back``
-and ``has_drifted`` apply to switches and to edges. ``list_switch_faults`` and ``list_edge_faults`` list the differences
-between wanted and observed state that remain after a change.
+``check_*_scope`` and ``check_*_ownership`` are the last checks before a device receives a change
+(docs/explanation/invariants.md, 4).
 """
 
 from collections import defaultdict
@@ -42,8 +41,8 @@ _WANTED_UNTAGGED = "at most one managed VLAN, untagged, found other VLANs"
 def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[ChangeFault]) -> None:
     """Raise Refused if a device does not carry the wanted state, although it accepted a change.
 
-    ``shut`` contains the faults of wanted ports or circuits that are shut down. ``missing`` contains all other
-    differences between the observed and the wanted state. The error reports ``missing`` only if ``shut`` is empty.
+    ``shut`` contains the faults of wanted ports or circuits that are shut down; ``missing``, all other differences. The
+    error reports ``missing`` only if ``shut`` is empty.
     """
     if faults := list(shut):
         raise build_refusal(device, faults)
@@ -54,19 +53,16 @@ def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[
 def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: bool) -> bool:
     """Return whether a device was changed by others after it confirmed its state.
 
-    ``lost`` contains the changes that turn the observed state into the confirmed state. ``shut`` contains the faults of
-    ports or circuits that are shut down. Each of these faults counts as drift, because the port or circuit carries no
-    frames. If ``behind``, the device has not confirmed its wanted revision, and a worker may have applied a part of a
-    change. In this case, missing VLANs and circuits count as drift, but extra VLANs and circuits do not.
+    ``lost`` contains the changes that turn the observed state into the confirmed state. Each fault in ``shut`` counts
+    as drift, because a port or circuit that is shut down carries no frames. If ``behind``, the device has not confirmed
+    its wanted revision, and a worker may have applied a part of a change. Then missing VLANs and circuits count as
+    drift, but not extra ones.
     """
     return any(True for _ in shut) or bool(lost.add if behind else lost)
 
 
 def check_switch_scope(name: Name, scope: SwitchScope, difference: SwitchDifference) -> None:
-    """Raise Unsafe if a difference changes unmanaged ports or VLANs.
-
-    This is the last check before the switch receives the change (docs/explanation/invariants.md, 4).
-    """
+    """Raise Unsafe if a difference changes unmanaged ports or VLANs."""
     for port, vlans in (*difference.add.items(), *difference.remove.items()):
         if port in scope.ports and (outside := vlans - scope.vlans):
             raise Unsafe(f"switch {name}, port {port}: {_describe_outside(outside, scope.vlans)}")
@@ -88,7 +84,7 @@ def _describe_outside(outside: VlanSet, managed: VlanSet) -> str:
 def check_ports_not_in_use(
     name: Name, scope: SwitchScope, observed: SwitchObserved, difference: SwitchDifference
 ) -> None:
-    """Raise Unsafe if a difference changes a port in other use, unless an administrator adopted the port with this use.
+    """Raise Unsafe for a change of a port in other use, unless an administrator adopted the port with this use.
 
     Also raise Unsafe if a difference adds a VLAN to an access port that is shut down. SBF enables only ports that SBF
     shut down.
@@ -109,8 +105,7 @@ def check_switch_ownership(
 ) -> None:
     """Raise Unsafe if a difference changes a VLAN in other use.
 
-    This is the last check before the switch receives the change (docs/explanation/invariants.md, 4). The check
-    decides again from the observed state and the record of created VLANs. It therefore also finds errors in the
+    The check decides from the observed state and the record of created VLANs. It therefore also finds errors in the
     computed difference.
     """
     owned = find_owned_vlans(observed, scope.created)
@@ -151,10 +146,7 @@ def list_switch_faults(left: SwitchDifference) -> Iterator[ChangeFault]:
 
 
 def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -> None:
-    """Raise Unsafe if a difference changes unmanaged ports, VLANs or services.
-
-    This is the last check before the edge receives the change (docs/explanation/invariants.md, 4).
-    """
+    """Raise Unsafe if a difference changes unmanaged ports, VLANs or services."""
     for circuit in difference.subjects:
         if not _is_managed(circuit, scope):
             services = ", ".join(map(_describe_services, scope.transports)) or "no service"
@@ -165,10 +157,7 @@ def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -
 
 
 def check_edge_ownership(name: Name, observed: EdgeObserved, difference: EdgeDifference) -> None:
-    """Raise Unsafe if a difference changes a VLAN in other use.
-
-    This is the last check before the edge receives the change (docs/explanation/invariants.md, 4).
-    """
+    """Raise Unsafe if a difference changes a VLAN in other use."""
     if wrong := difference.vlan_ids & observed.foreign_vlans:
         raise Unsafe(f"edge {name}: VLAN {wrong} is in other use; left unchanged")
 

@@ -3,9 +3,9 @@
 A device is due immediately when its wanted state changes. After a failure, the device is due after a pause.
 
 Each device that is being reconciled (a busy device) has a thread, so that a slow device does not delay other devices.
-At most ``settings.workers`` devices are reconciled at the same time. Each second, a query finds the changes that other
-replicas made. All threads are daemon threads, so that the process can exit at any time. After a restart, the scheduler
-finds unfinished work by the revisions in the database.
+At most ``settings.workers`` devices are busy at the same time. Each second, a query finds the changes of other
+replicas. All threads are daemon threads, so that the process can exit at any time. After a restart, the revisions in
+the database show the unfinished work.
 """
 
 import random
@@ -31,9 +31,9 @@ from virtcloud.model.values import Name
 class WorkQueue:
     """The busy devices of one replica, and the devices that must pause after a failure.
 
-    The scheduler's lock protects the queue. ``clock`` returns a monotonic time in seconds. ``jitter`` returns a random
-    number from 0 to 1. ``since`` is the database's time at the first query. A device whose last reading is older than
-    ``since`` is due, because the device may have restarted while this replica was stopped.
+    The scheduler's lock protects the queue. ``clock`` returns a monotonic time in seconds, ``jitter`` a random number
+    from 0 to 1. ``since`` is the database's time at the first query. A device that was last read earlier is due: it may
+    have restarted while this replica was stopped.
     """
 
     settings: ServiceSettings
@@ -46,7 +46,7 @@ class WorkQueue:
     def list_candidates(self, lost: Collection[Name]) -> DueDevices:
         """Return a description of the devices that may be due, for the database query.
 
-        The description includes the devices that failed, and the devices in ``lost``, which ended their sessions.
+        Include the devices that failed, and the devices in ``lost``, which ended their sessions.
         """
         drift_interval = timedelta(seconds=self.settings.timing.drift_interval)
         return DueDevices(drift_interval, self.since, frozenset({*lost, *self.retries}))
@@ -90,11 +90,11 @@ log = get_log(__name__)
 
 POLL_INTERVAL_S = 1.0
 COALESCE_S = 0.05
-"""The minimum time between two rounds, in seconds. The second round handles all changes within this time."""
+"""The minimum time between two rounds, in seconds."""
 STOP_TIMEOUT_S = 1.0
 DEVICE_WAIT_S = 10.0
 STALLED_AFTER_S = 30.0
-"""After this time in seconds without a completed round, the scheduler counts as blocked."""
+"""The scheduler counts as blocked after this time without a completed round."""
 
 
 def start_thread(work: Callable[[], None], name: str) -> None:
@@ -103,7 +103,7 @@ def start_thread(work: Callable[[], None], name: str) -> None:
 
 
 def _try_step(step: Callable[[], None]) -> bool:
-    """Run a step of a round. Log its error, because no error may end the service. Return whether the step succeeded."""
+    """Return whether a step succeeded. Log its error, because no error may end the service."""
     try:
         step()
     except DatabaseUnavailable:
@@ -203,19 +203,18 @@ class WorkerScheduler:
             self._last_round = self.clock()
 
     def _coalesce(self) -> None:
-        """Wait until :data:`COALESCE_S` after the last round, so that the next round handles several changes."""
+        """Wait so that the next round handles several changes."""
         since = COALESCE_S if self._last_round is None else self.clock() - self._last_round
         if since < COALESCE_S and not self._stopping:
             self.sleep(COALESCE_S - since)
 
     def _sweep(self) -> None:
-        """Run the deadline sweep if the last sweep was at least a second ago."""
         if self._last_sweep is None or self.clock() - self._last_sweep >= POLL_INTERVAL_S:
             self._last_sweep = self.clock()
             self.sweep.run()
 
     def _pause(self) -> float:
-        """Return the maximum time in seconds before the next round. A call of ``wake`` starts the round earlier."""
+        """Return the maximum time before the next round, in seconds."""
         with self._lock:
             return min([POLL_INTERVAL_S, *self._queue.list_waits()])
 
@@ -236,20 +235,14 @@ class WorkerScheduler:
             self._spawn(partial(self._end_session, name), name)
 
     def _find_removed(self) -> set[Name]:
-        """Return the devices with a session that are not in the topology.
-
-        Return an empty set if the last check was less than a second ago.
-        """
+        """Return an empty set if the last check was less than a second ago."""
         if self._last_check is not None and self.clock() - self._last_check < POLL_INTERVAL_S:
             return set()
         self._last_check = self.clock()
         return self.statuses.find_removed(self.worker.sessions.names())
 
     def _spawn(self, work: Callable[[], None], name: Name, on_failure: Callable[[], None] = lambda: None) -> None:
-        """Start a thread that runs ``work`` for a busy device.
-
-        If no thread can be started, call ``on_failure`` and mark the device as not busy.
-        """
+        """If no thread can be started, call ``on_failure`` and mark the device as not busy."""
         try:
             self.spawn(work, f"converge-{name}")
         except RuntimeError as error:
@@ -259,7 +252,6 @@ class WorkerScheduler:
                 self._free(name)
 
     def _end_session(self, name: Name) -> None:
-        """End the session with a device that was removed from the topology, and mark the device as not busy."""
         try:
             self.worker.sessions.end(name)
         finally:
@@ -275,8 +267,8 @@ class WorkerScheduler:
         except Exception as error:  # noqa: BLE001 - an error of one device must not end the thread
             log.fault("reconcile_fault", error, element=status.name)
             outcome = ReconcileOutcome.FAILED
-        # One critical section for both calls. Otherwise the scheduler could reconcile the device again before the
-        # failure and its pause are recorded.
+        # One critical section for both calls: otherwise, the scheduler could reconcile the device again before its
+        # failure and pause are recorded.
         with self._lock:
             self._queue.record_outcome(status, outcome)
             self._free(status.name)

@@ -1,7 +1,7 @@
 """Sessions with devices.
 
-A session stays open between reconciliations until an error occurs or the device's description changes. If
-``keep_session`` of the device is false, the session ends after each use.
+A session stays open until an error occurs or the device's description changes. If the device's ``keep_session`` is
+false, the session ends after each use.
 """
 
 import math
@@ -29,8 +29,7 @@ NO_DEADLINE = math.inf, ""
 class Platforms:
     """Finds the platform of a device.
 
-    ``of_switch`` returns the platform of a switch, ``of_edge`` of a provider edge. Both raise BadInput for an unknown
-    platform.
+    ``of_switch`` and ``of_edge`` raise BadInput for an unknown platform.
     """
 
     of_switch: PlatformOf
@@ -56,10 +55,9 @@ class Platforms:
 
 
 class OpenSession(NamedTuple):
-    """A driver with its session, and the descriptions of device and backbone from which the driver was created.
+    """A driver with its session, created for this device and backbone.
 
-    ``is_lost`` returns whether the device ended the session. It returns False if the driver cannot detect a session's
-    end.
+    ``is_lost`` returns whether the device ended the session; False if the driver cannot detect this.
     """
 
     device: Device
@@ -80,7 +78,7 @@ class DeviceSessions:
     _lock: Lock = field(default_factory=Lock)
 
     def driver(self, device: Device, backbone: Backbone | None = None) -> Any:  # noqa: ANN401 - a type of the device's kind
-        """Return the driver with a device's open session, or create a driver that connects when it is first used.
+        """Return the driver with a device's open session, or create a driver that connects on first use.
 
         Raise Refused for a missing or unusable credential, and for an unknown platform.
         """
@@ -117,9 +115,9 @@ class DeviceSessions:
                 self.end(name)
 
     def disconnect(self, name: Name, why: str) -> None:
-        """Disconnect a device, even while a thread uses the session, and prevent new connections of this session.
+        """Disconnect a device, even while a thread uses the session, and prevent new connections.
 
-        ``why`` is the error message for the thread. This method does not wait and never raises.
+        ``why`` is the error message for the thread. Does not wait; never raises.
         """
         with self._lock:
             session = self._open.get(name)
@@ -140,7 +138,7 @@ class DeviceSessions:
     def end_unless_kept(self, name: Name) -> None:
         """End the device's session, unless the device's ``keep_session`` is true.
 
-        Some devices allow few sessions. If this replica ends its session, another replica can connect to the device.
+        Some devices allow few sessions. Another replica can then connect to the device.
         """
         session = self._open.get(name)
         if session is not None and not session.device.keep_session:

@@ -1,9 +1,8 @@
 """Dry runs of a new pool or topology. SBF reads the affected devices and changes nothing on these devices.
 
-SBF makes the change in a database transaction, finds the affected devices, and rolls the transaction back. The result
-contains the differences that workers would apply. SBF records the VLAN IDs in other use on these devices, except on
-devices that the change adds to the topology or describes differently. When the administrator then sets the pool, SBF
-does not allocate the recorded VLAN IDs to clusters.
+The result contains the differences that workers would apply. SBF records the VLAN IDs in other use on these devices,
+except on devices that the change adds or describes differently. When the administrator then sets the pool, SBF does not
+allocate these VLAN IDs.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,8 +43,8 @@ class _DeviceAnswer:
 class DryRunPlan:
     """The tasks that workers would have for the affected devices after a change.
 
-    ``at`` is the time at which the plan was computed. ``known`` contains the devices whose description in the topology
-    does not change. ``paths`` contains the changes of the paths of live clusters.
+    ``at`` is the plan's time. ``known`` contains the devices whose description in the topology does not change.
+    ``paths`` contains the changes of live clusters' paths.
     """
 
     tasks: tuple[ReconcileTask, ...]
@@ -66,7 +65,7 @@ class SettingDryRun:
     def plan(self, change: Callable[[Unit], None]) -> DryRunPlan:
         """Call ``change`` in a transaction, find the affected devices, and roll the transaction back.
 
-        Return the tasks of these devices. Errors that ``change`` raises are passed on.
+        Return the tasks of these devices. Raise the errors of ``change``.
         """
         with self.store.dry_run() as unit:
             former = _find_topology(unit)
@@ -106,7 +105,7 @@ class SettingDryRun:
             return answer
 
     def _exclude_workers(self, name: Name) -> AbstractContextManager[object]:
-        """Exclude the workers of all replicas from a device. A device that is not in the database yet has no lease."""
+        """Exclude all replicas' workers from a device. A device that is not in the database yet has no lease."""
         is_new = bool(self.scheduler.statuses.find_removed([name]))
         return self.scheduler.exclude_workers(name) if is_new else hold_device(self.scheduler, name)
 
@@ -114,8 +113,8 @@ class SettingDryRun:
     def _open_separate_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
         """Yield a driver for a device that is new or has a new description. End the driver's session afterwards.
 
-        No lease limits this session, so a timer ends it. Otherwise, a device that sends a byte from time to time
-        would occupy the thread forever, and exclude the workers from the device.
+        No lease limits this session, so a timer ends it: a device that sends single bytes could occupy the thread
+        forever, and exclude the workers from the device.
         """
         sessions = self.scheduler.worker.sessions
         login, limit_s = make_login(task.device, sessions.settings), sessions.settings.timing.conversation_timeout
@@ -131,10 +130,7 @@ class SettingDryRun:
 
 
 def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> _DeviceAnswer:
-    """Return a device's difference, and the VLAN IDs in other use on the device.
-
-    Raise Unsafe if the difference changes anything outside SBF's scope, or a VLAN in other use.
-    """
+    """Raise Unsafe if the difference changes anything outside SBF's scope, or a VLAN in other use."""
     task = reading.task
     reading.check_scope()
     reading.check_ownership()
@@ -151,7 +147,7 @@ def _find_topology(unit: Unit) -> Topology | None:
 
 
 def _find_changed_devices(unit: Unit) -> list[Name]:
-    """Return the switches and edges whose wanted state or description this transaction changed, sorted by name."""
+    """Return the devices whose wanted state or description this transaction changed, sorted by name."""
     changed = {topic.removeprefix("element:") for topic in unit.changed if topic.startswith("element:")}
     topology = _find_topology(unit)
     elements = {} if topology is None else topology.elements

@@ -1,8 +1,4 @@
-"""The tasks and readings of switches and of provider edges.
-
-``read_task`` reads a task from the database in one transaction. The task's method ``read`` reads the device and
-compares the observed state with the wanted state. The base classes are in ``device_task.py``.
-"""
+"""The tasks and readings of switches and of provider edges. The base classes are in ``device_task.py``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -61,8 +57,8 @@ class SwitchTask(ReconcileTask):
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
         """Mark VLANs in other use in an observed state. Then compare the observed state with the wanted state.
 
-        While SBF holds VLAN IDs after a restore of its database (``store/unchecked_elements.py``), omit from the wanted
-        state of each port the held VLAN IDs that the port does not carry yet.
+        While SBF holds VLAN IDs after a restore of its database (``store/unchecked_elements.py``), do not want held
+        VLAN IDs on ports that do not carry them yet.
         """
         marked = mark_foreign_vlans(observed, self.scope.created)
         wanted, postponed = limit_switch(self.wanted, marked, self.held)
@@ -162,8 +158,8 @@ class EdgeTask(ReconcileTask):
     def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
         """Compare an observed state with the wanted state.
 
-        While SBF holds VLAN IDs after a restore of its database (``store/unchecked_elements.py``), omit from the wanted
-        state the circuits with held VLAN IDs that the edge does not have yet.
+        While SBF holds VLAN IDs after a restore of its database (``store/unchecked_elements.py``), do not want new
+        circuits with held VLAN IDs.
         """
         wanted, postponed = limit_edge(self.wanted, observed, self.held)
         return EdgeTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), observed)
@@ -271,7 +267,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
 
 
 def _make_removed_task(unit: Unit, row: ElementRow, switch: Switch, fence: int) -> SwitchTask:
-    """Return the task of a switch that was removed from the topology: restore the original uses of its ports."""
+    """Return the task of a removed switch: restore the original uses of its ports."""
     none = SwitchWanted(ports={})
     scope = SwitchTask.read_scope(unit, switch, Name(row.site), none)
     return SwitchTask(

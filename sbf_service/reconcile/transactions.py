@@ -1,7 +1,6 @@
 """The database transactions of the workers. Each method runs one transaction.
 
-The worker uses the protocol :class:`WorkerTransactions`, so that tests can inject faults, or replace the database by a
-store in memory.
+With the protocol :class:`WorkerTransactions`, tests can inject faults, or replace the database by a store in memory.
 """
 
 from dataclasses import dataclass
@@ -38,8 +37,7 @@ class LeaseLostError(Exception):
 class WorkerTransactions(Protocol):
     """The workers' queries and changes.
 
-    Every method can raise DatabaseUnavailable. The database may have committed the change nevertheless: the error is
-    also raised if the commit succeeded and only the database's answer was lost.
+    Every method can raise DatabaseUnavailable, even if the commit succeeded and only the database's answer was lost.
     """
 
     @property
@@ -59,22 +57,22 @@ class WorkerTransactions(Protocol):
         """Record a change and its pending save before the device receives the change. Renew the lease.
 
         ``why`` is the reason of the change, for the audit log. If the difference is outside the current scope, return
-        False and record nothing. If the device has ``drifted``, reset its confirmed revision, even if the
-        difference is empty. For example, if somebody shut down a port, the device has drifted, but SBF does not enable
-        the port. Raise LeaseLostError if another worker has acquired the lease.
+        False and record nothing. If the device has ``drifted``, reset its confirmed revision, even if the difference is
+        empty: SBF does not enable a port that somebody shut down. Raise LeaseLostError if another worker has acquired
+        the lease.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        If another worker has acquired the lease, raise LeaseLostError. In this case, if this worker has ``changed`` the
-        device, first record that the next worker must read the device again.
+        If another worker has acquired the lease, raise LeaseLostError. If this worker has ``changed`` the device, first
+        record that the next worker must read the device again.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
         """Record an element's error report.
 
-        If another worker has acquired the lease, record instead that the next worker has to read the element.
+        If another worker has acquired the lease, record instead that the next worker must read the element.
         """
 
 
@@ -108,8 +106,7 @@ class StoreWorkerTransactions:
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
         """Record a change and its pending save, and renew the lease, in one transaction.
 
-        Return False if the difference is outside the current scope. An administrator may have reduced the scope after
-        the task was read.
+        Return False if the difference is outside the current scope, which may be smaller than the task's scope.
         """
         task, difference = reading.task, reading.difference
 
@@ -156,10 +153,7 @@ class StoreWorkerTransactions:
         return overtaken
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
-        """Record an element's error report. Log the report if it differs from the previous report.
-
-        If another worker has acquired the lease, record instead that the next worker has to read the element.
-        """
+        """Record an element's error report. Log the report if it differs from the previous report."""
         with self.store.change(who=self.holder) as unit:
             row = require_element(unit, name)
             if holds_lease(unit, name, fence):
@@ -174,8 +168,8 @@ class StoreWorkerTransactions:
     def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
         """Record the device's confirmation for all clusters that the device carries.
 
-        Two kinds of clusters are not confirmed. A cluster whose VLAN ID is in other use fails, if it is still being set
-        up. A cluster whose VLAN SBF must not set up yet waits.
+        Exceptions: a cluster that is being set up fails if its VLAN ID is in other use. A cluster whose VLAN SBF must
+        not set up yet waits.
         """
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)

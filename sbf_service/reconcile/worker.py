@@ -2,11 +2,10 @@
 
 The steps are: acquire the lease, read, compare, apply, read back, save, read, confirm. No database transaction is open
 during the conversation with the device. The worker commits the audit row and the pending save before the device
-receives a change. Even after a crash, every change therefore has an audit row, and a later worker saves the
-configuration.
+receives a change. After a crash, every change therefore has an audit row, and a later worker saves the configuration.
 
-The worker reads the device before and after a save. The second reading detects a device that restarted before the
-save. If the device restarts later, it loads the saved configuration.
+The worker reads the device before and after a save. The second reading detects a device that restarted before the save.
+If the device restarts later, it loads the saved configuration.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,9 +32,9 @@ log = get_log(__name__)
 class ReconcileOutcome(Enum):
     """The outcome of one reconciliation of a device.
 
-    ``CONFIRMED``: the device has the wanted state. ``OVERTAKEN``: the wanted state or the scope changed during the
-    reconciliation, or the device was removed from the topology. ``FAILED``: an error occurred, or the save was
-    postponed. ``BUSY``: another worker holds the lease.
+    ``CONFIRMED``: the device has the wanted state. ``OVERTAKEN``: the wanted state or the scope changed meanwhile, or
+    the device was removed from the topology. ``FAILED``: an error occurred, or the save was postponed. ``BUSY``:
+    another worker holds the lease.
     """
 
     CONFIRMED = auto()
@@ -45,7 +44,7 @@ class ReconcileOutcome(Enum):
 
 
 HoldLease = Callable[[Name, Callable[[], int | None]], AbstractContextManager[int | None]]
-"""The type of :meth:`LeaseHeartbeats.hold`, which acquires an element's lease and renews it until the context ends."""
+"""The type of :meth:`LeaseHeartbeats.hold`."""
 
 
 @contextmanager
@@ -71,8 +70,7 @@ class Worker:
         """Reconcile a device once. An error of the device is recorded, not raised.
 
         Raise DatabaseUnavailable if the database does not answer. With ``save_now``, save even during the pause after a
-        failed save. Requests of administrators set ``save_now``, because the administrator may have removed the cause
-        of the failure.
+        failed save: an administrator may have removed the cause.
         """
         with work_for(current_call()), self.hold_lease(name) as fence:
             if fence is None:
@@ -98,10 +96,7 @@ class Worker:
                     self.transactions.release_lease(name, fence)
 
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> ReconcileOutcome:
-        """Reconcile a device once while this replica holds the lease. Record errors of the device.
-
-        Record the device as unreachable if it could not be read.
-        """
+        """Record the device as unreachable if it could not be read."""
         was_read = False
         try:
             task = self.transactions.read_task(name, fence)
@@ -147,7 +142,7 @@ class Worker:
         return ReconcileOutcome.OVERTAKEN if overtaken else ReconcileOutcome.CONFIRMED
 
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
-        """Record the change that will be applied. Return False if an administrator has reduced the scope meanwhile."""
+        """Return False if an administrator has reduced the scope meanwhile."""
         task = reading.task
         why = f"the device changed after revision {task.confirmed}" if drifted else _describe_reason(reading)
         announced = self.transactions.announce(reading, why, drifted=drifted)
@@ -158,8 +153,8 @@ class Worker:
     def _apply(self, driver: ReconcilableDriver, before: DeviceReading) -> DeviceReading:
         """Apply the difference, and read the device again.
 
-        Raise ReconcileStoppedError if the device refused a part of the difference or does not carry a part. First save
-        the parts that the device accepted, because other clusters use these parts.
+        Raise ReconcileStoppedError if the device refused or does not carry a part of the difference. First save the
+        accepted parts, because other clusters use them.
         """
         task = before.task.with_created(before.difference.added_vlan_ids)
         refusal: Refused | None = None
@@ -176,10 +171,7 @@ class Worker:
     def _save_accepted_part(
         self, driver: ReconcilableDriver, before: DeviceReading, after: DeviceReading, refusal: Refused
     ) -> ErrorReport:
-        """Save the part of a refused change that the device accepted, and earlier changes that are not saved.
-
-        Return the report of ``refusal``.
-        """
+        """Save the accepted part of a refused change, and earlier unsaved changes. Return the report of ``refusal``."""
         report = make_error_report(refusal)
         if before.observed == after.observed and before.is_saved:
             return replace(report, saved=after.observed)
@@ -206,9 +198,9 @@ class Worker:
 
 
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
-    """Leave the save to a later reconciliation, after the pause that follows a failed save.
+    """Leave the save to a reconciliation after the pause that follows a failed save.
 
-    The error report of the failed save remains. If a later report says that the device does not answer, raise
+    The error report of the failed save remains. If a later report states that the device does not answer, raise
     ReconcileStoppedError with a new report.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
@@ -244,7 +236,7 @@ def _find_read_back_fault(reading: DeviceReading) -> Refused | None:
 
 
 def _describe_reason(reading: DeviceReading) -> str:
-    """Return the revision and the cluster keys that are the reason for a change, as text for the audit log."""
+    """Return the revision and cluster keys that cause a change, as text for the audit log."""
     users = reading.task.users
     keys = sorted({users.get(vlan, f"VLAN {vlan} without a cluster") for vlan in reading.difference.vlan_ids})
     return f"revision {reading.task.revision} for {', '.join(keys) or 'no cluster'}"
