@@ -1,42 +1,39 @@
 """Memory of an agent: without clusters, and with 200 clusters on its host.
 
-A real agent runs in namespaces of this machine's kernel, with a libvirtd for containers, with filters of guests, and
-with a simulated SBF that only sends the wanted state. Each of the 200 clusters has an access port of the host, a
-bridge, and one guest. Twelve of the guests run. The other guests are powered off, because 200 running containers need
-more memory than many machines have. The agent also filters the ports of guests that are powered off. The benchmark
-reads the memory of the agent's process after the agent has confirmed the wanted state and has read the host three more
-times.
+A real agent runs in namespaces of this machine's kernel, with a libvirtd for containers and with filters of guests. A
+simulated SBF only sends the wanted state. Each of the 200 clusters has an access port of the host, a bridge, and one
+guest. Twelve of the guests run. The others are powered off, because 200 running containers need more memory than many
+machines have; the agent filters their ports too. The benchmark reads the memory after the agent has confirmed the
+wanted state and has read the host three more times.
 
-Three values describe the memory of a process. RSS (resident memory) counts every resident page in full, even if other
-processes use the same page. PSS divides each page by the number of processes that use the page. USS counts only pages
-that no other process uses. The values differ, because libvirtd uses some of the agent's libraries. The target of 60 MB
-concerns RSS, which is the greatest value.
+RSS (resident memory) counts every resident page in full, even if other processes use the same page. PSS divides each
+page by the number of processes that use the page. USS counts only pages that no other process uses. The values differ,
+because libvirtd uses some of the agent's libraries. The target of 60 MB concerns RSS, the greatest value.
 
-A row "share" has the growth of RSS when a new interpreter imports a library. The interpreter imports the libraries in
-the order of the rows. The row "growth at run time" is RSS with 200 clusters minus all shares. This difference is less
-than the memory that the agent needs at run time, because the agent releases pages of programs and libraries after the
-imports (`virtcloud/agent/own_memory.py`). The shares still contain the released pages (about 21 MB). Later,
-the agent uses about half of these pages again. RSS with 200 clusters is therefore the sum of all shares (70 MB), plus
-the memory for the work at run time (12 MB, see below), minus the pages that stay released (11 MB).
+A row "share" has the growth of RSS when a new interpreter imports a library, in the order of the rows. The row "growth
+at run time" is RSS with 200 clusters minus all shares. This difference is less than the memory that the agent needs at
+run time, because the agent releases pages of programs and libraries after the imports
+(`virtcloud/agent/own_memory.py`). The shares still contain the released pages (about 21 MB), about half of which the
+agent uses again later. RSS with 200 clusters is therefore the sum of all shares (70 MB), plus the memory for the work
+at run time (12 MB), minus the pages that stay released (11 MB).
 
-Before the agent does anything, the interpreter and the libraries need 52 MB, and the agent's own modules 19 MB. Of
-these 19 MB, 6 MB are models, 6 MB are other modules of the agent, and 7 MB are parts of pydantic and of Python that
-only the agent's modules import. At run time, the agent needs 12 MB: 6 MB for threads, connections and libnftables, and
-6 MB for 200 clusters. Messages that pyroute2 reads from the kernel take about half of the memory for clusters, and
-documents that the agent has parsed take the other half. Therefore the RSS stays above 60 MB while the agent uses
-libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To compute the memory that
-several processes use together, add their PSS: the sum counts each page once.
+The shares consist of 52 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The modules
+need 6 MB for models, 6 MB for other modules, and 7 MB for parts of pydantic and of Python that only they import. At run
+time, the agent needs 6 MB for threads, connections and libnftables, and 6 MB for 200 clusters. Messages that pyroute2
+reads from the kernel, and parsed documents, each take about half of the memory for clusters. Therefore the RSS stays
+above 60 MB while the agent uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To
+compute the memory of several processes together, add their PSS: the sum counts each page once.
 
 Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
-the C library's allocator has 15 MB in use and less than 1 MB free. Therefore neither another allocator nor more garbage
-collections would help. Modules that the agent imports but does not use need 2.6 MB: 0.8 MB are the client's calls for
-administrators, and 1.8 MB are modules that pyroute2 imports (``unittest.mock``, wireless interfaces, nftables).
+the C library's allocator has 15 MB in use and less than 1 MB free. Neither another allocator nor more garbage
+collections would help. Modules that the agent imports but does not use need 2.6 MB: 0.8 MB for the client's calls for
+administrators, and 1.8 MB for modules that pyroute2 imports (``unittest.mock``, wireless interfaces, nftables).
 
-Three changes would reduce the memory, but the agent makes none of them. ``python -OO -X no_debug_ranges`` removes
-docstrings and positions of expressions (3 MB), but also assertions, and no test runs without assertions. pydantic's
-``defer_build`` builds models at their first use (2 MB), in whichever thread uses a model first. The agent releases
-pages of programs and libraries after its start; if the agent released these pages after each reading, the RSS would be
-59 MB. But the USS would not change, and the next reading would need these pages again.
+The agent makes none of three possible changes. ``python -OO -X no_debug_ranges`` removes docstrings and positions of
+expressions (3 MB), but also assertions, and no test runs without assertions. pydantic's ``defer_build`` builds models
+at their first use (2 MB), in whichever thread uses a model first. If the agent released pages of programs and libraries
+after each reading, the RSS would be 59 MB, but the USS would not change, and the next reading would need these pages
+again.
 """
 
 import json
@@ -96,7 +93,7 @@ def run() -> Iterator[Measurement]:
 
 
 class WantedServer(socketserver.ThreadingUnixStreamServer):
-    """A simulated SBF that sends a wanted document, and counts the agent's polls since its last confirmation."""
+    """A simulated SBF that sends a wanted document, and counts the agent's polls since the last confirmation."""
 
     daemon_threads = True
 

@@ -1,8 +1,7 @@
 """Measures the allocation of one VLAN ID that is free at all of 1,000 sites.
 
-The first benchmark uses pools with one free VLAN ID: 4,092 of the 4,093 VLAN IDs are claimed, and the free VLAN ID was
-used before. The second benchmark uses pools in which every VLAN ID is free and was never used. The measured value is
-the shortest time of several runs.
+In the first case, 4,092 of the 4,093 VLAN IDs of each pool are claimed, and the free VLAN ID was used before. In the
+second case, every VLAN ID is free and was never used. The measured value is the shortest time of several runs.
 """
 
 import time
@@ -20,7 +19,7 @@ REPEATS = 5
 
 
 def run() -> Iterator[Measurement]:
-    """Measure the allocation from pools with one free VLAN ID, then from pools in which every VLAN ID is free."""
+    """Measure pools with one free VLAN ID, then pools in which every VLAN ID is free."""
     freed = {LAST: datetime(2026, 1, 1, tzinfo=UTC)}
     full = [SitePool(Name(f"s{n}"), _all(), VlanSet(range(2, 4094)), freed=freed) for n in range(SITES)]
     yield Measurement("allocation of a VLAN ID at 1,000 sites, pools full", 1000 * _best(full), "ms", 5)
@@ -29,7 +28,7 @@ def run() -> Iterator[Measurement]:
 
 
 def _all() -> VlanSet:
-    """Return the VLAN IDs of a pool, parsed from text as when a pool is read from the database."""
+    """Return a pool's VLAN IDs, parsed from text as when a pool is read from the database."""
     return VlanSet.parse("2-4094")
 
 

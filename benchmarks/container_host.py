@@ -1,7 +1,6 @@
 """A host for containers in namespaces of this machine's kernel: its own libvirtd, network, mounts and control groups.
 
-Most machines' kernels support containers. Therefore this host needs no User-mode Linux, in contrast to many labs
-(`virtcloud.lab`).
+Most machines' kernels support containers, so this host needs no User-mode Linux, unlike many labs (`virtcloud.lab`).
 """
 
 import os
@@ -18,15 +17,14 @@ CGROUPS = Path("/sys/fs/cgroup")
 GROUP = "virtcloud-bench"
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
 MOST_SHARES = "262144"
-"""The highest value of ``cpu.shares`` for a control group. With this value, other programs hardly delay this host."""
+"""The highest value of ``cpu.shares`` for a control group: other programs hardly delay this host."""
 EMPTY_FOLDERS = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DRIVER = Path("/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_lxc.so")
 LIBVIRTD, SOCKET = "/usr/sbin/libvirtd", Path("/run/libvirt/libvirt-sock")
 OPEN_FILES = 8192
 """The limit of open files, as in libvirtd's systemd unit.
 
-A higher limit would delay each start of a container, because the container's first process closes as many descriptors
-as the limit allows.
+A container's first process closes as many descriptors as the limit allows. A higher limit would delay each start.
 """
 START_S = 60.0
 
@@ -55,9 +53,9 @@ def run_in_namespaces(module: str) -> str:
 
 @contextmanager
 def _control_groups() -> Iterator[list[Path]]:
-    """Create a control group in each hierarchy, and delete the groups after the block.
+    """Create a control group in each hierarchy. Delete the groups after the block.
 
-    Yield the files ``cgroup.procs`` of the groups. A process that writes its ID to such a file joins the group.
+    Yield their files ``cgroup.procs``. A process that writes its ID to such a file joins the group.
     """
     groups = [CGROUPS / name / GROUP for name in (*CONTROLLERS, "systemd") if (CGROUPS / name).exists()]
     for group in groups:

@@ -2,13 +2,13 @@
 
 The rows of a guest follow each other in time. SBF configures the switch while the host's agent prepares the host. The
 row of the host has only the time that the host needs after the switch is ready. ``ssh`` connects through SBF and the
-agent of the guest's host (``virtcloud cluster ssh``). Each guest is started several times. The values are the parts of
-the fastest start after the first start, because other programs on the machine only lengthen a start. If the lab needs a
-kernel of its own, all hosts of the lab share one processor.
+agent of the guest's host (``virtcloud cluster ssh``). Each guest is started several times. The values are from the
+fastest start after the first start, because other programs only lengthen a start. If the lab needs its own kernel, all
+its hosts share one processor.
 
-The LXC guest is busybox with OpenSSH. The QEMU guest boots an ordinary small disk with GRUB, Debian's kernel and
-cloud-init, on a processor that QEMU emulates (TCG). With KVM, the parts inside the guest are several times faster. The
-QEMU guest is started twice, and the values are those of the second start. The host has then already fetched the disk.
+The LXC guest is busybox with OpenSSH. The QEMU guest boots a small disk with GRUB, Debian's kernel and cloud-init, on
+an emulated processor (TCG). With KVM, the parts inside the guest are several times faster. The values are from the
+second start, when the host has already fetched the disk.
 """
 
 import hashlib
@@ -40,10 +40,10 @@ TOPOLOGY = Path(__file__).parent.parent / "tests/lab/topologies/mixed.yaml"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredGuest:
-    """A guest that is started ``runs`` times, and the user who logs in. The first run is not measured.
+    """A guest with its user, and the number of ``runs``. The first run is not measured.
 
-    ``pause_s`` is the pause between two tries to reach OpenSSH. A try costs processor time, which delays the boot.
-    Therefore the pause is longer for a guest that boots slowly.
+    ``pause_s`` is the pause between two tries to reach OpenSSH. It is longer for a guest that boots slowly, because a
+    try delays the boot.
     """
 
     kind: str
@@ -141,7 +141,6 @@ def _divide_boot(seconds: float, uptimes: list[float]) -> Parts:
 
 
 def _wait(client: SbfClient, view: ClusterView, kind: ElementKind) -> ClusterView:
-    """Wait until all elements of a kind are ready."""
     while any(one.kind is kind and one.progress is not PlacementProgress.CONFIRMED for one in view.placements):
         if view.state not in {ClusterState.CONFIGURING, ClusterState.ACTIVE, ClusterState.REQUESTED}:
             raise AssertionError(view.reason)

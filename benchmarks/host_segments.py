@@ -6,11 +6,10 @@ only create a VLAN interface and a bridge, attach the VLAN interface, and set bo
 
 First, the agent, bare netlink and ``ip`` create some segments alternately. Then the benchmark creates 1,000 segments.
 Bare netlink creates every tenth segment, and the agent creates the others. The comparison of the agent with bare
-netlink is a median of ratios: each segment of bare netlink is compared with the nine segments that the agent creates
-next. Two comparisons use the shortest times, because other programs on the machine only lengthen a creation: the
-comparison of ``ip`` with the agent, and the comparison of the last hundred segments with the first hundred segments.
-The segments are created in a new network namespace in the kernel of the lab, because not every machine's kernel has
-802.1Q.
+netlink is a median of ratios: each segment of bare netlink is compared with the agent's next nine segments. Two other
+comparisons use the shortest times, because other programs only lengthen a creation: ``ip`` with the agent, and the last
+hundred segments with the first hundred. The segments are in a new network namespace in the kernel of the lab, because
+not every machine's kernel has 802.1Q.
 """
 
 import ctypes
@@ -82,9 +81,8 @@ def _compare_hundreds(times: list[float]) -> float:
 def measure(many: int = MANY) -> dict[str, list[float]]:
     """Create segments alternately by each creator, and then ``many`` segments. Return the durations in seconds.
 
-    The keys ``agent``, ``bare`` and ``commands`` have the durations of the alternate creations. The key ``many`` has
-    the durations of the agent's creations among the ``many`` segments. The key ``many bare`` has the durations of the
-    other creations, by bare netlink. Raise OSError if no network namespace can be created.
+    Keys: ``agent``, ``bare`` and ``commands`` for the alternate creations; of the ``many`` segments, ``many`` for the
+    agent's and ``many bare`` for bare netlink's. Raise OSError if no network namespace can be created.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")

@@ -24,7 +24,7 @@ Database = Callable[[], AbstractContextManager[str | None]]
 def databases() -> Iterator[tuple[str, Database]]:
     """Yield each available kind of database: its name, and a context that yields the address of a new database.
 
-    For SQLite, the address is None: ``serving`` then creates the database file.
+    For SQLite, the address is None, and ``serving`` creates the database file.
     """
     yield "SQLite", lambda: nullcontext(None)
     try:
@@ -140,7 +140,7 @@ class MeasuredSbf:
     def confirm_hosts(self) -> list[str]:
         """Confirm the wanted revision of every host.
 
-        Return all elements whose wanted revision was not confirmed before this call.
+        Return all elements that had not confirmed their wanted revision before this call.
         """
         behind = [
             element
@@ -190,8 +190,7 @@ def serving(
     """Run ``sbf serve`` in a separate process, at a free port or at the address ``listen``.
 
     If ``database`` is None, the service uses an SQLite file in ``folder``. ``drift_interval`` is in seconds.
-    ``program`` lists the arguments of the Python interpreter that start the service. This function appends the path of
-    the settings file to these arguments.
+    ``program`` lists arguments of the Python interpreter, which are followed by the path of the settings file.
     """
     listen = listen or f"127.0.0.1:{free_port()}"
     config = folder / "sbf.toml"

@@ -1,10 +1,9 @@
 """From ``qsub`` to the first line of a job's script: three hosts at three sites, an LXC guest on each, a real OpenPBS.
 
-The lab, its OpenPBS and virtcloud's hooks run on one computer. Jobs without a cluster and jobs with a cluster
-alternate. The difference of their times is virtcloud's part: the hooks, the network, the guests, and the wait until the
-guests answer. Measured values are medians. Users submit the jobs on the lab's *station*. The measurement corrects the
-differences between the hosts' clocks and the station's clock. If OpenPBS is not installed (docs/how-to/get-openpbs.md),
-nothing is measured.
+The lab, its OpenPBS and virtcloud's hooks run on one computer. Jobs without and with a cluster alternate. The
+difference of their times is virtcloud's part: the hooks, the network, the guests, and the wait until the guests answer.
+Measured values are medians. Users submit the jobs on the lab's *station*. The measurement corrects the differences
+between the hosts' clocks and the station's clock. It needs an installed OpenPBS (docs/how-to/get-openpbs.md).
 """
 
 import tempfile
@@ -28,10 +27,7 @@ REPEATS = 5
 TIMEOUT_S = 120
 PLAIN = "date +%s.%N"
 SCRIPT = f'{PLAIN}; stat -c %.9Y "$VCLUSTER_HOSTS"'
-"""The script prints the time of its first line, and the time at which the agent wrote the job's files.
-
-The agent writes these files when the job passes the start barrier.
-"""
+"""Prints the time of the first line, and the time at which the agent wrote the job's files, after the start barrier."""
 
 
 @dataclass(frozen=True)

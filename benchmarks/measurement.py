@@ -16,9 +16,8 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 class Measurement:
     """A measured value with its subject and its target.
 
-    The target is an upper limit; if ``at_least`` is true, a lower limit.
-
-    A measurement that has no target serves to explain other measurements.
+    The target is an upper limit; if ``at_least`` is true, a lower limit. A measurement without a target explains other
+    measurements.
     """
 
     what: str
@@ -60,7 +59,7 @@ class Measurement:
 
 
 def measure_load() -> Measurement:
-    """Return the load average before a benchmark: how many processes of other programs run or are ready to run."""
+    """Return the load average before a benchmark: the number of other processes that run or are ready to run."""
     return Measurement("load average of the machine before the benchmark, by other programs", os.getloadavg()[0])
 
 

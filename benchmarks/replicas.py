@@ -2,8 +2,8 @@
 
 A replica is a process with eight callers that create clusters through the store, without HTTP. PostgreSQL writes to the
 disk before it answers (``fsync``). The replicas create clusters at disjoint sites, or all at the same two sites. Each
-case is measured twice: with a separate lock for each site, and with one lock for all changes, which was the design
-before decision 85. The cases alternate within one run, because other programs may use the same processor cores.
+case is measured twice: with a separate lock for each site, and with one lock for all changes (the design before
+decision 85). The cases alternate within one run, because other programs may use the same cores.
 """
 
 import multiprocessing
@@ -114,7 +114,7 @@ def _reserve_none(_device: Device) -> VlanSet:
 
 
 def _run_replica(address: str, number: int, case: Case, barrier: Any, results: Any) -> None:  # noqa: ANN401 - a spawn context has no public types
-    """Create clusters for some seconds. Put the number of clusters and the processor time into ``results``."""
+    """Put the number of created clusters and the processor time into ``results``."""
     if not case.by_site:
         cluster_creation._needs_everything = lambda _put: True  # noqa: SLF001 - the state before decision 85
     store = Store(make_engine(address))

@@ -1,8 +1,8 @@
 """The connection time of the second change on a device, compared with the first change.
 
 Each change begins with a reading of the device. The benchmark therefore measures readings: the service's driver reads
-an emulated switch (300 ms a command) three times. The connection time of the first reading is its duration minus the
-duration of the third reading. The connection time of the second reading is calculated in the same way.
+an emulated switch (300 ms a command) three times. The connection time of the first or second reading is its duration
+minus the duration of the third reading.
 """
 
 import time
@@ -26,7 +26,7 @@ MANAGED = SwitchScope(tuple(PortName(port) for port in HOST_PORTS), VlanSet.pars
 
 
 def run() -> Iterator[Measurement]:
-    """Measure several sessions, each with three readings. Omit the first session, because it also loads the library."""
+    """Measure several sessions of three readings. Omit the first session, because it also loads the library."""
     with switches(1) as emulated:
         sessions = [_time_session(emulated.addresses[0]) for _ in range(REPEATS + 1)][1:]
         logins = int(str(emulated.read("logins")[0]))

@@ -1,7 +1,7 @@
 """The time that the server hook takes in the only thread of the PBS server.
 
-The installed hook runs repeatedly in an interpreter without packages, as in PBS. The hook uses a real SBF over TLS, or
-an SBF that accepts connections and does not answer. PBS starts a new interpreter after a hundred hooks.
+The hook runs repeatedly in an interpreter without packages, as in PBS. It uses a real SBF over TLS, or an SBF that
+accepts connections and does not answer. PBS starts a new interpreter after a hundred hooks.
 """
 
 import json
@@ -63,7 +63,7 @@ def _queuejob(number: int) -> HookEvent:
 
 
 def _milliseconds(server_hook: ServerHook, events: list[HookEvent]) -> list[float]:
-    """Run events in one interpreter, one after the other. Return the duration of each event in milliseconds."""
+    """Return the duration of each event in milliseconds. All events run in one interpreter."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = folder / "config.json"

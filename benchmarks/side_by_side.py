@@ -1,10 +1,10 @@
 """Comparison with networking-generic-switch: the same VLANs on the same two trunks of the same emulated switch.
 
 The emulated switch takes 300 ms for each command. Both programs save the configuration after each change. Only
-virtcloud's driver reads the switch, before the change, before the save and after the save, as a worker of SBF does.
-networking-generic-switch is measured with a new connection for each change (its default),
-and with a reused connection (``ngs_ssh_reuse_connection``). The benchmark installs networking-generic-switch from PyPI
-into a virtual environment in the temporary folder.
+virtcloud's driver reads the switch: before the change, before the save and after the save. networking-generic-switch is
+measured with a new connection for each change (its default), and with a reused connection
+(``ngs_ssh_reuse_connection``). The benchmark installs networking-generic-switch from PyPI into a virtual environment in
+the temporary folder.
 """
 
 import json
@@ -63,7 +63,7 @@ def run() -> Iterator[Measurement]:
 
 
 def _change(driver: SwitchDriver, vlans: list[int]) -> float:
-    """Set the VLANs of the ports with the calls that a worker of SBF makes. Return the duration in seconds."""
+    """Set the ports' VLANs as a worker of SBF does. Return the duration in seconds."""
     wanted = SwitchWanted(ports=dict.fromkeys(PORTS, VlanSet(vlans)))
     started = time.monotonic()
     driver.apply(compare_switch(wanted, driver.read(MANAGED)))

@@ -1,13 +1,13 @@
 """VPN access: throughput compared with a plain OpenVPN, joining and leaving a network, and 200 devices in 50 clusters.
 
-The benchmark runs in a lab, in which one processor runs the guest, the gateway and the user's laptop. The plain OpenVPN
-server has the same ciphers and options as the agent's server, but neither ``vlan-tagging`` nor the agent's filters. The
-tap of the plain server is a port of the cluster's bridge. A guest sends data over TCP to the laptop, alternately
-through each of the two servers, for the same time. The throughputs are the medians of several rounds.
+In the lab, one processor runs the guest, the gateway and the user's laptop. The plain OpenVPN server has the ciphers
+and options of the agent's server, but neither ``vlan-tagging`` nor the agent's filters. Its tap is a port of the
+cluster's bridge. A guest sends data over TCP to the laptop, alternately through each server, for the same time. The
+throughputs are the medians of several rounds.
 
-The time to join begins when a new cluster is active, and ends with the first answer of a guest. In this time, the owner
-creates a profile, and the owner's client connects. The time to leave begins with the request of a revocation, and ends
-with the last answer of a guest. This time is 0 s if no guest answers after the request. The times are medians.
+The time to join is from a new cluster's activation to the first answer of a guest. Meanwhile, the owner creates a
+profile, and the owner's client connects. The time to leave is from the request of a revocation to the last answer of a
+guest; 0 s if no guest answers after the request. The times are medians.
 """
 
 import json
@@ -65,7 +65,7 @@ CLUSTERS, DEVICES = 50, 4
 PLAIN_PORT, PLAIN, PLAIN_PID = 1195, "plain0", "/run/plain.pid"
 STOP_PLAIN = f"kill $(cat {PLAIN_PID}); while [ -e /sys/class/net/{PLAIN} ]; do sleep 0.1; done"
 ROUTER_SOLICITATION_S = 5.0
-"""Seconds to wait after the setup of the taps, in which the gateway learns the MAC address of each tap.
+"""Seconds after the setup of the taps, in which the gateway learns each tap's MAC address.
 
 About a second after the setup, the kernel sends a router solicitation from each tap.
 """
@@ -168,7 +168,7 @@ def _measure_throughput(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
 
 
 def _measure_access(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
-    """Measure how long a user needs to join a new cluster, and how soon a revoked device is disconnected."""
+    """Measure the times to join and to leave."""
     rounds = [_join_and_revoke(lab, client, f"access{number}") for number in range(ACCESS_ROUNDS)]
     joined, off = (median(found) for found in zip(*rounds, strict=True))
     yield Measurement("from an active cluster to the first answer of its guest, with a new profile", joined, "s", 2)
@@ -178,8 +178,7 @@ def _measure_access(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
 def _join_and_revoke(lab: Lab, client: SbfClient, key: str) -> tuple[float, float]:
     """Join a new cluster, and revoke the device.
 
-    Return two times in seconds: from the moment at which the cluster is active to the first answer of the guest, and
-    from the revocation to the last answer.
+    Return the times to join and to leave, in seconds.
     """
     guest = Guest(name="g1", host=HOST, image="busybox", memory_mb=32, addresses=("10.0.0.1/24",))
     _create(client, key, ClusterSpec(owner="alice", guests=(guest,), vpn=True))
@@ -203,7 +202,7 @@ def _join_and_revoke(lab: Lab, client: SbfClient, key: str) -> tuple[float, floa
 
 
 def _start_plain_server(lab: Lab, view: ClusterView, device: LaptopVpn) -> None:
-    """Start the plain server on the gateway, attach the server's tap to the cluster's bridge, and start a client."""
+    """Start the plain server with its tap on the cluster's bridge, and a client."""
     authority = VpnAuthority()
     account = ServerAccount("nobody", "nogroup")
     config = render_config(authority.server, VpnProtocol.UDP, account, Path("/run"), ipv6=False)
@@ -261,7 +260,7 @@ def _server_memory(lab: Lab) -> float:
 
 
 def _count_misplaced(lab: Lab, views: dict[str, ClusterView], names: list[tuple[str, str]]) -> int:
-    """Return the number of devices that the gateway did not see, or saw outside the VLAN of their cluster."""
+    """Count the devices that the gateway did not see, or saw outside the VLAN of their cluster."""
     lines = "".join(f"link set tap-{name} up\n" for _, name in names)
     lab.run(LAPTOP, ("ip", "-batch", "-"), stdin=lines, check=True)
     time.sleep(ROUTER_SOLICITATION_S)

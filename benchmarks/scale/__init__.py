@@ -1,5 +1,5 @@
 """The cost of calls in installations of several sizes.
 
-``python -m benchmarks.scale`` fills a database with the rows of an installation of each size. Then the benchmark calls
-each operation in its own Python process, and counts the SQL statements, the rows and the processor time.
+``python -m benchmarks.scale`` fills a database with the rows of an installation of each size. Then it calls each
+operation in its own process, and counts SQL statements, rows and processor time.
 """

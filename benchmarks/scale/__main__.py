@@ -64,7 +64,7 @@ def measure_size(
 def measure_operation(measured: MeasuredService, name: str, operation: Operation, repeat: int) -> Costs:
     """Return the median costs of an operation. The first call, which compiles statements, does not count.
 
-    If a database server is measured too, the processor time is the mean instead of the median.
+    With a database server, the processor time is the mean instead of the median.
     """
     all_costs = []
     for _ in range(repeat + 1):

@@ -35,7 +35,7 @@ TRACES = {
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A cluster that a job requests at ``at_s`` and deletes ``lifetime_s`` after the cluster is active."""
+    """A cluster that a job requests at ``at_s`` and deletes ``lifetime_s`` after its activation."""
 
     at_s: float
     key: str

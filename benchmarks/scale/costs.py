@@ -18,8 +18,8 @@ from sqlalchemy import Engine, event
 class Costs:
     """The costs of one operation.
 
-    ``sent``: the number of characters of the statements' parameters. ``steps``: the number of instructions of SQLite's
-    virtual machine; 0 for other databases. ``instructions``: the number of instructions of Python; 0 if not counted.
+    ``sent``: the characters of the statements' parameters. ``steps``: the instructions of SQLite's virtual machine; 0
+    for other databases. ``instructions``: the instructions of Python; 0 if not counted.
     """
 
     statements: int = 0

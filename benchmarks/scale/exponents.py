@@ -1,8 +1,8 @@
 """Prints how each cost grows with the number of live clusters, from figures of ``python -m benchmarks.scale --json``.
 
-Usage: ``python -m benchmarks.scale.exponents FILE DATABASE SIZE SIZE SIZE...``. An exponent of 0 means that the cost
-does not depend on the installation, 1 that the cost is proportional to the number of clusters. The exponent is the
-slope of the least-squares line through the logarithms.
+Usage: ``python -m benchmarks.scale.exponents FILE DATABASE SIZE SIZE SIZE...``. A cost with the exponent 0 does not
+depend on the installation; with 1, it is proportional to the number of clusters. The exponent is the slope of the
+least-squares line through the logarithms.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The measured operations, on a service in this process.
 
-The service's switches are fakes. There are no agents: the benchmark itself makes the calls of an agent.
+The service's switches are fakes. The benchmark itself makes the calls of an agent.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -185,7 +185,7 @@ class MeasuredService:
         return list(read_all_pages(read))
 
     def _read_page(self, selected: ClusterFilter, *, newest_first: bool = False) -> None:
-        """Read two pages, of which the second begins at the cursor of the first."""
+        """Read a page, and the page at its cursor."""
         with self.store.read() as unit:
             first = read_cluster_page(unit, selected, PagePart(PAGE), newest_first=newest_first)
             read_cluster_page(unit, selected, PagePart(PAGE, first.cursor), newest_first=newest_first)
@@ -251,4 +251,4 @@ class MeasuredService:
 
 
 MEASURES_ITSELF = frozenset({"confirm (host)", "confirm (removal)", "reconcile (switch)"})
-"""The operations that first search for an element. They call the counter themselves, and do not measure the search."""
+"""The operations that search for an element first, and call the counter themselves to exclude the search."""

@@ -1,11 +1,11 @@
 """A process with many polling agents: one connection and one task for each agent. See :mod:`benchmarks.scale.polls`.
 
-Each agent requests its wanted document, and then waits for newer revisions with long polls, as a real agent does. If
-the service refuses a call, the agent calls again after the time in ``Retry-After``. If the connection is lost, the
-agent calls again after a pause, which grows with each loss.
+Each agent requests its wanted document, and then waits for newer revisions with long polls, as a real agent does. The
+agent repeats a refused call after the time in ``Retry-After``. After the loss of a connection, the agent calls again
+after a pause, which grows with each loss.
 
-The process reads the agents' names and tokens from a file and writes events as lines: the time (of the monotonic
-clock), the event and the agent.
+The process reads the agents' names and tokens from a file. It writes events as lines: the monotonic time, the event and
+the agent.
 """
 
 import argparse
@@ -36,7 +36,7 @@ class Answer:
 class PollingAgent:
     """An agent that polls. ``wait`` is the duration of a long poll in seconds.
 
-    ``revision`` is the newest revision that the agent has received, or None. With ``--settled``, it begins at 1.
+    ``revision`` is the newest received revision, or None. With ``--settled``, it begins at 1.
     """
 
     name: str
@@ -63,7 +63,7 @@ class PollingAgent:
     async def _poll_connected(self) -> float | None:
         """Poll over one connection until the service refuses a call or announces that it closes the connection.
 
-        Return the seconds to wait before the next connection. Return None if the service refused a call without
+        Return the seconds to wait before the next connection; None if the service refused a call without
         ``Retry-After``.
         """
         reader, writer = await asyncio.open_connection(*self.address, limit=1 << 14)

@@ -14,8 +14,8 @@ PROCESSOR_INTERVAL_S = 1.0
 class Samples:
     """The samples of one process.
 
-    Every time that the simulator measures includes the delay of its event loop. A measured time that is not much longer
-    than this delay therefore does not describe SBF.
+    Every measured time includes the delay of the simulator's event loop. A time that is not much longer than this delay
+    does not describe SBF.
     """
 
     pid: int

@@ -1,10 +1,9 @@
 """The simulated service: the real SBF with switches in memory, in a process of its own.
 
 ``python -m benchmarks.scale.simulated_service DATABASE LISTEN FOLDER`` writes the operator's token to FOLDER. Standard
-input accepts the commands ``tokens`` (create a token for each host), ``dark SITE`` and ``light SITE`` (disconnect and
-connect the switches of a site), one per line. The service ends at the end of standard input. It then writes a report to
-``FOLDER/end.json``: the VLANs that are still configured on switches, and the service's processor time and highest
-memory use.
+input accepts commands, one per line: ``tokens`` (create a token for each host), ``dark SITE`` and ``light SITE``
+(disconnect and connect the switches of a site). The service ends with standard input, and writes a report to
+``FOLDER/end.json``: the VLANs that are still on switches, its processor time, and its highest memory use.
 """
 
 import json
@@ -76,7 +75,7 @@ def obey(service: SbfService, switches: FakeSwitches, folder: Path) -> None:
 
 
 def write_whole(file: Path, content: object) -> None:
-    """Write a JSON file atomically, so that a reader never reads an incomplete file."""
+    """Write a JSON file atomically."""
     new = file.with_suffix(".new")
     new.write_text(json.dumps(content), "utf-8")
     new.replace(file)

@@ -1,7 +1,7 @@
 """The simulated users and agents of an installation: their HTTP calls, and what they observed.
 
-As in reality, each user and each agent has its own HTTP client. A shared client would distort the times: with some
-hundred connections, httpx's connection pool takes so much time that calls wait for seconds in the simulator.
+Each user and each agent has its own HTTP client. A shared client would distort the times: with some hundred connections
+in httpx's pool, calls wait for seconds in the simulator.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from virtcloud.client.connection import USER_AGENT
 
 WAIT_S = 20
 DARK_S = 0.2
-"""The interval in seconds at which an agent of a dark site checks whether its site has returned."""
+"""The interval of a dark site's agents between two checks whether the site has returned."""
 FAILED = frozenset({"failing", "failed"})
 REFUSED_LATER = frozenset({429, 503})
 LIMITS = httpx.Limits(keepalive_expiry=2)
-"""A client closes idle connections after 2 s. SBF would close them after 5 s, and a call at that moment would fail."""
+"""A client closes idle connections after 2 s: a call would fail while SBF closes the connection after 5 s."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class ObservedJob:
 
 @dataclass
 class Observations:
-    """Observations of users and agents. ``shared``: errors about two live clusters with the same VLAN ID at a site."""
+    """Observations of users and agents. ``shared``: errors about live clusters with the same VLAN ID at a site."""
 
     live: dict[tuple[str, int], str] = field(default_factory=dict)
     shared: list[str] = field(default_factory=list)
@@ -166,7 +166,7 @@ class SimulatedInstallation:
     async def _reconcile_host(self, agent: SimulatedCaller, host: str, revision: int | None) -> int:
         """Wait up to ``WAIT_S`` for a wanted document that is newer than ``revision``. Return the document's revision.
 
-        Confirm the document, unless it is already confirmed or the host's site has become dark in the meantime.
+        Confirm the document, unless it is already confirmed or the host's site has become dark.
         """
         after = {} if revision is None else {"after": revision}
         document = await agent.call("GET", f"/v1/elements/{host}/wanted", params=after | {"wait": WAIT_S})

@@ -32,7 +32,7 @@ from benchmarks.scale.sizes import make_topology, name_site
 ROOT = Path(__file__).parents[2]
 POOL = "100-2099"
 END_S = 120
-"""Time limit in seconds, from the last arrival of the trace until every cluster is released."""
+"""Time limit from the last arrival of the trace until every cluster is released."""
 
 
 async def simulate(installation: SimulatedInstallation, size: TraceSize, trace: Trace) -> dict[str, Any]:
