@@ -1,9 +1,9 @@
 """Builds a hook or a script as one file: a short head, and the sources of all modules, which are loaded on demand.
 
-The head accepts jobs without a virtual cluster before any other module is loaded. The Python interpreter of a PBS
-server continues to run after a hook and may have loaded the modules of another bundle. The module names are therefore
-unique to this bundle. The bundle contains the Python part of the installed PyYAML (with its MIT licence), because the
-Python of a batch system has no packages.
+The head accepts jobs without a virtual cluster before any other module is loaded. The interpreter of a PBS server
+continues to run after a hook, possibly with modules of another bundle. Module names are therefore unique to a bundle.
+The bundle contains the Python part of PyYAML (with its MIT licence), because the Python of a batch system has no
+packages.
 """
 
 import ast
@@ -40,9 +40,9 @@ def bundle_hook(kind: Literal["server", "mom"]) -> str:
 def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
     """Return a program that runs in an old Python that has no additional packages.
 
-    The program consists of three parts: the source of the modules ``first``; the dictionary ``SOURCES`` with the source
-    of ``entry`` and of every bundled module that ``entry`` imports; and the lines ``last``. In these lines,
-    ``load(SOURCES, LOADER, ENTRY)`` returns the module ``entry``.
+    The program has three parts: the source of the modules ``first``; the dictionary ``SOURCES`` with the sources of
+    ``entry`` and its bundled imports; and the lines ``last``, in which ``load(SOURCES, LOADER, ENTRY)`` returns the
+    module ``entry``.
     """
     sources = {name: _read_source(name) for name in _find_modules(entry) | {LOADER_MODULE}}
     root = "_virtcloud_" + hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest()[:12]
@@ -55,7 +55,7 @@ def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
 
 
 def _find_modules(entry: str) -> set[str]:
-    """Return the name of ``entry``, and of all bundled modules and packages that ``entry`` imports, also indirectly."""
+    """Return ``entry``, and all bundled modules and packages that it imports, also indirectly."""
     modules: set[str] = set()
     waiting = [entry]
     while waiting:
@@ -96,7 +96,7 @@ def _find_file(name: str) -> Path:
 
 
 def _read_source(name: str) -> str:
-    """Return the source of a module; "" for a package, because a bundle does not need the package's docstring."""
+    """Return the source of a module; "" for a package, whose docstring a bundle does not need."""
     file = _find_file(name)
     return "" if file.name == "__init__.py" else file.read_text(encoding="utf-8")
 

@@ -1,7 +1,7 @@
 """The ``sbf`` command, which runs the service and offers the commands of older schedulers.
 
-No other package imports both the service and the command line. The module of a command is imported only when the
-command is called.
+No other package imports both the service and the command line. A command's module is imported only for a call of the
+command.
 """
 
 from pathlib import Path

@@ -9,7 +9,7 @@ ANSWER_GRACE_S = 5.0
 MAX_ANSWER_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
 BUSY_SLUG = "too-many-requests"
-"""The reason of a refusal while the agent answers too many other requests. The caller may repeat the request."""
+"""The refusal of a request while the agent answers too many others. The caller may repeat the request."""
 
 
 class AgentUnreachable(Exception):
@@ -33,9 +33,9 @@ def ask_agent(
 ) -> Dict[str, Any]:
     """Send a request to the agent's socket ``path`` and return the answer. Idempotent.
 
-    If ``wait`` is set, the request contains ``wait``, the longest time in seconds that the agent may take. The call
-    ends after at most ``wait`` + ``grace`` seconds. Raises AgentUnreachable if the agent does not answer in time, or if
-    its answer is invalid. Raises AgentRefused if the agent refuses the request.
+    ``wait`` is the longest time in seconds that the agent may take. The call ends after at most ``wait`` + ``grace``
+    seconds. Raises AgentUnreachable if the agent does not answer in time, or its answer is invalid. Raises AgentRefused
+    if the agent refuses the request.
     """
     message = request if wait is None else dict(request, wait=wait)
     deadline = time.monotonic() + (wait or 0) + grace
@@ -63,7 +63,7 @@ def _set_timeout(connection: socket.socket, deadline: float) -> None:
 
 
 def _read_line(connection: socket.socket, deadline: float) -> bytes:
-    """Read up to the end of the line. Raise OSError at the deadline, even if bytes of the answer arrive one by one."""
+    """Raise OSError at the deadline, even if bytes arrive one by one."""
     line = bytearray()
     while not line.endswith(b"\n"):
         _set_timeout(connection, deadline)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 def load(sources: "Dict[str, str]", loader: str, entry: str) -> "ModuleType":
     """Import and return the module ``entry``.
 
-    The loader must be a separate module. PBS clears the global names of a hook when the hook ends, but PBS keeps the
-    interpreter and the imported modules.
+    The loader must be a separate module: at a hook's end, PBS clears the hook's global names, but not the imported
+    modules.
     """
     if loader not in sys.modules:
         module = sys.modules[loader] = type(sys)(loader)

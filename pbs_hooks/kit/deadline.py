@@ -1,8 +1,8 @@
 """A deadline, and work in a child process that is killed at the deadline.
 
 A hook runs in the only thread of pbs_server, so a hook that hangs stops the whole batch system. A child process runs
-work that may hang (a name server, a file server) or that needs the rights of a user. A child process can be killed. A
-thread in the interpreter of pbs_server cannot be killed, and would continue after PBS restarts the interpreter.
+work that may hang (a name server, a file server) or that needs the rights of a user. A thread could not be killed, and
+would continue after PBS restarts the interpreter.
 """
 
 import json
@@ -49,9 +49,9 @@ class ChildError(Exception):
 def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     """Call ``work`` in a child process, and return the result of ``work``. Kill the child at the deadline.
 
-    The child sends the result as JSON. The child closes all files that this process opened. Raises ChildError with the
-    message of the exception that ``work`` raised. Also raises ChildError if no process can be started, if the deadline
-    passes, if the child ends without a complete result, or if the result is longer than ``MAX_RESULT_BYTES``.
+    The child sends the result as JSON. It closes all files that this process opened. Raises ChildError with the message
+    of an exception of ``work``. Also raises ChildError if no process starts, the deadline passes, the result is
+    incomplete, or it is longer than ``MAX_RESULT_BYTES``.
     """
     pipe = ()  # type: Any
     try:
@@ -79,7 +79,7 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
 
 
 def _run_child(work: Callable[[], Any], writing: int) -> NoReturn:
-    """Run the work and exit. Never return, because this process is a copy of the batch system's server."""
+    """Never return, because this process is a copy of the batch system's server."""
     try:
         _close_other_files(writing)
         try:
@@ -104,7 +104,7 @@ def _close_other_files(writing: int) -> None:
 def _close_file(descriptor: int) -> None:
     try:
         os.close(descriptor)
-    except OSError:  # os.listdir opened a descriptor to read the folder, and has closed this descriptor
+    except OSError:  # os.listdir opened a descriptor to read the folder, and has closed it
         return
 
 

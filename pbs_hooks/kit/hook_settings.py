@@ -44,7 +44,7 @@ def read_path(value: Any) -> str:
 def read_address(value: Any) -> str:
     """Return the address of SBF without a trailing slash.
 
-    Raise ValueError for a value that does not begin with ``http://``, ``https://`` or ``unix:///``.
+    Raise ValueError unless the value begins with ``http://``, ``https://`` or ``unix:///``.
     """
     if not read_text(value).startswith(("http://", "https://", "unix:///")):
         raise ValueError(value)

@@ -19,8 +19,8 @@ SocketAddress = Tuple[int, Any]
 known_addresses = {}  # type: Dict[Tuple[str, int], Tuple[SocketAddress, ...]]
 """For each host and port whose last connection succeeded: all addresses of the host.
 
-The address that answered comes first, because an attempt to connect to a dead address can stop pbs_server for a second.
-After a connection fails at all these addresses, the next request resolves the host's name again.
+The address that answered comes first, because a dead address can stop pbs_server for a second. If all these addresses
+fail, the next request resolves the host's name again.
 """
 tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
 """TLS contexts by CA file and the file's modification time. Reading the certificates takes tens of milliseconds."""
@@ -66,7 +66,7 @@ def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
 
 
 class _DeadlineSocket:
-    """The part of a socket's interface that http.client uses. The deadline is the time limit of every operation."""
+    """The part of a socket's interface that http.client uses, with the deadline for every operation."""
 
     def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
         self._socket, self._deadline = opened, deadline

@@ -1,10 +1,9 @@
 """Client of SBF for hooks: every call has a deadline, and a circuit breaker blocks calls after a slow failure.
 
-The circuit breaker limits the delay when SBF does not answer. After a call that timed out, or that failed slowly
-(:data:`COSTLY_SHARE`), the hooks do not call SBF for a minute (by default). Therefore the batch system is delayed at
-most once a minute. The state of the circuit breaker is in the environment of the server's process, because PBS restarts
-the Python interpreter every hundred hooks (``python_restart_max_hooks``). A restart of pbs_server loses this state, so
-one more call may time out.
+After a call that timed out, or that failed slowly (:data:`COSTLY_SHARE`), the hooks do not call SBF for a minute (by
+default). SBF therefore delays the batch system at most once a minute. The environment of the server's process stores
+the circuit breaker's state, because PBS restarts the Python interpreter every hundred hooks
+(``python_restart_max_hooks``). A restart of pbs_server loses the state, so one more call may time out.
 """
 
 import http.client
@@ -21,11 +20,11 @@ from virtcloud.jobs.request_ids import REQUEST_ID_HEADER, TRACE_HEADER, job_requ
 
 BREAKER_VARIABLE = "VIRTCLOUD_SBF_ASK_AGAIN"
 COSTLY_SHARE = 0.25
-"""A failed call opens the circuit breaker only if the call took more than this share of its time limit."""
+"""A failed call opens the circuit breaker only if it took more than this share of its time limit."""
 
 
 def seconds_until_retry() -> float:
-    """Return the seconds until the circuit breaker allows a call of SBF. 0 means that a call is allowed now."""
+    """Return the seconds until the circuit breaker allows a call of SBF; 0 if a call is allowed now."""
     try:
         return max(0.0, float(os.environ.get(BREAKER_VARIABLE, "0")) - time.monotonic())
     except ValueError:
@@ -33,7 +32,7 @@ def seconds_until_retry() -> float:
 
 
 def record_failed_call(spent: float, allowed: float, pause: float) -> None:
-    """Record a call that failed after ``spent`` seconds. The time limit was ``allowed`` seconds.
+    """Record a call that failed after ``spent`` of ``allowed`` seconds.
 
     If the call was slow (:data:`COSTLY_SHARE`), block all further calls for ``pause`` seconds.
     """
@@ -49,8 +48,8 @@ UNAVAILABLE_STATUSES = (502, 503, 504)
 class SbfUnreachable(Exception):
     """SBF did not answer, or was not available, or the call was not sent. The message contains the reason.
 
-    A call is not sent if the circuit breaker blocks the call, or if the token file is invalid. A call without an answer
-    may have reached SBF.
+    A call is not sent if the circuit breaker blocks it, or if the token file is invalid. A call without an answer may
+    have reached SBF.
     """
 
 
@@ -91,7 +90,7 @@ class SbfAnswer(NamedTuple):
 class HookSbfClient:
     """Client for one hook event: one deadline covers all its calls.
 
-    Each call raises SbfUnreachable if the circuit breaker blocks the call, and for the reasons of :func:`call_sbf`.
+    Each call raises SbfUnreachable if the circuit breaker blocks it, and in the cases of :func:`call_sbf`.
     """
 
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:
@@ -143,11 +142,11 @@ def call_sbf(  # noqa: PLR0913, PLR0917 - the parts of a request
 ) -> SbfAnswer:
     """Call SBF once and return the answer. The default deadline is two seconds from now.
 
-    ``request_id`` is the request ID in SBF's logs. The call is part of the trace of this ID.
+    ``request_id`` is the ID in SBF's logs, and the trace to which the call belongs.
 
-    Raises SbfUnreachable if SBF did not answer, or answered with status 502, 503 or 504 (not available). Also raises
-    SbfUnreachable if the token file cannot be read or does not contain one token, or if the answer is a redirection (of
-    a proxy) or is not JSON.
+    Raises SbfUnreachable if SBF did not answer, or answered with status 502, 503 or 504 (not available), with a
+    redirection (of a proxy), or without JSON. Also raises SbfUnreachable if the token file cannot be read or does not
+    contain one token.
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if request_id is not None:

@@ -1,7 +1,7 @@
-"""Reads the public SSH keys in the home folder of a job's user, so that the user can log in to the job's guests.
+"""Reads the public SSH keys in the home folder of a job's user, for logins to the job's guests.
 
-A child process reads the files with the rights of the user: root may have no rights on a file server. The time of the
-process and the size of the files are limited, because a file server may hang.
+A child process reads the files with the rights of the user: root may have no rights on a file server. The process's
+time and the files' size are limited, because a file server may hang.
 """
 
 import json
@@ -20,21 +20,20 @@ MAX_FILE_BYTES = 16 << 10
 KEY_FOLDER = ".ssh"
 SUFFIX = ".pub"
 SLOW_VARIABLE = "VIRTCLOUD_SLOW_HOMES"
-"""An environment variable of the server's process. A restart of the Python interpreter by PBS does not delete it.
+"""An environment variable of the server's process, which survives a restart of the Python interpreter.
 
-Its value is a JSON object of the users whose home folder did not answer in time, with the monotonic time of the next
-allowed reading.
+A JSON object of the users whose home folder did not answer in time, with the monotonic time of the next reading.
 """
 
 
 def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
     """Return the keys in the first 16 files ``~/.ssh/*.pub`` of a user. Return no keys if there is no such folder.
 
-    After a timeout, the folder is not read for a minute, because each attempt stops pbs_server for a second. Each
-    attempt also leaves a process behind, which cannot be killed before the file server answers.
+    After a timeout, the folder is not read for a minute. Each attempt stops pbs_server for a second, and leaves a
+    process behind, which cannot be killed before the file server answers.
 
-    Raises ChildError if the user is unknown or root, if the folder or a file cannot be read, or if the keys are not
-    read within ``seconds``. Also raises ChildError in the minute after a timeout.
+    Raises ChildError if the user is unknown or root, if the folder or a file cannot be read within ``seconds``, and in
+    the minute after a timeout.
     """
     left = _read_slow_homes().get(user, 0.0) - time.monotonic()
     if left > 0:
@@ -49,7 +48,7 @@ def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
 
 
 def _read_slow_homes() -> Dict[str, float]:
-    """Return the users whose home folder must not be read now, with the time of the next allowed reading."""
+    """Return the users whose home folder must not be read now, with the time of the next reading."""
     try:
         homes = json.loads(os.environ.get(SLOW_VARIABLE, "{}"))
         return {user: float(until) for user, until in homes.items() if until > time.monotonic()}

@@ -16,12 +16,12 @@ class UnusableFile(ChildError):
 
 
 def run_as_user(name: str, work: Callable[[], Any], seconds: float) -> Any:
-    """Call ``work`` in a child process with the rights of a user, and return the result of ``work``.
+    """Call ``work`` in a child process with the rights of a user, and return its result.
 
     The child sends the result as JSON.
 
     Raises ChildError if the user is unknown or root, if this process cannot become the user, if ``work`` raises an
-    error, or if there is no result within ``seconds``.
+    error, or after ``seconds`` without a result.
     """
     return run_in_child(lambda: _run_with_rights(name, work), Deadline(seconds))
 
@@ -47,9 +47,9 @@ def find_account(name: str) -> pwd.struct_passwd:
 
 
 def become_user(account: pwd.struct_passwd) -> None:
-    """If the process runs as root, permanently switch the process to a user and the user's groups.
+    """If the process runs as root, permanently switch it to a user and the user's groups.
 
-    If the process does not run as root, or if the account is root's, do nothing.
+    Do nothing for root's account.
     """
     if os.getuid() == 0 and account.pw_uid != 0:
         os.initgroups(account.pw_name, account.pw_gid)

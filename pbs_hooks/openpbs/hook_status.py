@@ -20,15 +20,15 @@ from virtcloud.model.views import ElementView
 from virtcloud.scheduler.status import read_status
 
 AGENT_STALE_AFTER = timedelta(minutes=3)
-"""An agent is stale if its last call to SBF is older than this. A running agent calls SBF at least once a minute."""
+"""An agent is stale if its last call to SBF is older. A running agent calls SBF at least once a minute."""
 SENT = "0"
 
 
 def find_hosts_without_copy(tracking: str, hook: str) -> list[str]:
     """Return the hosts to which the server has not yet sent the newest version of a hook.
 
-    ``tracking`` is the server's list of transfers. Its lines have the form ``host:port hook action number``; action 0
-    means a completed transfer. If a host has several lines, the last line counts.
+    ``tracking`` is the server's list of transfers, in lines ``host:port hook action number``. Action 0 is a completed
+    transfer. The last line of a host counts.
     """
     last = {
         description[0].rpartition(":")[0]: description[2]

@@ -62,7 +62,7 @@ def plan_installation(
 def build_wanted_hook(
     kind: HookKind, sources: HookSources, requested: RequestedSettings, server: ServerState
 ) -> InstalledHook:
-    """Return the wanted state of a hook: its program, and its installed settings updated with the requested ones.
+    """Return the wanted state of a hook: its program, and its installed settings with the requested changes.
 
     Raise BadInput if the installed settings are no JSON object, or if the hook would reject the updated settings.
     """
@@ -120,8 +120,8 @@ def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, fo
     """Return the changes of an uninstallation. Raises Conflict if jobs with a cluster run and ``force`` is false.
 
     Raises Unsafe if a foreign hook has one of virtcloud's names. Also raises the errors of
-    :mod:`pbs_hooks.openpbs.qmgr`. ``running`` returns the jobs with a cluster. This function calls ``running`` only if
-    there is something to remove and a job can have a cluster.
+    :mod:`pbs_hooks.openpbs.qmgr`. ``running`` returns the jobs with a cluster. It is called only if there is something
+    to remove and a job can have a cluster.
     """
     state = qmgr.read_server_state(server)
     changes = server_state.compute_removal(RESOURCES, state)
@@ -137,8 +137,7 @@ def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, fo
 def apply_removal(server: QmgrServer, changes: Sequence[InstallationChange]) -> list[str]:
     """Apply the changes of a removal.
 
-    Return the server's errors for the resources that the server does not delete, because jobs still use them. Raise
-    Refused if the server refuses to delete a hook.
+    Return the server's errors for resources that jobs still use. Raise Refused if the server does not delete a hook.
     """
     errors = []
     for change in changes:

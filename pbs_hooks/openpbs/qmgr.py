@@ -1,6 +1,6 @@
 """Client of the OpenPBS server on this host: finds the installation, and reads and changes hooks with ``qmgr``.
 
-``qselect`` lists the jobs with a cluster. ``qstat`` is not used: variables of users can make the JSON output invalid.
+``qselect`` lists the jobs with a cluster, because variables of users can make the JSON of ``qstat`` invalid.
 """
 
 import contextlib
@@ -140,7 +140,7 @@ def _join_lines(text: str) -> str:
 
 @contextlib.contextmanager
 def _write_temporary(text: str, suffix: str) -> Iterator[Path]:
-    """Write text as UTF-8, which PBS's Python expects, to a temporary file that only this user can read."""
+    """Write text as UTF-8, for PBS's Python, to a temporary file that only this user can read."""
     descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="virtcloud-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -180,13 +180,13 @@ def apply_change(server: QmgrServer, change: InstallationChange) -> None:
 
 
 SELECT_WITH_CLUSTER = ("-s", "RESU", "-l", "vcluster.ge.a")
-"""Options that select running, exiting and suspended jobs with a request. A request begins with a letter. An unset
+"""Options that select running, exiting and suspended jobs with a request. A request begins with a letter; an unset
 resource sorts before all letters.
 """
 
 
 def list_jobs_with_cluster(installation: PbsInstallation) -> list[str]:
-    """Return the ids of the running, exiting and suspended jobs with a cluster.
+    """Return the ids of running, exiting and suspended jobs with a cluster.
 
     Raises NotFound if ``qselect`` is missing. Raises SchedulerUnavailable if ``qselect`` fails.
     """

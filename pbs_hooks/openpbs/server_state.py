@@ -14,9 +14,9 @@ HOOK_MARK = "# Written by 'virtcloud pbs install'"
 """The beginning of the first line of virtcloud's hooks. Foreign hooks of the same name do not have this line."""
 
 HOOK_ORDER = "900"
-"""The order number of virtcloud's hooks. PBS allows 1 to 1000, and pbs_cgroups has 100. virtcloud's hooks run after a
-site's other hooks. Therefore other hooks receive unchanged jobs and never wait for the start barrier. A job that
-another hook rejects requests no network.
+"""The order number of virtcloud's hooks (PBS allows 1 to 1000). They run after a site's other hooks (pbs_cgroups has
+100). Other hooks therefore receive unchanged jobs and never wait for the start barrier. A job that another hook rejects
+requests no network.
 """
 
 
@@ -42,7 +42,7 @@ class InstalledHook:
     def ours(self) -> bool:
         """Return whether virtcloud wrote the hook.
 
-        An interrupted installation can leave a hook without a program. Such a hook counts as virtcloud's.
+        A hook without a program, left by an interrupted installation, counts as virtcloud's.
         """
         return not self.program.strip() or self.program.startswith(HOOK_MARK)
 
@@ -75,8 +75,8 @@ HOOK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     SERVER_HOOK: {"alarm": "5", "fail_action": "none"},
     MOM_HOOK: {"alarm": "600", "freq": "60", "fail_action": "offline_vnodes,clear_vnodes_upon_recovery"},
 }
-"""PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when the hook rejects a job. A host where
-the hook crashes would fail every job, so PBS starts no jobs on this host until the host's MoM restarts.
+"""PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when it rejects a job. On a host where the
+hook crashes, every job would fail. PBS therefore starts no jobs there until the MoM restarts.
 """
 
 
@@ -185,8 +185,8 @@ def compute_installation(
 def compute_removal(resources: Sequence[PbsResource], server: ServerState) -> list[InstallationChange]:
     """Return the changes that delete virtcloud's hooks and resources.
 
-    A resource whose type or flags differ from those that virtcloud sets is left unchanged. Raises Unsafe if a foreign
-    hook has one of virtcloud's names.
+    Leave a resource with another type or other flags unchanged. Raises Unsafe if a foreign hook has one of virtcloud's
+    names.
     """
     for hook in server.hooks.values():
         _refuse_foreign(hook)
@@ -232,7 +232,7 @@ def _compare_hook(wanted: InstalledHook, installed: InstalledHook | None) -> Ite
 
 
 def _compare_settings(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
-    """Compare settings. Change settings before the program, because a new program may not accept the old settings."""
+    """Change settings before the program, because a new program may not accept the old settings."""
     if wanted.settings == installed.settings:
         return
     lines = difflib.unified_diff(
@@ -244,7 +244,7 @@ def _compare_settings(wanted: InstalledHook, installed: InstalledHook) -> Iterat
 
 
 def _format_settings(settings: str) -> list[str]:
-    """Return the settings with one line per key. The order of keys and spaces in the input make no difference."""
+    """Return one line per key, independent of the order of keys and the spaces in the input."""
     try:
         read = json.loads(settings or "{}")
     except ValueError:
@@ -253,11 +253,10 @@ def _format_settings(settings: str) -> list[str]:
 
 
 def _compare_attributes(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
-    """Compare attributes. ``event`` comes first, because PBS rejects a fail_action if no event is set.
+    """Change ``event`` first, because PBS rejects a fail_action without an event.
 
-    Change attributes before the program. If ``freq`` is set when the hook already has a program, OpenPBS 23.06 also
-    runs the hook in the server, even after the hook is deleted. pbs_server then only logs errors and does no other
-    work.
+    Change attributes before the program. If a hook with a program gets ``freq``, OpenPBS 23.06 also runs it in the
+    server, even after its deletion. pbs_server then only logs errors and does no other work.
     """
     for name in sorted(wanted.attributes, key=lambda key: (key != "event", key)):
         value, former = wanted.attributes[name], installed.attributes.get(name, "")

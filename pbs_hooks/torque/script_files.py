@@ -1,6 +1,6 @@
 """Writes Torque's scripts.
 
-Each script is one file that needs no other file. The file has the owner and mode that Torque requires.
+Each script is one file that needs no other file, with the owner and mode that Torque requires.
 """
 
 import hashlib

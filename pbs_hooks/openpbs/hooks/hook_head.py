@@ -6,7 +6,7 @@ The hooks call `concerns` to accept a job without a virtual cluster before they 
 import time
 
 BEGAN = time.monotonic()
-"""The start time of the hook. The time for loading modules counts against the hook's deadline."""
+"""The start time of the hook: loading modules counts against the hook's deadline."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would delay every job on every host by some milliseconds
     from typing import Any
@@ -21,7 +21,7 @@ def concerns(pbs: "Any") -> bool:
         return True
     if (
         event.type == pbs.PERIODIC
-    ):  # OpenPBS runs a hook of EXECHOST_PERIODIC on the server too; the hook has no task there
+    ):  # OpenPBS runs a hook of EXECHOST_PERIODIC on the server too, where the hook has no task
         return False
     return _has_request(event.job) or (event.type == pbs.MODIFYJOB and _has_request(event.job_o))
 
@@ -30,5 +30,5 @@ def _has_request(job: "Any") -> bool:
     listed = job.Resource_List
     try:
         return listed is not None and any(listed[name] is not None for name in REQUEST_RESOURCES)
-    except (AttributeError, KeyError):  # PBS does not define the resource, so no job has the resource
+    except (AttributeError, KeyError):  # PBS does not define the resource, so no job has it
         return False

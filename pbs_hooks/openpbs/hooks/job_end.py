@@ -1,8 +1,7 @@
 """MoM events after a job's start: deletion, abort, end, and the periodic report of the jobs on this host.
 
 No handler in this module fails a job. If the agent does not answer, the server hook ends the cluster at the job's end.
-Reconciliation ends clusters that neither the agent nor the server hook ended. With the periodic report, the agent can
-end clusters of jobs that PBS lost.
+Reconciliation ends the remaining clusters. With the periodic report, the agent can end clusters of jobs that PBS lost.
 """
 
 import time
@@ -27,25 +26,23 @@ DELETED_REASON = "the job was deleted"
 AGENT_TIMEOUT_S = 2.0
 """Seconds for one request. The MoM is blocked while preterm or abort runs."""
 CANCEL_TIMEOUT_S = 8.0
-"""Seconds to wait for an agent that restarts or is busy. Without the cancellation, the prologue would continue to wait
-for the network.
-"""
+"""Seconds to wait for an agent that restarts or is busy. Without the cancellation, the prologue would wait on."""
 PAUSE_S = 0.5
 END_TIMEOUT_S = 8.0
 """Seconds for which the end event repeats its request to an agent that restarts or is busy.
 
-If the agent receives no request, the script's access to guests remains until the agent notices that the job is missing.
+Without a request, the script's access to guests remains until the agent notices that the job is missing.
 """
 ABORT_WAIT_S = 0.0
 NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of this host has the reason%s"
 
 
 def handle_preterm(event: MomEvent) -> None:
-    """Request that the agent cancels the attempt. The cancellation ends the prologue's wait at the start barrier.
+    """Request the cancellation of the attempt, which ends the prologue's wait at the start barrier.
 
-    If the agent does not answer or is busy, and the job's script has not started yet, retry for ``CANCEL_TIMEOUT_S``
-    seconds. On the first host, PBS runs this event only for ``qdel``. On other hosts PBS runs this event at every end
-    of a job, so the hook ignores the event there.
+    If the agent does not answer or is busy before the job's script starts, retry for ``CANCEL_TIMEOUT_S`` seconds. On
+    the first host, PBS runs this event only for ``qdel``. On other hosts, PBS runs it at every end of a job; the hook
+    ignores it there.
     """
     if not event.run.head:
         return
@@ -55,7 +52,7 @@ def handle_preterm(event: MomEvent) -> None:
 
 
 def _cancel(event: MomEvent, *, last: bool) -> bool:
-    """Send the cancellation. Return True if no further try is needed. ``last`` is true for the last try."""
+    """Return True if no further try is needed. ``last`` is true for the last try."""
     try:
         event.ask_about_run("cancel", event.run, grace=AGENT_TIMEOUT_S, reason=DELETED_REASON)
     except AgentUnreachable as error:
@@ -72,7 +69,7 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
 def handle_abort(event: MomEvent) -> None:
     """Remove an attempt that did not start.
 
-    If no host has recorded a reason, the first host records a reason: a host of the job could not start the job.
+    If no reason is recorded, the first host records one: a host of the job could not start the job.
     """
     _remove(event, ABORT_WAIT_S, retry_until=event.clock())
     run, variables = event.run, event.job.Variable_List
@@ -83,7 +80,7 @@ def handle_abort(event: MomEvent) -> None:
 
 
 def handle_end(event: MomEvent) -> None:
-    """Remove an attempt that ended. If the agent does not answer or is busy, retry for ``END_TIMEOUT_S`` seconds.
+    """Remove an ended attempt. If the agent does not answer or is busy, retry for ``END_TIMEOUT_S`` seconds.
 
     PBS runs this event in a separate process. The MoM reports the job's end afterwards.
     """
@@ -93,7 +90,7 @@ def handle_end(event: MomEvent) -> None:
 
 
 def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
-    """Request the removal. Return False if the agent does not answer or is busy, and ``retry_until`` has not passed."""
+    """Return False if the agent does not answer or is busy before ``retry_until``."""
     try:
         answer = event.ask_about_run("remove", event.run, wait=wait, grace=AGENT_TIMEOUT_S)
     except (AgentUnreachable, AgentRefused) as error:
@@ -110,8 +107,7 @@ def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
 def handle_host_startup(event: MomEvent) -> None:
     """Report an empty list of jobs, because PBS does not name the host's jobs when a MoM starts.
 
-    A single empty report ends no cluster: the agent ends a cluster only if its job was missing from all reports for
-    some time.
+    A single empty report ends no cluster: the agent ends a cluster only if all reports for some time lack its job.
     """
     _report_running(event, [])
 

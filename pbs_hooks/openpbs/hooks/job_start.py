@@ -1,7 +1,7 @@
 """MoM events of a job's start.
 
 ``begin`` announces the cluster to the agent, ``prologue`` waits for the network, ``launch`` sets the environment of the
-script. The script starts only when the network is up. During the wait, the prologue logs on the host what is missing.
+script.
 """
 
 import time
@@ -15,7 +15,7 @@ REQUEST_WAIT_S = 10.0
 """The longest time of a request, in seconds. The agent answers earlier when the state changes."""
 PAUSE_S = 0.5
 AGENT_ABSENCE_S = 60.0
-"""The start fails when the agent has not answered for this many seconds, for example during the agent's upgrade."""
+"""The start fails when the agent has not answered for this time, for example during its upgrade."""
 
 
 def wait_for_network(event: MomEvent) -> None:
@@ -28,13 +28,12 @@ def wait_for_network(event: MomEvent) -> None:
         while not waiting.is_over():
             waiting.request_state()
     except KeyboardInterrupt:
-        # KeyboardInterrupt means that the hook's alarm expired. A MoM then kills the hook immediately, so the message
-        # below may be lost.
+        # KeyboardInterrupt: the hook's alarm expired. A MoM then kills the hook, so the message below may be lost.
         raise PassingFault("the hook's alarm expired while the network was set up: %s" % waiting.missing) from None
 
 
 class _NetworkWait:
-    """The state of the wait: the last answer of the agent, and the remaining time."""
+    """The last answer of the agent, and the remaining time."""
 
     def __init__(self, event: MomEvent) -> None:
         self._event, self._run = event, event.run
@@ -50,7 +49,6 @@ class _NetworkWait:
         return self._up
 
     def request_state(self) -> None:
-        """Request the state once and act on the answer."""
         answer = self._answer()
         if answer is None:
             time.sleep(min(PAUSE_S, max(0.0, self._left())))
@@ -86,7 +84,7 @@ class _NetworkWait:
         return self._event.settings.patience - (self._event.clock() - self._began)
 
     def _note(self, missing: str) -> None:
-        """Log the missing parts if they changed since the last log entry."""
+        """Log the missing parts if they changed."""
         if missing != self.missing:
             self.missing = missing
             self._event.log_job("waiting for the network: " + missing)
@@ -100,11 +98,10 @@ LAUNCH_TIMEOUT_S = 30.0
 
 
 def handle_begin(event: MomEvent) -> None:
-    """Announce the attempt to the agent. Do not wait for the attempt's cluster.
+    """Announce the attempt to the agent. Do not wait for its cluster.
 
-    Raise UnwantedJob for a job of an array. Raise PassingFault if the agent does not answer or refuses the attempt, or
-    is busy for ``BUSY_TIMEOUT_S`` seconds. After a rejection of this event, PBS runs no later events of the job on this
-    host.
+    Raise UnwantedJob for a job of an array. Raise PassingFault if the agent does not answer, refuses the attempt, or is
+    busy for ``BUSY_TIMEOUT_S`` seconds. After a rejection, PBS runs no later events of the job on this host.
     """
     if is_in_array(event.job):
         raise UnwantedJob("job arrays are not supported")
@@ -118,7 +115,7 @@ def handle_begin(event: MomEvent) -> None:
 
 
 def _announce(event: MomEvent, *, last: bool) -> bool:
-    """Announce the attempt. Return False if the agent is busy. If ``last`` is true, raise AgentRefused instead."""
+    """Return False if the agent is busy. If ``last`` is true, raise AgentRefused instead."""
     try:
         event.ask_about_run("up", event.run, grace=BEGIN_TIMEOUT_S, head=event.run.head)
     except AgentRefused as error:
@@ -129,9 +126,9 @@ def _announce(event: MomEvent, *, last: bool) -> bool:
 
 
 def handle_prologue(event: MomEvent) -> None:
-    """On the first host, wait until the network is up. Other hosts do not wait.
+    """Wait on the first host until the network is up.
 
-    If the network will not be up, request the agent to remove the attempt, and raise the StartFault.
+    If the network will not be up, request the removal of the attempt, and raise the StartFault.
     """
     if not event.run.head:
         return
@@ -145,9 +142,9 @@ def handle_prologue(event: MomEvent) -> None:
 def handle_launch(event: MomEvent) -> None:
     """Set the environment of the script, or of a process that the running script launches.
 
-    Raise StartFault if, before the script starts, the network is lost, or the agent refuses the request or does not
+    Before the script starts, raise StartFault if the network is lost, or the agent refuses the request or does not
     answer for ``LAUNCH_TIMEOUT_S`` seconds. If the script runs, only log these faults, because a requeue would start
-    the whole job again. The process then starts, and this hook sets no variables.
+    the whole job again. The process then starts without the variables.
     """
     if not event.run.head:
         return
@@ -172,8 +169,8 @@ def handle_launch(event: MomEvent) -> None:
 def _await_state(event: MomEvent) -> Dict[str, Any]:
     """Return the state of the network. Raise AgentRefused, or AgentUnreachable.
 
-    The network was up a moment ago, so retry for ``LAUNCH_TIMEOUT_S`` seconds during a restart of the agent or of SBF,
-    or while the agent is busy.
+    The network was up a moment ago, so retry for ``LAUNCH_TIMEOUT_S`` seconds while the agent or SBF restarts, or the
+    agent is busy.
     """
     deadline = event.clock() + LAUNCH_TIMEOUT_S
     while True:
@@ -204,9 +201,9 @@ def _describe_state(answer: Dict[str, Any]) -> str:
 
 
 def _withdraw(event: MomEvent) -> None:
-    """Request the agent to remove this attempt. Do not wait for the removal.
+    """Request the removal of this attempt. Do not wait.
 
-    If the request fails, the agent replaces this attempt when the job's next attempt begins.
+    If the request fails, the job's next attempt replaces this attempt.
     """
     try:
         event.ask_about_run("remove", event.run, wait=0, grace=1.0)

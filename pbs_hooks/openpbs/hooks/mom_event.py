@@ -49,7 +49,7 @@ class MomEvent:
     ) -> Dict[str, Any]:
         """Send the agent a request about an attempt and return the answer. Raises the errors of :func:`ask_agent`.
 
-        ``wait`` and ``grace`` are in seconds, as for :func:`ask_agent`. ``more`` contains further keys of the request.
+        ``wait`` and ``grace`` are as for :func:`ask_agent`. ``more`` contains further keys of the request.
         """
         request = dict(more, do=do, cluster=run.cluster, attempt=run.attempt, user=run.user)
         return ask_agent(self.settings.socket, request, wait=wait, grace=grace)

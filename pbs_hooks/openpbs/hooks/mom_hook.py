@@ -1,8 +1,8 @@
 """The MoM hook: starts a job's script only when the job's network is up, and removes the network when the job ends.
 
 A job that cannot start is deleted, queued again or held, depending on the fault (``mom_event.FAULT_OUTCOMES``). The
-hook never fails a job that ends. The hook writes the reason for a rejection to the host's log, to the job's comment
-(through the server hook), and to the job's stderr file, which PBS returns to the owner when the job ends.
+hook never fails a job that ends. It writes the reason for a rejection to the host's log, to the job's comment (through
+the server hook), and to the job's stderr file, which PBS returns to the owner.
 """
 
 import os
@@ -88,7 +88,7 @@ def handle(pbs: Any) -> None:
 
 
 EMPTY_SETTINGS = MomSettings("", 0, 0)
-"""Rejections use these settings, because a rejection needs no settings of the site."""
+"""The settings for rejections, which need no settings of the site."""
 
 
 def _dispatch(pbs: Any) -> None:
@@ -114,7 +114,7 @@ def _dispatch(pbs: Any) -> None:
 
 
 def _refuse(event: MomEvent, fault: StartFault) -> None:
-    """Reject the start, report the reason, and delete, hold or requeue the job according to the fault."""
+    """Reject the start, report the reason, and delete, hold or requeue the job."""
     outcome, run, job = FAULT_OUTCOMES[type(fault)], event.run, event.job
     message = "vcluster: %s%s" % (fault, outcome.after)
     event.log_job(str(fault) + outcome.after)
@@ -129,9 +129,9 @@ def _refuse(event: MomEvent, fault: StartFault) -> None:
 
 
 def _requeue(event: MomEvent, run: HostRun, message: str) -> None:
-    """Queue the job again. The first host stores the reason in a variable of the job for the server hook.
+    """Store the reason in a variable of the job, for the server hook, and requeue the job.
 
-    The first host's variables override those of other hosts.
+    Only the first host stores the reason: its variables override those of other hosts.
     """
     if event.event.type == event.pbs.EXECJOB_LAUNCH:
         event.job.rerun()

@@ -1,8 +1,8 @@
 """Reads a PBS job in hooks: its request, its cluster's key, its attempt, and the reason why its last start failed.
 
-A MoM cannot set a job's comment on the server, but the MoM sends the job's variables to the server (measured). The
-first host stores the reason in a variable. PBS tries to start the job again in the same second, and the server hook
-then writes the reason into the comment. The module is small because every event on every host loads the module.
+A MoM cannot set a job's comment on the server, but it sends the job's variables to the server (measured). The first
+host stores the reason in a variable. PBS tries to start the job again in the same second, and the server hook then
+writes the reason into the comment. Every event on every host loads this module, so it is small.
 """
 
 from typing import Any, Mapping, Optional
@@ -55,8 +55,7 @@ MAX_REASON_CHARACTERS = 1000
 UNQUOTED_CHARACTERS = " :;()/"
 """Characters that are not percent-encoded, besides letters, digits and ``_.-~``.
 
-The other characters are encoded: a comma would end the variable, a newline would end the line, and PBS would add a
-backslash before a quotation mark.
+A comma would end the variable, a newline would end the line, and PBS would add a backslash before a quotation mark.
 """
 
 
@@ -68,7 +67,7 @@ def format_reason(attempt: int, text: str) -> str:
 def read_unreported_reason(variables: Mapping[str, Any], run_version: Optional[int]) -> Optional[str]:
     """Return the reason why the last run failed.
 
-    Return None if no reason is stored for this run, or if the reason was already reported.
+    Return None if no reason is stored for this run, or it was already reported.
     """
     attempt, _, text = str(variables.get(REASON_VARIABLE, "")).partition(" ")
     if not text or attempt != str(run_version) or attempt == str(variables.get(REPORTED_VARIABLE)):

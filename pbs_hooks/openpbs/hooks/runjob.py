@@ -1,8 +1,8 @@
 """The server's events: runjob requests a cluster before the job starts, jobobit ends the cluster after the run.
 
 A job that cannot have a cluster now is rejected and goes back to the queue. One scheduling cycle may contain a thousand
-jobs of the same user. If SBF refuses a job because of a quota, the hook therefore sends SBF no request with the same
-user, hosts and walltime for ten seconds.
+jobs of the same user. After a refusal because of a quota, the hook therefore sends no request with the same user, hosts
+and walltime for ten seconds.
 """
 
 import time
@@ -46,7 +46,7 @@ from virtcloud.jobs.request_ids import job_request_id
 from virtcloud.jobs.request_values import RequestError
 
 MAX_DEADLINE_S = 510
-"""Maximum of the deadline in a spec: 30 s less than the default of the hosts' setting ``patience``."""
+"""Maximum of the deadline in a spec: 30 s less than the hosts' default ``patience``."""
 QUOTA_PAUSE_S = 10
 _refusals: Dict[JobRun, Tuple[float, str]] = {}
 """Quota refusals by user, hosts and walltime. A refused long job does not block a shorter job of the same user."""
@@ -73,7 +73,7 @@ def _refusal_key(run: JobRun) -> JobRun:
 
 
 NOTHING_TO_END = (404, 410)
-"""SBF's HTTP statuses if no cluster ever had the key, or if the key belongs to a later attempt or to another owner."""
+"""SBF's HTTP statuses if no cluster ever had the key, or if a later attempt or another owner has it."""
 
 
 def jobobit(event: ServerHookEvent) -> None:
@@ -114,8 +114,8 @@ class ClusterOrder(NamedTuple):
 def runjob(event: ServerHookEvent) -> None:
     """Request the job's cluster. If the job cannot have a cluster now, reject the job with a reason in its comment.
 
-    A job of an array is accepted here, and the job's host deletes the job. If the server hook rejected the job, the
-    scheduler would immediately and endlessly try to start this job, and start no other job (measured).
+    A job of an array is accepted here, and its host deletes it. After a rejection here, the scheduler would endlessly
+    try to start this job, and start no other job (measured).
     """
     line = read_resource(event.job, REQUEST_RESOURCE)
     if line is None or is_in_array(event.job):
@@ -133,8 +133,8 @@ def runjob(event: ServerHookEvent) -> None:
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
     """Return a refusal with the reason why the last run did not start, if the reason was not reported yet.
 
-    Also end the cluster of the last run. If the first host rejected the job, PBS runs no jobobit, and the agent of this
-    host may have been unable to end the cluster.
+    Also end the cluster of the last run: if the first host rejected the job, PBS runs no jobobit, and the host's agent
+    may have been unable to end the cluster.
     """
     number = attempt_number(event.job)
     text = read_unreported_reason(event.job.Variable_List or {}, number)
@@ -157,8 +157,8 @@ def _build_order(event: ServerHookEvent, line: str) -> ClusterOrder:
 def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
     """Parse and check the request again.
 
-    The check at submission sees neither a request that comes from a queue's defaults, nor a job that was submitted
-    before the hook was installed.
+    The check at submission misses a request from a queue's defaults, and a job that was submitted before the hook's
+    installation.
     """
     content = read_resource(event.job, SPEC_RESOURCE)
     request = parse_stored_request(line, content)
@@ -193,7 +193,7 @@ def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[St
 
 
 def _add_user_keys(event: ServerHookEvent, order: ClusterOrder) -> ClusterOrder:
-    """Return the order with the public SSH keys in the user's home folder, if this host can read them."""
+    """Add the public SSH keys in the user's home folder, if this host can read them."""
     if not event.settings.user_keys:
         return order
     try:
@@ -207,8 +207,8 @@ def _add_user_keys(event: ServerHookEvent, order: ClusterOrder) -> ClusterOrder:
 def _put(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
     """Send the request, and return SBF's answer.
 
-    Two jobs that join a network at the same time may choose the same addresses. SBF refuses the second of these
-    requests. After this refusal, choose new addresses and send the request once more.
+    Two jobs that join a network at the same time may choose the same addresses. After SBF's refusal of the second
+    request, choose new addresses and send the request once more.
     """
     request = order.request
     if request.net is None:
@@ -234,8 +234,8 @@ def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
 def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dict[str, Any]:
     """Return the spec of the job's cluster.
 
-    With the default ``patience``, the deadline in the spec is earlier than the time at which the hosts stop waiting for
-    the cluster. If SBF cannot set up the cluster, the hosts can therefore report SBF's reason.
+    With the default ``patience``, the deadline in the spec ends before the hosts' wait. The hosts can therefore report
+    SBF's reason.
     """
     spec = build_cluster_spec(order.request, order.run, joined)
     return dict(spec, deadline_s=min(event.settings.setup * 3 // 4, MAX_DEADLINE_S))
@@ -253,7 +253,7 @@ def _refuse_taken_name(event: ServerHookEvent, order: ClusterOrder, answer: SbfA
 def _accept_to_fail(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> None:
     """Accept the start of the job although its attempt is over.
 
-    The job's hosts detect that the attempt is over and requeue the job. The next attempt has a new number.
+    The job's hosts detect this and requeue the job. The next attempt has a new number.
     """
     if not answer.ok:
         event.sbf.end(order.run.key, order.attempt, order.run.owner)

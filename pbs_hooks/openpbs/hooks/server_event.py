@@ -1,7 +1,4 @@
-"""A hook event of the PBS server: the job, its caller, the settings and SBF.
-
-Also reads the job attributes that the hook needs.
-"""
+"""A hook event of the PBS server: the job, its caller, the settings and SBF."""
 
 import json
 from typing import Any, Mapping, Optional, Tuple
@@ -26,7 +23,7 @@ class ServerHookEvent:
     def __init__(self, pbs: Any, settings: ServerSettings, began: float) -> None:
         """Store PBS's module, the settings, and the start time of the hook.
 
-        The deadline of calls to SBF is computed from the start time.
+        The deadline of calls to SBF counts from the start time.
         """
         self.pbs, self.settings, self._event = pbs, settings, pbs.event()
         where = SbfAddress(settings.sbf, settings.token_file, settings.ca_file)
@@ -98,14 +95,14 @@ SHAPE_RESOURCES = ("select", "nodes", "place", "walltime")
 
 
 def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
-    """Return the job's attributes against which a request is checked. Unchanged attributes come from ``former``."""
+    """Return the attributes for the check of a request. Unchanged attributes come from ``former``."""
     found = {name: read_changed_resource(job, former, name) for name in SHAPE_RESOURCES}
     array = getattr(former or job, "array_indices_submitted", None)
     return JobShape(array=array is not None, **found)
 
 
 def parse_stored_request(line: str, content: Optional[str]) -> JobRequest:
-    """Parse a request line and the content of its request file. Both were stored at submission.
+    """Parse a request line and the content of its request file, as stored at submission.
 
     Raises RequestError if the request is invalid.
     """

@@ -7,7 +7,7 @@ from pbs_hooks.kit.sbf_client import SbfAnswer
 from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX
 
 SHORT_RETRY_S = 5
-"""Seconds until the next try after conditions that pass quickly, for example the removal of a former run's network."""
+"""Seconds until the next try after short conditions, such as the removal of a former run's network."""
 LIVE_STATES = ("requested", "configuring", "active", "degraded")
 
 
@@ -22,8 +22,8 @@ class RefusalContext(NamedTuple):
 class StartRefusal(NamedTuple):
     """The refusal to start a job now.
 
-    ``wait`` is the number of seconds until the next try; 0 means the next scheduling cycle. ``hold`` names who must
-    release the job. ``u``: the user, after a change of the job. ``s``: an administrator. ``alert`` is true if
+    ``wait`` is the number of seconds until the next try; 0 is the next scheduling cycle. ``hold`` names who must
+    release the job: ``u``, the user, after a change of the job; ``s``, an administrator. ``alert`` is true if
     administrators should see the message.
     """
 
@@ -46,9 +46,8 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 def is_attempt_over(answer: SbfAnswer) -> bool:
     """Return whether this attempt can no longer have a cluster. The job then needs its next attempt number.
 
-    PBS increments the run number when PBS sends the job to a host. If another hook rejects the job before this, or if
-    files cannot be staged, the next run has the same number. SBF may then have an earlier request with this number for
-    other hosts.
+    PBS increments the run number when it sends the job to a host. If another hook rejects the job earlier, or files
+    cannot be staged, the next run has the same number. SBF may then have a request with this number for other hosts.
     """
     if answer.ok:
         state = answer.document.get("state") if isinstance(answer.document, dict) else None
@@ -86,7 +85,7 @@ def _refuse_and_hold(answer: SbfAnswer, _context: RefusalContext, _retry_after: 
 
 
 def _refuse_former_run(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
-    """Return a refusal. Its message names what the removal waits for: the text after "; " in SBF's answer."""
+    """Return a refusal whose message states what the removal waits for: the text after "; " in SBF's answer."""
     waits = answer.detail.partition("; ")[2]
     text = "the network of the job's former run is still being removed" + (" (%s)" % waits if waits else "")
     return StartRefusal("vcluster: %s%s" % (text, RETRY_SUFFIX), SHORT_RETRY_S)
@@ -99,10 +98,10 @@ def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_af
 
 
 def _refuse_forbidden(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
-    """Return the refusal for a missing right, which is an error of the site or of the user.
+    """Return the refusal for a missing right, a fault of the site or of the user.
 
-    The batch system has the right to create networks. If the job joins no network, the missing right is therefore an
-    error of the site. If the job joins a network, the network is not shared with the job's owner.
+    The batch system needs the right to create networks: without a network to join, the site lacks this right.
+    Otherwise, the network is not shared with the job's owner.
     """
     if context.net is None:
         return _refuse_unexpected(answer, context, retry_after)

@@ -21,8 +21,8 @@ from virtcloud.jobs.request_values import OWNERS, RequestError
 RUNNING_MESSAGE = "the request of a running job cannot be changed"
 SPEC_RESERVED_MESSAGE = "the resource %s is reserved for the server; name the request file with spec=" % SPEC_RESOURCE
 NO_CHECKPOINT = "n"
-"""Forbids checkpoints. A job restarted from a checkpoint has the same run number as before. The checkpoint does not
-contain the job's guests.
+"""Forbids checkpoints: a restarted job has the same run number, and the checkpoint does not contain the job's
+guests.
 """
 
 
@@ -43,8 +43,8 @@ class AdmittedJob(NamedTuple):
 def queuejob(event: ServerHookEvent) -> None:
     """Check a submitted job. Raises RequestError if the job must be rejected.
 
-    PBS treats an empty resource (``-l vcluster=$REQUEST`` with an unset variable) as unset, and would run the script
-    without a cluster. The hook therefore rejects a job with an empty request.
+    Reject an empty request (``-l vcluster=$REQUEST`` with an unset variable): PBS would treat it as unset, and run the
+    script without a cluster.
     """
     job = event.job
     line, content, is_moved = (
@@ -71,8 +71,8 @@ def modifyjob(event: ServerHookEvent) -> None:
 
     Raises RequestError if the change must be rejected.
 
-    If the walltime becomes longer, this hook does not extend the lease, because PBS checks only after the hook whether
-    the caller may alter the job. Reconciliation extends the lease.
+    After an extension of the walltime, reconciliation extends the lease, not this hook: PBS checks only after the hook
+    whether the caller may alter the job.
     """
     job, former = event.job, event.former
     if job.Resource_List is not None and job.Resource_List[SPEC_RESOURCE] is not None:  # a removal sets it to ""
@@ -102,7 +102,7 @@ def _alter_queued(event: ServerHookEvent, before: Optional[str], line: Optional[
 def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobShape, owner: JobOwner) -> AdmittedJob:
     """Check a request against the job, the settings, the image folder, and the networks that run now.
 
-    ``content`` is the content of the request file, or None if the file was not read yet.
+    ``content`` is the content of the request file; None if it was not read yet.
     """
     _check_user(owner.user)
     request = parse_stored_request(line, None)
@@ -121,8 +121,7 @@ def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobSh
 def _check_caller(event: ServerHookEvent, user: str) -> None:
     """Raise RequestError unless the caller is certainly ``user``, because error messages can quote the user's file.
 
-    PBS checks only after the hook whether the caller may alter another user's job, or may act as that user from the
-    caller's host.
+    PBS checks only after the hook whether the caller may alter another user's job, or act as this user.
     """
     if event.requestor != user:
         raise RequestError(
@@ -145,8 +144,7 @@ def _check_user(user: str) -> None:
 def _check_network(event: ServerHookEvent, request: JobRequest, owner: JobOwner) -> None:
     """Reject a network name that is in use, and a network that the job cannot join.
 
-    If SBF does not answer, or answers with an error, this function accepts the network, and runjob makes both checks
-    later.
+    Without a successful answer of SBF, accept the network: runjob makes both checks later.
     """
     name = request.net or request.name
     if name is None:

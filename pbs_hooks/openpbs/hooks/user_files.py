@@ -1,7 +1,6 @@
 """Reads files that users name in requests.
 
-A child process reads each file with the rights of the user. The time of the process and the size of the file are
-limited.
+A child process with the user's rights reads each file. The process's time and the file's size are limited.
 """
 
 import json
@@ -32,7 +31,7 @@ def read_request_file(path: str, user: str) -> str:
 def check_images(folder: Optional[str], images: Sequence[str], user: str) -> None:
     """Raise RequestError for images that are not in the image folder or that the user cannot read.
 
-    Also raise RequestError if the images cannot be checked within the time limit. If ``folder`` is None, check nothing.
+    Also raise RequestError after the time limit. If ``folder`` is None, check nothing.
     """
     if folder is None or not images:
         return
@@ -62,7 +61,7 @@ def _parse_document(text: str) -> Any:
 
 
 def _dump_json(document: Any) -> str:
-    """Return the document as JSON on one line. Limits the size, because YAML aliases can multiply a small file."""
+    """Return JSON on one line. Limit its size, because YAML aliases can multiply a small file."""
     text = ""
     for part in json.JSONEncoder(separators=(",", ":")).iterencode(document):
         text += part
@@ -95,7 +94,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _find_unreadable_images(folder: str, images: Sequence[str]) -> List[List[str]]:
-    """Return two lists: the missing images, and the other images that the user cannot read."""
+    """Return two lists: the missing images, and the unreadable images."""
     os.stat(folder)
     paths = {name: os.path.join(folder, name) for name in images}
     unread = [name for name, path in paths.items() if not os.access(os.path.join(path, IMAGE_FILE), os.R_OK)]

@@ -1,7 +1,4 @@
-"""Requests to this host's agent about one job.
-
-The requests announce the job, wait until the job's cluster is up, and ask whether the job was deleted.
-"""
+"""Requests to this host's agent about one job."""
 
 from typing import Any, Callable, Dict, Optional, Union
 
@@ -23,16 +20,16 @@ AgentRequest = Dict[str, Union[str, int, bool]]
 
 
 def build_agent_request(do: str, call: ScriptCall, **more: Union[str, bool]) -> AgentRequest:
-    """Return a request to the agent. Torque does not tell hosts the run count, so the attempt number is 0."""
+    """Return a request with the attempt number 0, because Torque does not send the run count to hosts."""
     request = {"do": do, "cluster": call.key, "attempt": 0, "user": call.user}  # type: AgentRequest
     request.update(more)
     return request
 
 
 def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
-    """Announce the job to this host's agent, which first removes all remnants of a former run.
+    """Announce the job. The agent first removes all remnants of a former run.
 
-    Raises ScriptExit if the agent refuses the job, or if the time runs out.
+    Raises ScriptExit if the agent refuses the job, or the time runs out.
     """
     _retry_while_blocked(lambda: _announce(path, call), patience)
 
@@ -40,8 +37,8 @@ def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
 def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None:
     """Wait until this host's agent answers and has removed all remnants of a former run.
 
-    Raises ScriptExit if the agent refuses the request, or if the time runs out. This function does not announce the
-    job, because Torque runs no epilogue on hosts other than the first if the job's script never starts.
+    Raises ScriptExit if the agent refuses the request, or the time runs out. Do not announce the job: if its script
+    never starts, Torque runs an epilogue on the first host only.
     """
     _retry_while_blocked(lambda: _check_removal(path, call), patience)
 
@@ -49,7 +46,7 @@ def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None
 def is_deleted(path: str, call: ScriptCall) -> bool:
     """Return whether an announced job was deleted. Return False if the agent does not answer.
 
-    SBF may have the cluster of a former run, so only this host's agent is queried.
+    SBF may have the cluster of a former run, so query only the agent.
     """
     try:
         known = _find_record(path, call)
@@ -113,13 +110,13 @@ def _check_removal(path: str, call: ScriptCall) -> Optional[str]:
 
 
 def _find_record(path: str, call: ScriptCall) -> Optional[Dict[str, Any]]:
-    """Return the agent's record of the job, or None. The agent answers immediately, without a request to SBF."""
+    """Return the agent's record of the job, or None. The agent sends SBF no request."""
     known = ask_agent(path, {"do": "list"}, grace=LIST_TIMEOUT_S)["clusters"]
     return next((record for record in known if record["cluster"] == call.key), None)
 
 
 def _request_state(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, Any]:
-    """Request the state of the cluster. The state ``away`` means that the agent did not answer or is busy."""
+    """Return the state of the cluster; ``away`` if the agent did not answer or is busy."""
     try:
         return ask_agent(path, build_agent_request("state", call), wait=min(STATE_WAIT_S, patience.left))
     except AgentUnreachable as error:

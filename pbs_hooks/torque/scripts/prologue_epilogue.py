@@ -1,8 +1,8 @@
 """The scripts of a job: prologue and prologue.parallel, epilogue, epilogue.parallel and epilogue.precancel.
 
-The first host runs ``prologue`` after all other hosts ran ``prologue.parallel``. A prologue cannot set the
-environment of a job, so it writes the cluster's variables to the file ``/run/virtcloud/torque/$PBS_JOBID``, which the
-job's script sources. The folder belongs to root. Only the job's user can read the file.
+The first host runs ``prologue`` after all other hosts ran ``prologue.parallel``. A prologue cannot set the environment
+of a job. It therefore writes the cluster's variables to the file ``/run/virtcloud/torque/$PBS_JOBID``, which the job's
+script sources. The folder belongs to root. Only the job's user can read the file.
 """
 
 import os
@@ -89,15 +89,15 @@ REMOVE_WAIT_S = 30.0
 AGENT_ABSENCE_S = 10.0
 """Time in seconds in which an epilogue repeats its request to an agent that restarts or is busy.
 
-If the agent receives no request, the agent's record of the job and the script's access to guests remain.
+Without a request, the agent's record of the job and the script's access to guests remain.
 """
 
 
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
     """Remove the cluster, and wait until this host has no remnants of the cluster. Delete the file of variables.
 
-    After ``settings.patience`` seconds, this function stops waiting and raises no error. The agent then continues the
-    removal. Raises ScriptExit if neither the agent nor SBF ends the cluster.
+    Wait at most ``settings.patience`` seconds; the agent then continues the removal. Raises ScriptExit if neither the
+    agent nor SBF ends the cluster.
     """
     try:
         _wait_for_removal(call, settings, settings.patience)
@@ -108,9 +108,9 @@ def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Request the agent to remove the cluster. Wait at most a minute until this host has no remnants of the cluster.
+    """Remove the cluster. Wait at most a minute until this host has no remnants of the cluster.
 
-    Raises ScriptExit if the host's agent does not answer or refuses the removal.
+    Raises ScriptExit if the agent does not answer or refuses the removal.
     """
     try:
         _wait_for_removal(call, settings, min(SISTER_WAIT_S, settings.patience))
@@ -119,7 +119,7 @@ def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Request the agent to cancel the attempt. The MoM is blocked during the request.
+    """Request the cancellation of the attempt. The MoM is blocked during the request.
 
     If the request fails, the epilogue removes the cluster soon afterwards.
     """
@@ -130,10 +130,10 @@ def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Request the agent to remove the cluster. If this request fails, request SBF to end the cluster. Do not wait.
+    """Request the agent to remove the cluster or, if this fails, SBF to end the cluster. Do not wait.
 
-    Delete the file of variables in both cases. Raises ScriptExit if neither the agent nor SBF accepts the request. The
-    cluster then ends with its lease.
+    Delete the file of variables. Raises ScriptExit if neither accepts the request. The cluster then ends with its
+    lease.
     """
     try:
         ask_agent(settings.socket, build_agent_request("remove", call), wait=0)
@@ -156,7 +156,7 @@ def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> Non
 
 
 def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float) -> None:
-    """Request the removal until this host has no remnants of the cluster, or the time runs out.
+    """Request the removal until this host has no remnants of the cluster.
 
     If the time runs out, the agent continues the removal.
     """
@@ -166,7 +166,7 @@ def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float
 
 
 def _is_removed(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> bool:
-    """Request the removal, and return whether this host has no remnants of the cluster.
+    """Request the removal. Return whether this host has no remnants of the cluster.
 
     If the agent does not answer or is busy, repeat the request for ``AGENT_ABSENCE_S`` seconds. Then raise
     AgentUnreachable or AgentRefused. Raise AgentRefused immediately for any other refusal.
@@ -216,11 +216,10 @@ def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 @contextmanager
 def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[None]:
-    """Withdraw the cluster if the block raises."""
     try:
         yield
     except BaseException:
-        # Only the first error is reported. If the withdrawal fails, the cluster ends with its lease.
+        # Report only the first error. If the withdrawal fails, the cluster ends with its lease.
         with suppress(ScriptExit):
             withdraw(call, settings)
         raise
@@ -228,7 +227,7 @@ def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[N
 
 @contextmanager
 def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> Iterator[None]:
-    """End the retries in the block if the job is deleted, and abort a deleted job instead of requeueing it.
+    """End the retries in the block if the job is deleted, and abort it instead of requeueing it.
 
     A deleted job that is requeued would run again.
     """

@@ -1,4 +1,4 @@
-"""Requests to SBF about one job's cluster. A request is repeated until SBF answers or the time for retries runs out."""
+"""Requests to SBF about one job's cluster. A request is repeated until SBF answers or the time runs out."""
 
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 from urllib.parse import quote
@@ -25,7 +25,7 @@ RETRY_SLUGS = (
 )
 """Problems that may disappear within seconds; the request is repeated."""
 REQUEUE_SLUGS = ("no-vlan-free", "quota-exceeded", "unauthenticated", "conflict", "no-gateway", "other-spec", "gone")
-"""Problems that may disappear before the next try of the job. The request itself is valid, so the job is requeued.
+"""Problems that may disappear before the job's next try. The request itself is valid, so the job is requeued.
 
 ``other-spec`` and ``gone``: a late request of a former run has used the attempt number. The next try has a higher
 number.
@@ -43,7 +43,7 @@ class JobSbfClient:
         self._request_id = job_request_id(key, None)
 
     def next_attempt(self) -> int:
-        """Return the number of this attempt: SBF's last attempt number plus one, because Torque does not count runs.
+        """Return SBF's last attempt number plus one, because Torque does not count runs.
 
         Raises ScriptExit if SBF refuses the request, or if the time runs out.
         """
@@ -58,11 +58,10 @@ class JobSbfClient:
     def put(self, spec: Callable[[], Dict[str, Any]], attempt: int) -> None:
         """Request the cluster until SBF accepts the request.
 
-        Raises ScriptExit if SBF refuses the request, or if the time runs out. Raises RequestError if ``spec`` raises
-        RequestError.
+        Raises ScriptExit if SBF refuses the request, or the time runs out. Also raises the RequestError of ``spec``.
 
-        SBF first removes the cluster of a former run, which a failed host may have left. The spec is built again for
-        each try, because the network that the job joins may have changed.
+        SBF first removes a former run's cluster, which a failed host may have left. Each try builds the spec again,
+        because the joined network may have changed.
         """
         while True:
             wanted = spec()
@@ -110,7 +109,7 @@ class JobSbfClient:
             return error
 
     def _check(self, answer: SbfAnswer, hosts: Sequence[str]) -> None:
-        """Check an answer. After a success, do nothing. Pause if the caller should repeat the request.
+        """Pause if the caller should repeat the request. Do nothing after a success.
 
         Raise ScriptExit for every other refusal.
         """

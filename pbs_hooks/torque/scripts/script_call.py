@@ -27,7 +27,7 @@ RESOURCES_ARGUMENT = {
 SCRIPT_ARGUMENT = {"prologue": 8, "epilogue": 11}
 """The position of the argument with the file of the job's script. Only the first host has the file."""
 TRUNCATED_FROM = 900
-"""A list of resources with more than this number of characters is regarded as possibly incomplete.
+"""A longer list of resources is possibly incomplete.
 
 Torque passes at most 2 kB of resources, first ``nodes`` and then ``other``, and drops the rest.
 """
@@ -75,7 +75,7 @@ class ScriptCall(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Return whether the job requests a cluster or a network, and no scheduler has requested the network before."""
+        """Whether the job requests a cluster or network that no scheduler has requested."""
         return (self.request or self.network) is not None and not self.environment.get(SCHEDULER_VARIABLE)
 
 
@@ -99,7 +99,7 @@ def parse_call(script: str, arguments: Sequence[str], environment: Mapping[str, 
 
 
 def _read_carried_request(script: str) -> Dict[str, str]:
-    """Return the request from the job's script, into which the submit filter wrote the request."""
+    """Return the request that the submit filter wrote into the job's script."""
     try:
         carried = find_carried_request(Path(script).read_text(encoding="latin-1"))
     except OSError:
@@ -109,7 +109,7 @@ def _read_carried_request(script: str) -> Dict[str, str]:
 
 RETRY_PAUSE_S = 0.5
 SISTER_WAIT_S = 60.0
-"""Time limit in seconds of a script on hosts other than the first. The MoM is blocked while such a script runs."""
+"""Time limit in seconds of a script on hosts other than the first. The script blocks the MoM."""
 
 
 class RetryBudget:
@@ -119,7 +119,7 @@ class RetryBudget:
         """Start the time for retries."""
         self._deadline = time.monotonic() + seconds
         self.is_pointless: Optional[Callable[[], bool]] = None
-        """Called at each pause if set. Returns whether the job was deleted; retries are then pointless."""
+        """Called at each pause. Returns whether the job was deleted, so that retries are pointless."""
 
     @property
     def left(self) -> float:

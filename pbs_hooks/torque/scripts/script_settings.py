@@ -22,16 +22,16 @@ from virtcloud.jobs.host_names import element_of_host
 MAX_PATIENCE_S = 260
 """Maximum of the setting ``patience``. Torque kills a script ten seconds before its ``$prologalarm`` (300 s).
 
-A script ends itself earlier, so that the script can withdraw its request.
+A script ends itself earlier, to withdraw its request.
 """
 
 
 class ScriptSettings(NamedTuple):
     """The addresses of SBF and of the agent, and time limits.
 
-    ``patience``: the seconds within which a cluster must be up. ``hosts``: SBF's names of the hosts whose name in
-    Torque differs, by Torque's name. ``environments``: the folder of the files that jobs source.
-    ``user_keys``: whether the keys in the user's home folder may log in to guests.
+    ``patience``: the seconds within which a cluster must be up. ``hosts``: SBF's names of hosts by Torque's name, if
+    they differ. ``environments``: the folder of the files that jobs source. ``user_keys``: whether the keys in the
+    user's home folder may log in to guests.
     """
 
     sbf: Optional[str]

@@ -1,6 +1,6 @@
 """The submit filter of qsub: rejects invalid requests, and writes a valid request into the job's script.
 
-The first host reads the request from the job's script if Torque has dropped the request from the list of resources.
+If Torque has dropped the request from the list of resources, the first host reads it from the job's script.
 """
 
 import sys
@@ -77,6 +77,6 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
 def _walltime_limit(walltime: Optional[str], settings: ScriptSettings) -> Optional[int]:
     """Return the longest permitted walltime in seconds.
 
-    Return None for a job without a walltime, because the job's queue may set a walltime after the filter's check.
+    Return None for a job without a walltime, because its queue may set a walltime after the filter's check.
     """
     return None if walltime is None else settings.longest_walltime
