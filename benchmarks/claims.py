@@ -50,7 +50,6 @@ def run() -> Iterator[Measurement]:
 
 
 def _load(sbf: MeasuredSbf) -> list[float]:
-    """Return the duration of each call, in seconds."""
     numbers, ends = count(), time.monotonic() + SECONDS
     with ThreadPoolExecutor(CALLERS) as pool:
         return [

@@ -50,7 +50,6 @@ def _enter_namespace() -> None:
 
 
 def _measure() -> dict[tuple[str, int], float]:
-    """Return the seconds of processor time in which all frames are forwarded, by kind and number of guests."""
     ports = [_port(number) for number in range(CASES[-1])]
     _connect(ports[0][0])
     found: dict[tuple[str, int], list[float]] = {(kind, case): [] for kind in KINDS for case in CASES}

@@ -175,8 +175,6 @@ def measure() -> Rates:
 
 
 def _namespace() -> ThreadPoolExecutor:
-    """Return a thread in a new network namespace."""
-
     def enter() -> None:
         if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "cannot create a network namespace")
@@ -197,7 +195,6 @@ def _send(address: str) -> None:
 
 
 def _receive(listener: socket.socket) -> float:
-    """Return the rate of a received stream in bit/s."""
     buffer, total = bytearray(PIECE), 0
     stream, _ = listener.accept()
     with stream:

@@ -223,7 +223,6 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def _token(config: Path) -> str:
-    """Create an operator's token with the service's command line."""
     command = [sys.executable, "-m", "sbf_service", "token", "create", "bench", "--role", "operator"]
     result = subprocess.run(  # noqa: S603 - the command is our own
         [*command, "--config", str(config)], check=True, capture_output=True, text=True

@@ -69,7 +69,6 @@ def run() -> Iterator[Measurement]:
 
 @contextmanager
 def _installation() -> Iterator[LabPbs]:
-    """Run the default lab with OpenPBS and virtcloud's hooks on three hosts."""
     with tempfile.TemporaryDirectory(prefix="vc") as folder:
         state = LabState(Path(folder) / "lab")
         find_installation()
@@ -115,7 +114,6 @@ def _output(batch: LabPbs, key: str) -> str:
 
 
 def _clock_offset(batch: LabPbs, host: str) -> float:
-    """Return the station's time minus the host's time, in seconds."""
     before = float(batch.lab.run(addressing.STATION, ["date", "+%s.%N"], check=True).stdout)
     host_time = float(batch.lab.run(host, ["date", "+%s.%N"], check=True).stdout)
     after = float(batch.lab.run(addressing.STATION, ["date", "+%s.%N"], check=True).stdout)

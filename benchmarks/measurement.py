@@ -82,7 +82,6 @@ def write_section(name: str, measurements: Sequence[Measurement], order: Sequenc
 
 
 def _sections(page: str) -> dict[str, str]:
-    """Return the sections of a page, with their headings, by benchmark."""
     headings = list(SECTION.finditer(page))
     ends = [*(heading.start() for heading in headings[1:]), len(page)]
     return {

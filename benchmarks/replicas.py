@@ -114,7 +114,6 @@ def _reserve_none(_device: Device) -> VlanSet:
 
 
 def _run_replica(address: str, number: int, case: Case, barrier: Any, results: Any) -> None:  # noqa: ANN401 - a spawn context has no public types
-    """Put the number of created clusters and the processor time into ``results``."""
     if not case.by_site:
         cluster_creation._needs_everything = lambda _put: True  # noqa: SLF001 - the state before decision 85
     store = Store(make_engine(address))

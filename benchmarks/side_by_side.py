@@ -76,7 +76,6 @@ def _change(driver: SwitchDriver, vlans: list[int]) -> float:
 
 
 def _time_generic_switch(address: str, *, reuse: bool, vlans: list[int]) -> list[float]:
-    """Return the seconds that networking-generic-switch takes for each VLAN."""
     host, _, port = address.partition(":")
     script = Path(__file__).with_name("generic_switch.py")
     arguments = [host, port, "admin", PASSWORD, ENABLE_SECRET, ",".join(PORTS), str(reuse), *map(str, vlans)]
@@ -90,7 +89,6 @@ def _time_generic_switch(address: str, *, reuse: bool, vlans: list[int]) -> list
 
 
 def _installed() -> bool:
-    """Install networking-generic-switch if it is missing. Return whether it is installed now."""
     marker = HOME / "installed"
     if marker.exists():
         return True

@@ -168,7 +168,6 @@ def _measure_throughput(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
 
 
 def _measure_access(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
-    """Measure the times to join and to leave."""
     rounds = [_join_and_revoke(lab, client, f"access{number}") for number in range(ACCESS_ROUNDS)]
     joined, off = (median(found) for found in zip(*rounds, strict=True))
     yield Measurement("from an active cluster to the first answer of its guest, with a new profile", joined, "s", 2)
@@ -202,7 +201,6 @@ def _join_and_revoke(lab: Lab, client: SbfClient, key: str) -> tuple[float, floa
 
 
 def _start_plain_server(lab: Lab, view: ClusterView, device: LaptopVpn) -> None:
-    """Start the plain server with its tap on the cluster's bridge, and a client."""
     authority = VpnAuthority()
     account = ServerAccount("nobody", "nogroup")
     config = render_config(authority.server, VpnProtocol.UDP, account, Path("/run"), ipv6=False)
@@ -218,7 +216,6 @@ def _start_plain_server(lab: Lab, view: ClusterView, device: LaptopVpn) -> None:
 
 
 def _transfer(lab: Lab, domain: str, device: LaptopVpn, address: str) -> float:
-    """Send data from the guest to a device. Return the received bytes per second."""
     enter = ENTER_CONTAINER.replace(" -n -m -u ", " -n ")
     python = (sys.executable, "-I", "-S", "-c")
     with ThreadPoolExecutor(1) as pool:
@@ -228,7 +225,6 @@ def _transfer(lab: Lab, domain: str, device: LaptopVpn, address: str) -> float:
 
 
 def _measure_devices(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
-    """Connect all devices at the same time."""
     names = [(f"c{cluster}", f"d{cluster}-{device}") for cluster in range(CLUSTERS) for device in range(DEVICES)]
     spec = ClusterSpec(owner="alice", hosts=(HOST,), vpn=True)
     with ThreadPoolExecutor(4) as pool:
@@ -253,7 +249,6 @@ def _measure_devices(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
 
 
 def _server_memory(lab: Lab) -> float:
-    """Return the resident memory of the gateway's OpenVPN servers in KiB."""
     script = "for pid in $(pgrep openvpn); do grep VmRSS /proc/$pid/status; done"
     lines = lab.run(GATEWAY, ("sh", "-c", script), check=True).stdout.splitlines()
     return sum(float(line.split()[1]) for line in lines)

@@ -102,7 +102,6 @@ def _read_source(name: str) -> str:
 
 
 def _read_licences(sources: Sequence[str] | dict[str, str]) -> str:
-    """Return the licence of PyYAML as comments if the bundle includes a module of PyYAML."""
     if not any(name.startswith("yaml") for name in sources):
         return ""
     files = metadata.files("PyYAML") or []

@@ -161,7 +161,6 @@ def _exchange(heartbeats: AgentHeartbeats, settled_agents: SettledAgents, token_
 
 @contextmanager
 def _measure(metrics: ServiceMetrics, kind: str) -> Iterator[None]:
-    """Record the duration of a transaction, and a span if the call is traced."""
     with metrics.time_transaction(kind), child_span(f"transaction {kind}"):
         yield
 

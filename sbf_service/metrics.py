@@ -9,8 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 
 
 class _Counted(NamedTuple):
-    """The meaning and the labels of a counter."""
-
     meaning: str
     labels: tuple[str, ...]
 

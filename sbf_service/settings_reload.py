@@ -133,7 +133,6 @@ def _replace(settings: ServiceSettings, change: SettingChange) -> None:
 
 
 def _describe(key: str, value: object) -> str:
-    """Return a value for the log, without the password of the database."""
     if key == "database":
         try:
             return make_url(str(value)).render_as_string(hide_password=True)

@@ -79,7 +79,6 @@ def _ensure_operator(service: SbfService, file: Path) -> None:
 
 
 def _end_with_input() -> NoReturn:
-    """Wait for the end of standard input, then end the service as SIGTERM does."""
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
     raise SystemExit

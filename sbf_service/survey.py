@@ -132,7 +132,6 @@ def _merge_settings(request: SurveyRequest, file: SurveyFile) -> ServiceSettings
 def _survey_switch(
     entry: SwitchToSurvey, settings: ServiceSettings, platforms: dict[Name, SwitchPlatform]
 ) -> SwitchSurvey:
-    """Record an error as the switch's fault."""
     survey = SwitchSurvey(entry.switch, listed_ports=entry.ports, reserved=platforms[entry.name].capabilities.reserved)
     try:
         login = make_login(entry.switch, settings)

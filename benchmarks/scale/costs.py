@@ -98,8 +98,6 @@ def _count_instructions(costs: Costs) -> Iterator[None]:
 
 
 def _make_connection_class(counter: CostCounter) -> type[sqlite3.Connection]:
-    """Return the class of connections whose cursors count the rows that they fetch."""
-
     class CountingCursor(sqlite3.Cursor):
         def fetchall(self) -> list[Any]:
             return _counted(super().fetchall())

@@ -185,7 +185,6 @@ class MeasuredService:
         return list(read_all_pages(read))
 
     def _read_page(self, selected: ClusterFilter, *, newest_first: bool = False) -> None:
-        """Read a page, and the page at its cursor."""
         with self.store.read() as unit:
             first = read_cluster_page(unit, selected, PagePart(PAGE), newest_first=newest_first)
             read_cluster_page(unit, selected, PagePart(PAGE, first.cursor), newest_first=newest_first)

@@ -134,7 +134,6 @@ class Qmgr:
 
 
 def _join_lines(text: str) -> str:
-    """Return an error message as one line."""
     return "; ".join(line.strip() for line in text.splitlines() if line.strip())
 
 

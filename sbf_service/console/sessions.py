@@ -113,7 +113,6 @@ def make_caller(request: Request, service: SbfService, principal: Principal) -> 
 
 
 async def _authenticate(request: Request, service: CurrentService) -> Browser:
-    """Return the browser of a request. Raise Unauthenticated for a request without a valid session."""
     secret = find_secret(request)
     if secret is None:
         raise Unauthenticated(NO_SESSION)
@@ -156,7 +155,6 @@ async def read_form(request: Request) -> Form:
 
 
 async def _read_checked_form(request: Request, browser: CurrentBrowser) -> Form:
-    """Read a form of this session. Raise ForeignForm for a form without the session's token."""
     form = await read_form(request)
     if not browser.secret.matches(form.get(FORM_TOKEN)):
         raise ForeignForm(

@@ -197,7 +197,6 @@ class LongPoll:
         return version
 
     async def _wait(self, waiter: Waiter, deadline: float) -> bool:
-        """Wait for a change until ``deadline``. Return whether there was a change."""
         has_changed = await waiter.wait(max(0.0, deadline - time.monotonic()))
         self._check_stop()
         if has_changed and await self.request.is_disconnected():

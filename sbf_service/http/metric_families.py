@@ -106,7 +106,6 @@ def _certificate_ends(settings: ServiceSettings) -> Iterator[tuple[str, float]]:
 
 
 def _disk_usages(service: SbfService) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the name, the size and the free bytes of each folder of this replica."""
     for name, folder in _list_folders(service).items():
         with suppress(OSError):
             usage = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists()))

@@ -121,7 +121,6 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _content(status: HTTPStatus) -> dict[str, Any]:
-    """Return a reference to the schema of problem documents, with an example."""
     kind, detail = EXAMPLES.get(status, (VirtcloudError, "the expectation, the observation and the remedy"))
     example = {"type": URN + kind.slug, "title": status.phrase, "status": int(status), "detail": detail}
     return {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}}

@@ -62,7 +62,6 @@ def _trace(scope: Scope, call: CallContext) -> AbstractContextManager[Span]:
 
 
 def _continue_trace(call: CallContext) -> CallContext:
-    """Return the context for later work, as a child of the call's span."""
     return call.model_copy(update={"traceparent": current_traceparent() or call.traceparent})
 
 

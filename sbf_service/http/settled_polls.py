@@ -95,7 +95,6 @@ class SettledPollMiddleware:
             await self.app({**scope, "query_string": query}, receive, send)
 
     def _find_principal(self, scope: Scope, element: str) -> Principal | None:
-        """Return the caller if it is the agent of ``element`` and its token is in the cache, otherwise None."""
         if self.service.settings.timing.agent_silence < MIN_SILENCE_S:
             return None
         token: Token | None = bearer_token(scope)
@@ -123,7 +122,6 @@ class SettledPollMiddleware:
         return None
 
     def _count(self, poll: SettledPoll, principal: Principal, topic: str) -> bool:
-        """Count the poll. Return False if the agent has polled too often."""
         key, rate, pace = (principal.who, topic), self.service.settings.rates.polls, self.polls.pace
         try:
             pace.check(key, rate)

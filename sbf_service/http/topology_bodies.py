@@ -126,7 +126,6 @@ def _blanks_end(text: str, position: int) -> int:
 
 
 def _skip(text: str, position: int, expected: str) -> int:
-    """Return the position after blanks and an expected character."""
     position = _blanks_end(text, position)
     if not text.startswith(expected, position):
         raise _UnexpectedText

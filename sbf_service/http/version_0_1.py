@@ -219,7 +219,6 @@ def _remove_unknown_keys(value: Any, documents: tuple[str, ...]) -> Any:  # noqa
 
 
 def _find_known_types(kinds: Iterable[type[VirtcloudError]]) -> dict[str, str]:
-    """Map each type of problem to a type that version 0.1 has."""
     types = {}
     for kind in kinds:
         lineage = (base for base in kind.__mro__ if issubclass(base, VirtcloudError))

@@ -153,7 +153,6 @@ def _format_uplink_lines(platform: str) -> Commands:
 
 
 def _note_optional_lines(platform: str, lines: Commands) -> Commands:
-    """Return a note about the lines that only some models accept, or no note."""
     dialect = find_dialect(PLATFORM_ALIASES.get(platform, platform))
     optional = [line for line in lines if dialect is not None and line in dialect.may_fail]
     if not optional:

@@ -109,5 +109,4 @@ def fill_templates(templates: Sequence[str], known: Mapping[str, object], peers:
 
 
 def _repeat_for_peers(line: str, peers: Sequence[str]) -> list[str]:
-    """Repeat a line with ``{peer}``. Return any other line unchanged."""
     return [line.replace("{peer}", peer) for peer in peers] if "{peer}" in line and peers else [line]

@@ -191,7 +191,6 @@ def _is_managed(circuit: Circuit | CircuitRemnant, scope: EdgeScope) -> bool:
 
 
 def _is_unbound(circuit: Circuit | CircuitRemnant) -> bool:
-    """Return whether a circuit or remnant has a port and a VLAN ID, but no service."""
     return circuit.service == NO_SERVICE and circuit.port is not None and circuit.vlan is not None
 
 

@@ -203,7 +203,6 @@ class WorkerScheduler:
             self._last_round = self.clock()
 
     def _coalesce(self) -> None:
-        """Wait so that the next round handles several changes."""
         since = COALESCE_S if self._last_round is None else self.clock() - self._last_round
         if since < COALESCE_S and not self._stopping:
             self.sleep(COALESCE_S - since)

@@ -33,8 +33,6 @@ from virtcloud.model.values import Name
 
 @dataclass(frozen=True, slots=True)
 class _DeviceAnswer:
-    """The result of reading one device: its difference, and the VLAN IDs in other use."""
-
     difference: ElementDifference
     other_use: tuple[OtherUse, ...]
 
@@ -147,7 +145,6 @@ def _find_topology(unit: Unit) -> Topology | None:
 
 
 def _find_changed_devices(unit: Unit) -> list[Name]:
-    """Return the devices whose wanted state or description this transaction changed, sorted by name."""
     changed = {topic.removeprefix("element:") for topic in unit.changed if topic.startswith("element:")}
     topology = _find_topology(unit)
     elements = {} if topology is None else topology.elements

@@ -267,7 +267,6 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
 
 
 def _make_removed_task(unit: Unit, row: ElementRow, switch: Switch, fence: int) -> SwitchTask:
-    """Return the task of a removed switch: restore the original uses of its ports."""
     none = SwitchWanted(ports={})
     scope = SwitchTask.read_scope(unit, switch, Name(row.site), none)
     return SwitchTask(

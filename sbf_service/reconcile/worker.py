@@ -236,7 +236,6 @@ def _find_read_back_fault(reading: DeviceReading) -> Refused | None:
 
 
 def _describe_reason(reading: DeviceReading) -> str:
-    """Return the revision and cluster keys that cause a change, as text for the audit log."""
     users = reading.task.users
     keys = sorted({users.get(vlan, f"VLAN {vlan} without a cluster") for vlan in reading.difference.vlan_ids})
     return f"revision {reading.task.revision} for {', '.join(keys) or 'no cluster'}"

@@ -84,7 +84,6 @@ class _NetworkWait:
         return self._event.settings.patience - (self._event.clock() - self._began)
 
     def _note(self, missing: str) -> None:
-        """Log the missing parts if they changed."""
         if missing != self.missing:
             self.missing = missing
             self._event.log_job("waiting for the network: " + missing)

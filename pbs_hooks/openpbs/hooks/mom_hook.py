@@ -114,7 +114,6 @@ def _dispatch(pbs: Any) -> None:
 
 
 def _refuse(event: MomEvent, fault: StartFault) -> None:
-    """Reject the start, report the reason, and delete, hold or requeue the job."""
     outcome, run, job = FAULT_OUTCOMES[type(fault)], event.run, event.job
     message = "vcluster: %s%s" % (fault, outcome.after)
     event.log_job(str(fault) + outcome.after)

@@ -94,7 +94,6 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _find_unreadable_images(folder: str, images: Sequence[str]) -> List[List[str]]:
-    """Return two lists: the missing images, and the unreadable images."""
     os.stat(folder)
     paths = {name: os.path.join(folder, name) for name in images}
     unread = [name for name, path in paths.items() if not os.access(os.path.join(path, IMAGE_FILE), os.R_OK)]

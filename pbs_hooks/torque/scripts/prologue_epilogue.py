@@ -264,7 +264,6 @@ def _build_hosts_spec(run: JobRun, joined: Optional[JobNetwork]) -> Dict[str, An
 
 
 def _admit(call: ScriptCall, settings: ScriptSettings) -> Optional[JobRequest]:
-    """Return the request of a job. Raises RequestError if the job may not have a cluster."""
     if call.request is None:
         check_no_array("[" in call.job)
         check_walltime(call.wanted.get("walltime"), settings.longest_walltime)
@@ -275,7 +274,6 @@ def _admit(call: ScriptCall, settings: ScriptSettings) -> Optional[JobRequest]:
 
 
 def _read_elements(call: ScriptCall, settings: ScriptSettings) -> Tuple[str, ...]:
-    """Return SBF's names of the job's hosts, this host first."""
     file = call.environment.get("PBS_NODEFILE")
     try:
         hosts = (

@@ -172,7 +172,6 @@ def _draw_buses(
 def _draw_spines(
     scene: SceneBuilder, ends: Mapping[Name, Sequence[tuple[float, float, bool]]], transports: Sequence[Name]
 ) -> None:
-    """Connect a transport's lines above several rows of sites by a vertical line."""
     for index, name in enumerate(transports):
         x, heights = SPINE * (index + 1), sorted({y for _, y, _ in ends[name]})
         if len(heights) > 1:

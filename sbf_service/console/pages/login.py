@@ -87,7 +87,6 @@ def start_session(request: Request, service: SbfService, principal: Principal, r
 
 
 def _find_principal(service: SbfService, form: Form, address: str) -> Principal:
-    """Return the holder of the form's token. Raise TooManyRequests for an address with many invalid tokens."""
     limiter = RateLimiter.of(service)
     limiter.check_address(address)
     try:

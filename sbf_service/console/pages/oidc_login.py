@@ -96,7 +96,6 @@ def _finish(request: Request, service: SbfService) -> Response:
 
 
 def _show_refusal(request: Request, client: OidcClient, target: str, error: VirtcloudError) -> Response:
-    """Return the login page with an error, so that the user can log in with a token, or try again."""
     values = {"next": target, "notice": None, "error": str(error), "oidc": client.keys.name, "is_token_wrong": False}
     return render(request, "login.html", values, error_status(error))
 
@@ -109,7 +108,6 @@ def _find_client(service: SbfService) -> OidcClient:
 
 
 def _callback(request: Request) -> str:
-    """Return the address to which the provider sends the browser back."""
     return f"{request.url.scheme}://{request.url.netloc}{CALLBACK}"
 
 

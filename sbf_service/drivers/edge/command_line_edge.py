@@ -117,7 +117,6 @@ class CommandLineEdge:
                 raise Refused(f"{self._edge}, port {', '.join(unclosed)}: {UNCLOSED}: {NOTHING_DONE}")
 
     def _apply_steps(self, steps: Iterable[ChangeStep]) -> None:
-        """Enter the configuration mode and send all steps. Raise Refused with the faults of all refused lines."""
         faults: list[ChangeFault] = []
         self._change_mode(self._dialect.configure, faults)
         self._send_steps(steps, faults)

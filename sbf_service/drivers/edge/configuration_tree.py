@@ -141,7 +141,6 @@ def check_readiness(ports: Mapping[str, ConfigurationBlock]) -> dict[str, bool]:
 
 
 def _is_ready(reading: PortReading) -> bool:
-    """Return whether a port is a trunk with a list of allowed VLANs, and belongs to no aggregate."""
     return reading.ready and reading.mode == "trunk"
 
 

@@ -177,5 +177,4 @@ def _recipe_key(transport: Transport) -> tuple[TransportKind, bool]:
 
 
 def _convert_core_piece(piece: CircuitPiece) -> CircuitPiece:
-    """Return an attachment on the core port as a piece of kind :data:`CORE`: the VLAN of a service."""
     return replace(piece, kind=CORE, service=piece.vlan, vlan=None) if piece.vlan else piece

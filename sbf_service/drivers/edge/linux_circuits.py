@@ -218,7 +218,6 @@ class LinuxEdgeReading:
                 )
 
     def _find_foreign_vlans(self, scope: EdgeScope, service_devices: set[str]) -> tuple[ForeignVlan, ...]:
-        """Return the managed VLANs of the bridge itself, and of ports that are neither managed nor service devices."""
         found: dict[VlanId, list[PortName]] = {}
         for name, link in self._links.items():
             if name not in service_devices and name not in scope.ports and BRIDGE in {name, link.master}:

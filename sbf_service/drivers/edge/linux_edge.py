@@ -132,7 +132,6 @@ class LinuxEdge:
         yield f"vlan add dev {circuit.port} vid {circuit.vlan}"
 
     def _find_device_name(self, circuit: Circuit | CircuitRemnant) -> str | None:
-        """Return the name of the service device; None for a remnant without a known service."""
         transport, service = self._services.transports[circuit.transport], circuit.service
         return self._services.device_name(transport, service) if service in transport.services else None
 

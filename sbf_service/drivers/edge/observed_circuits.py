@@ -150,7 +150,6 @@ def _is_managed(templates: EdgeTemplates, group: PieceGroup, ports: dict[str, Po
 
 
 def _check_ownership(templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope) -> None:
-    """Raise Unsafe for a group with a piece that SBF does not own."""
     for piece in group.pieces:
         if not piece.by_sbf:
             raise _build_unsafe(templates, "expected only SBF's configuration on managed VLANs", piece)

@@ -163,7 +163,6 @@ def _render_removal(dialect: Dialect, reading: SwitchReading, port: PortName, vl
 
 
 def _render_vacating(dialect: Dialect, reading: SwitchReading, port: PortName) -> Iterator[str]:
-    """Yield the commands that remove a port from all its VLANs, tagged and untagged."""
     before = find_port(dialect, reading, port) or PortReading()
     if tagged := before.tagged - DEFAULT_VLAN if not before.open else VlanSet():
         yield from _render_removal(dialect, reading, port, tagged)

@@ -208,7 +208,6 @@ def render_bridge_commands(difference: SwitchDifference) -> Iterator[str]:
 
 
 def _check_existing(name: Name, devices: Sequence[BridgeLink], scope: SwitchScope) -> None:
-    """Raise Unsafe if a managed port does not exist."""
     existing = {device.name for device in devices}
     for port in (port for port in scope.ports if port not in existing):
         found = ", ".join(sorted(existing)) or "none"

@@ -133,7 +133,6 @@ class DeviceConversation:
         self._line.close()
 
     def _exchange(self, lines: Sequence[str], prompt: str, patience: float = 1) -> list[str]:
-        """Send lines, reply to the device's questions, and return the answer to each line."""
         until = "|".join([prompt, *(rf"{question}\Z" for question in self._patterns.answers)])
         output = self._line.exchange("\n".join(lines), until, len(lines), patience)
         while (reply := self._find_reply(output)) is not None:

@@ -236,7 +236,6 @@ def _is_unknown_host_key(error: Exception) -> bool:
 
 
 def _is_enable_failure(error: Exception) -> bool:
-    """Return whether Netmiko could not enter the privileged mode."""
     return "enable mode" in str(error)
 
 
@@ -258,7 +257,6 @@ def split_address(address: str | None, default_port: int = SSH_PORT) -> tuple[st
 
 
 def _is_prompt_timeout(error: Exception) -> bool:
-    """Return whether a login failed because Netmiko waited too long for a pattern."""
     return "Pattern not detected" in str(error) or "prompt" in str(error)
 
 

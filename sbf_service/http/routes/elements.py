@@ -193,7 +193,6 @@ def _change_by_agent(service: SbfService, caller: Caller, name: Name) -> Iterato
 
 
 def _record_agent_call(service: SbfService, caller: Caller, name: Name) -> None:
-    """Check the right to report for an element, and record its agent's heartbeat."""
     authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
     record_agent_heartbeat(service.store, name)
 

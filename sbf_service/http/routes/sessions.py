@@ -185,7 +185,6 @@ def _parse_request(kind: str, port: str | None, image: str | None, *, follow: bo
 def _authorize(  # noqa: PLR0913, PLR0917 - the call
     service: SbfService, caller: Caller, key: ClusterKey, guest: Name, request: SessionRequest, cluster_id: str | None
 ) -> tuple[GuestView, str]:
-    """Check the caller's right. Return the guest, and the ID of its cluster."""
     action = Action.CONTROL_GUEST if request.kind is SessionKind.LOG else Action.REACH_GUEST
     with service.store.read() as unit:
         view = authorize_guest(unit, caller, action, key, guest, cluster_id)

@@ -73,7 +73,6 @@ def get_site(name: Name, caller: CurrentCaller, service: CurrentService) -> Site
 
 
 def _hide_use(view: SiteView, caller: Caller) -> SiteView:
-    """Return ``view``, without quarantine and other use of VLAN IDs if the caller may not read the quarantine."""
     may_read = is_allowed(caller.principal, Action.READ_QUARANTINE, describe_site(view.name))
     return view if may_read else view.model_copy(update={"quarantine": (), "other_use": ()})
 

@@ -198,7 +198,6 @@ def _authorize_part(caller: Caller, name: Name, part: SitePart) -> None:
 
 
 def _replace_part(topology: Topology, service: SbfService, caller: Caller, part: SitePart) -> Topology:
-    """Raise BadInput for a fault of the new part."""
     _authorize_credentials(caller, topology, part)
     try:
         wanted = replace_site_part(topology, part)

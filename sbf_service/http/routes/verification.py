@@ -73,7 +73,6 @@ async def verify_cluster(
 def _prepare(
     service: SbfService, caller: Caller, key: ClusterKey, cluster_id: str | None, relay: SessionRelay
 ) -> tuple[PathCheck, Topology, tuple[CheckedHost, ...]]:
-    """Check the caller's right and the cluster's state."""
     caller.require_for_any(Action.VERIFY_CLUSTER, "cluster")
     with service.store.read() as unit:
         authorize_in_unit(unit, caller, Action.VERIFY_CLUSTER, key, cluster_id)

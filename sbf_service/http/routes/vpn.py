@@ -247,7 +247,6 @@ def authorize_vpn(
 
 
 def _check_own(unit: Unit, key: ClusterKey, profile: str, user: UserName | None, cluster_id: str | None) -> None:
-    """Raise Forbidden if the caller's right is limited to ``user``, and the profile belongs to another user."""
     found = vpn_profile_views.require_profile(unit, require_cluster(unit, key, cluster_id), profile)
     if user not in {None, found.user}:
         raise Forbidden(f"{user} may not see or revoke VPN profile {profile}: it belongs to another user")

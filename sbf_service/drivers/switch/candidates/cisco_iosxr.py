@@ -150,7 +150,6 @@ def _parse_other_mode(interfaces: Mapping[str, Sequence[str]], parent: str) -> s
 
 
 def _parse_domain_vlan(domain: tuple[str, str] | None) -> VlanId | None:
-    """Return the VLAN ID of a bridge domain of SBF; None for other bridge domains."""
     found = re.fullmatch(r"vc-(\d+)", domain[1]) if domain and domain[0] == GROUP else None
     return VlanId(int(found[1])) if found else None
 
@@ -223,7 +222,6 @@ def render_changes(difference: SwitchDifference, reading: SwitchReading) -> list
 
 
 def _render_vacating(port: PortName, reading: SwitchReading) -> Iterator[str]:
-    """Yield the lines that remove SBF's VLANs from an access port, tagged or untagged."""
     before = reading.ports.get(PORTS.canonical(port), PortReading())
     yield from _fill_commands(REMOVE, before.tagged, port)
     yield from _fill_commands("vacate an access port", VlanSet([before.access] if before.access else []), port)

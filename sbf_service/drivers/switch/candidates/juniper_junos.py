@@ -151,7 +151,6 @@ class _InterfaceReading:
 
 
 def _parse_interfaces(root: Any) -> Iterator[_InterfaceReading]:  # noqa: ANN401
-    """Yield the interfaces, each with its native VLAN and the VLAN IDs of its units."""
     for interface in _find_active(root, "interfaces/interface"):
         native = _parse_vlan_ids(interface, "native-vlan-id")
         units = _parse_vlan_ids(interface, "unit/vlan-id")
@@ -223,7 +222,6 @@ def _render_changes(difference: SwitchDifference, reading: JunosReading) -> Iter
 
 
 def _render_vacating(port: PortName, reading: JunosReading) -> list[str]:
-    """Return the lines that remove the switching family of an access port; empty for a port without this family."""
     return _fill_commands("vacate an access port", port) if PORTS.canonical(port) in reading.members else []
 
 

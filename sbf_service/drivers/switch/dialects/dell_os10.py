@@ -42,7 +42,6 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
 
 
 def _parse_names(interfaces: Mapping[str, list[str]]) -> Iterator[tuple[int, str]]:
-    """Yield the descriptions of VLANs, which SBF uses as names."""
     for name, body in interfaces.items():
         if name.startswith("vlan"):
             yield from (
