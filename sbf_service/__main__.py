@@ -1,7 +1,5 @@
 """The commands of the service: ``sbf serve``, ``sbf token create``, ``sbf openapi``, ``sbf platforms``.
 
-The commands on the database are in ``database_commands.py``.
-
 Exit codes: 0 success; 1 a plug-in cannot be used (``sbf platforms``); 2 bad input, such as invalid settings, an address
 in use, or a database that cannot be written.
 """

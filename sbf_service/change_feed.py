@@ -1,8 +1,7 @@
 """The change feed: wakes the calls in this process that wait for a change, and calls listeners.
 
 A topic such as ``cluster:demo`` or ``element:sw1`` names what changed. The store publishes topics after a commit of
-this replica. :mod:`sbf_service.change_reader` publishes topics of notices from other replicas, and changes that its
-slow poll finds.
+this replica; :mod:`sbf_service.change_reader`, the changes of other replicas.
 
 A waiter subscribes first and then reads the state, so that no change falls between the reading and the wait.
 """
@@ -21,8 +20,7 @@ Listener = Callable[[frozenset[str]], None]
 class Waiter:
     """A call that waits for changes of topics. The call uses no thread while it waits.
 
-    ``versions`` maps each topic to the version that the call has read, or to None if the version is unknown. The slow
-    poll compares these versions with the database.
+    ``versions`` maps each topic to the version that the call has read, or to None if the version is unknown.
     """
 
     versions: dict[str, int | None]
@@ -71,9 +69,9 @@ class ChangeFeed:
     _remote_listeners: list[Listener] = field(default_factory=list)
 
     def add_listener(self, listener: Listener, *, remote: bool = False) -> None:
-        """Add a function that :meth:`publish` calls with the topics of each change that this replica makes.
+        """Add a function that :meth:`publish` calls with the topics of each change.
 
-        If ``remote`` is true, the thread of the change reader also calls ``listener`` for changes by other replicas.
+        If ``remote``, the change reader's thread also calls ``listener`` for changes by other replicas.
         """
         self._listeners.append(listener)
         if remote:
@@ -82,8 +80,7 @@ class ChangeFeed:
     def publish(self, topics: frozenset[str]) -> None:
         """Call the listeners, then wake the waiters of these topics. Must be called after the commit.
 
-        This order is necessary: after a revocation, a listener empties the token cache. A woken call therefore does not
-        find its revoked token in the cache.
+        After a revocation, a listener must empty the token cache before a woken call finds its revoked token there.
         """
         for listener in self._listeners:
             listener(topics)
@@ -108,10 +105,7 @@ class ChangeFeed:
         self.publish_remote(frozenset(versions))
 
     def list_versions(self) -> dict[str, int | None]:
-        """Return a dict that maps each topic to the lowest version that its waiters have read.
-
-        The value is None if the version that one of the waiters has read is unknown.
-        """
+        """Return the lowest version of each topic that its waiters have read; None if a waiter's version is unknown."""
         with self._lock:
             read = [item for waiter in self._all for item in waiter.versions.items()]
         lowest: dict[str, int | None] = {}

@@ -1,9 +1,8 @@
 """The change reader: one thread of a replica that reads the changes of other replicas from the database.
 
-On PostgreSQL, the thread listens for notices and publishes their topics in the change feed. On both databases, a slow
-poll compares the versions that the waiting calls have read with the database, in one query. The poll finds changes
-whose notices were lost. After each new connection, the poll runs immediately, because notices between two connections
-are lost.
+On PostgreSQL, the thread publishes the topics of notices in the change feed. On both databases, a slow poll compares
+the versions that the waiting calls have read with the database, in one query. It finds changes whose notices were lost.
+It also runs after each new connection, because notices between two connections are lost.
 """
 
 import time
@@ -21,7 +20,7 @@ from sbf_service.store.unit_of_work import Store
 from virtcloud.model.errors import DatabaseUnavailable
 
 SLOW_POLL_S = 15.0
-"""The interval of the slow poll, in seconds: the longest delay of a change whose notice was lost."""
+"""The interval of the slow poll: the longest delay of a change whose notice was lost."""
 RECONNECT_S = 2.0
 """The pause before the next attempt to connect to the database, in seconds."""
 STOP_TIMEOUT_S = 1.0

@@ -128,7 +128,7 @@ class ImageFolder:
         return path.is_file() and path.stat().st_size == size
 
     def compute_checksum(self, sha256: Sha256, progress: Callable[[], object] = lambda: None) -> str:
-        """Read an image's file again, and return its SHA-256. ``progress`` is called after each MiB.
+        """Read an image's file, and return its SHA-256. ``progress`` is called after each MiB.
 
         Raise NotFound if this replica has no such file.
         """

@@ -1,7 +1,6 @@
 """Files on the service's host: token files that only their owner can read, and the database file.
 
-An administrator runs ``sbf token create`` as root, often before the service's first start. The database file must not
-belong to root, because the service could not open it.
+Root can run ``sbf token create`` before the service's first start. The service could not open root's database file.
 """
 
 import os
@@ -44,8 +43,7 @@ def private_file(path: Path) -> Iterator[TextIO]:
 def ensure_database_file(database: str) -> None:
     """Create the SQLite file of a database URL if root runs this process and the file is missing. Idempotent.
 
-    The file's owner is the owner of the folder. SQLite creates its additional files with the same owner. Raise BadInput
-    when the file cannot be created.
+    The file and SQLite's additional files get the owner of the folder. Raise BadInput when the file cannot be created.
     """
     file = _sqlite_file(database)
     if file is None or os.geteuid() != 0:

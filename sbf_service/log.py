@@ -1,7 +1,6 @@
 """The event log. Each line contains one event and its fields (decision 42).
 
-A :class:`~pydantic.SecretStr` in a field is shown as asterisks. The field ``request`` is the request ID of the call for
-which SBF works.
+A :class:`~pydantic.SecretStr` is shown as asterisks. The field ``request`` is the request ID of the current call.
 """
 
 import logging

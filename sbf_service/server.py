@@ -141,9 +141,9 @@ class SbfServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Stop the server and wake long polls.
 
-        SBF then answers the long polls with status 503 and the time until the next attempt. A signal can interrupt this
-        thread while it holds the lock of the change feed. The event loop therefore closes the feed after the
-        interrupted function has returned.
+        SBF answers the long polls with status 503 and ``Retry-After``. A signal can interrupt this thread while it
+        holds the lock of the change feed. The event loop therefore closes the feed after the interrupted function has
+        returned.
         """
         self.should_exit = True
         if self.loop is not None:

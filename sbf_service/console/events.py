@@ -1,7 +1,7 @@
 """Server-sent events: notices that a page has changed.
 
-An event contains no data of the service. The page then reads its changed part with an ordinary request, which checks
-the session and the rights again. A stream ends when the session ends.
+An event contains no data of the service. After an event, the page reads its changed part with an ordinary request,
+which checks the session and the rights again. A stream ends when the session ends.
 """
 
 import asyncio
@@ -26,8 +26,7 @@ PAUSE_S: Final = 0.5
 SIGN_OF_LIFE_S: Final = 15.0
 """After this time without an event, the stream checks the session and sends the event ``alive``.
 
-Proxies close idle streams, and a page must detect a broken stream. The stream also checks the session after each notice
-of the change feed.
+Proxies close idle streams, and a page must detect a broken stream.
 """
 MAX_STREAMS: Final = 20
 """The maximum number of streams of one user at this replica. The console closes the stream of a hidden page."""

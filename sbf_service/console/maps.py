@@ -1,8 +1,7 @@
 """Which drawing a page shows to a reader, depending on the reader's rights.
 
 Users who may read the topology see whole sites. Other users see the sites as tiles. On a cluster's page, they see only
-the elements and ports of the cluster. The API shows the same elements and ports to the cluster's owner (placements, dry
-runs).
+the elements and ports of the cluster, which the API also shows to the owner.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,9 +47,9 @@ def is_small(sites: Sequence[Site]) -> bool:
 
 
 def draw_overview(topology: Topology | None, levels: Mapping[Name, Level], tiles: Sequence[Tile]) -> Scene | None:
-    """Return the drawing of the start page: whole sites if such a drawing is legible, otherwise tiles.
+    """Return the drawing of the start page: whole sites if they are legible, otherwise tiles.
 
-    Return None if whole sites are not drawn and there are no tiles.
+    Return None if neither can be drawn.
     """
     if topology is not None and is_small(topology.sites):
         site_levels = {Name(tile.name): tile.level for tile in tiles if tile.level is not None}
@@ -67,7 +66,7 @@ def draw_whole_sites(
 
 
 def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool) -> Scene | None:
-    """Return the drawing of a cluster's sites, in which the cluster's path is highlighted.
+    """Return the drawing of a cluster's sites with its highlighted path.
 
     If ``whole`` is false, or if whole sites would be too large, draw only the elements of the path. Return None for a
     cluster with many sites: the page's list of elements is then more legible.

@@ -130,7 +130,7 @@ async def _authenticate(request: Request, service: CurrentService) -> Browser:
 
 
 CurrentBrowser = Annotated[Browser, Depends(_authenticate)]
-"""The type of the parameter by which a page receives the browser. The browser has a valid session."""
+"""The type of a page's parameter for the browser, which has a valid session."""
 
 
 async def read_form(request: Request) -> Form:

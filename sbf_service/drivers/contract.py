@@ -1,7 +1,7 @@
 """The driver contract: what the reconciler requires of drivers for switches and provider edges.
 
-A driver raises only Unreachable, Refused and Unsafe. At most one thread uses a driver at a time. A new driver is not
-connected; the driver connects to its device on first use.
+A driver raises only Unreachable, Refused and Unsafe. At most one thread uses a driver at a time. A driver connects to
+its device on first use.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,9 +51,9 @@ class SwitchScope:
 
     ``access``: the ports that carry a VLAN untagged. ``members``: the member ports of the aggregates in ``ports``.
     ``created``: the VLAN IDs that SBF recorded as created on this switch. ``taken``: the ports that SBF has configured
-    at least once. ``adopted``: the ports that an administrator assigned to SBF, each with its port use at the time of
-    the assignment. ``returned``: the ports that SBF no longer manages, each with the port use to restore. ``shut``: the
-    ports that SBF has, or possibly has, shut down.
+    at least once. ``adopted``: the ports that an administrator assigned to SBF, each with its port use at that time.
+    ``returned``: the ports that SBF no longer manages, each with the port use to restore. ``shut``: the ports that SBF
+    has, or possibly has, shut down.
     """
 
     ports: tuple[PortName, ...]

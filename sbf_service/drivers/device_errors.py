@@ -56,7 +56,7 @@ def join_texts(texts: Iterable[str]) -> str:
 
 
 def build_refusal(device: str, faults: Sequence[ChangeFault], remedy: str = "") -> Refused:
-    """Return the error for the faults of a device, with a separate text for each VLAN ID.
+    """Return the error for a device's faults, with a separate text for each VLAN ID.
 
     If a fault concerns every VLAN, the error has no separate texts.
     """

@@ -1,7 +1,7 @@
 """Long polls: calls that wait until a document is newer than a version.
 
-A waiting call uses neither a thread nor a query. When its document may have changed, the change feed wakes the call.
-The call then reads the document in a thread.
+A waiting call uses neither a thread nor a query. The change feed wakes the call, which then reads the document in a
+thread.
 
 After a restart, all agents call at the same time. At most ``AGENT_THREADS`` threads read for agents, so that agents do
 not delay other callers. Further calls of agents wait for a thread. If too many calls wait, SBF answers 503 with a
@@ -60,7 +60,7 @@ ReadVersion = Callable[[], Awaitable[int]]
 class PollAdmission:
     """Assigns agents' calls to threads, and refuses calls if too many calls wait.
 
-    All polls of the API share one object. Each call of :func:`make_poll` creates another object.
+    All polls of the API share one object.
     """
 
     service: SbfService

@@ -1,8 +1,8 @@
 """Answers from memory to the most frequent call: an agent that has confirmed a revision polls for a newer revision.
 
 The middleware answers such a poll without a query if the caller's token is in the cache and the agent is settled
-(:mod:`sbf_service.store.settled_agents`). This takes about a ninth of the processor time of FastAPI's answer. The
-middleware passes all other calls to FastAPI, and also a poll whose element changes during the poll.
+(:mod:`sbf_service.store.settled_agents`). This takes about a ninth of the processor time of FastAPI's answer. FastAPI
+gets all other calls, and a poll whose element changes during the poll.
 """
 
 from collections.abc import Mapping

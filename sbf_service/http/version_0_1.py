@@ -154,7 +154,7 @@ INNER: dict[tuple[str, str], tuple[str, ...]] = {
     ("Topology", "transports"): ("Transport",),
     ("WantedDocument", "wanted"): ("HostWanted",),
 }
-"""The documents that the value of a key may contain, by the name of the outer document and the key."""
+"""The documents that a value may contain, by the outer document and the key."""
 PROBLEMS: frozenset[str] = frozenset(
     {
         "attempt-waits",
@@ -194,7 +194,7 @@ PROBLEMS: frozenset[str] = frozenset(
 def rewrite_answer(operation: str, answer: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return an operation's answer without the keys that version 0.1 does not have.
 
-    Answers of operations that version 0.1 does not have are returned unchanged.
+    Do not change answers of operations that version 0.1 does not have.
     """
     return _remove_unknown_keys(answer, ANSWERS.get(operation, ()))
 

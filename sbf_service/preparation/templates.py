@@ -70,15 +70,14 @@ class PlatformTemplates:
     """The lines for the site's own port: a trunk without VLANs, whose MTU includes the tags.
 
     If the platform has a dialect, the lines contain only settings that the dialect omits, such as the MTU. A sheet
-    inserts them after the dialect's commands for the trunk, before the commands that leave the configuration mode and
-    save.
+    inserts them after the dialect's commands for the trunk.
     """
     tunnel: Commands = ()
     """The lines for the backbone's port if all frames of the site go into one service VLAN (port-based 802.1ad)."""
     no_tunnel: str = ""
     """The reason why the platform must not be the backbone's device of a port-based 802.1ad service.
 
-    The text is "" if the platform may be used.
+    Empty if the platform may be used.
     """
     passing: Commands = ()
     """The lines for the backbone's port if the backbone passes tags unchanged: a trunk with the site's VLANs."""

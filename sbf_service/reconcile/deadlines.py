@@ -1,6 +1,6 @@
 """The deadline sweep: applies due transitions of clusters, and records stale agents.
 
-A cluster has a due transition when it must change its state, for example because its lease has ended.
+A due transition is a necessary change of state, for example after the end of a lease.
 """
 
 import time

@@ -41,7 +41,7 @@ _DUE_DEVICES = union(
 )
 """Selects the switches and edges that may be due. A device that was last read at ``oldest`` or earlier is due.
 
-Each part of the union uses an index. The query's duration does not depend on the number of devices that are not due.
+Each part of the union uses an index, so devices that are not due take no time.
 """
 _IS_NAMED = ElementRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True))
 _NAMED_DEVICES = _DEVICES.where(_IS_NAMED)

@@ -2,8 +2,8 @@
 
 Two threads run during conversations. The first thread renews leases, and ends a conversation whose lease was lost. The
 second thread ends a conversation whose lease was not renewed in time, or that exceeds its time limit. Without a limit,
-a device that sends single bytes could occupy its worker forever. The second thread does not use the database: even if
-the database does not answer, a conversation ends before another replica can acquire the lease.
+a device that sends single bytes could occupy its worker forever. The second thread does not use the database, so a
+conversation always ends before another replica can acquire the lease.
 """
 
 import time
@@ -40,7 +40,7 @@ class HeldLease:
 
 
 def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tuple[float, str]:
-    """Return the deadline of a conversation, and the error message for a conversation that exceeds the deadline. Pure.
+    """Return the deadline of a conversation, and the error message after the deadline. Pure.
 
     ``lease`` is the length of a lease, ``conversation`` the time limit, both in seconds. At the deadline at least a
     third of the lease remains: bytes in transit reach the device before another replica can acquire the lease.
@@ -112,7 +112,7 @@ class LeaseHeartbeats:
     def _register(self, held: HeldLease, former: HeldLease | None = None) -> None:
         """Store a lease, and set the deadline of its conversation.
 
-        ``held`` replaces ``former``. Do nothing if ``former`` is no longer stored: its conversation has ended.
+        ``held`` replaces ``former``. Do nothing if ``former`` is no longer stored.
         """
         with self._lock:
             if former is not None and self._held.get(held.name) != former:

@@ -1,6 +1,6 @@
 """Readings of devices for HTTP requests: differences, uses of ports, immediate reconciliation, and the cable check.
 
-While a request uses a device, no worker of any replica uses this device (:func:`hold_device`).
+Meanwhile, no worker of any replica uses the device (:func:`hold_device`).
 """
 
 import asyncio
@@ -40,8 +40,7 @@ log = get_log(__name__)
 MAX_ROUNDS = 3
 """The maximum number of reconciliations by one call of :meth:`OnDemandReader.reconcile`.
 
-If the wanted revision changes during a reconciliation, the call reconciles the device again. After the last round, a
-worker applies the newer revision.
+A change of the wanted revision during a reconciliation causes another round. After the last round, a worker continues.
 """
 READ_LIMIT_S = 60.0
 """The time limit for reading one device, in seconds."""

@@ -4,8 +4,8 @@ A device is due immediately when its wanted state changes. After a failure, the 
 
 Each device that is being reconciled (a busy device) has a thread, so that a slow device does not delay other devices.
 At most ``settings.workers`` devices are busy at the same time. Each second, a query finds the changes of other
-replicas. All threads are daemon threads, so that the process can exit at any time. After a restart, the revisions in
-the database show the unfinished work.
+replicas. All threads are daemon threads: the process can exit at any time, and the revisions in the database show the
+unfinished work.
 """
 
 import random

@@ -55,7 +55,7 @@ class SwitchTask(ReconcileTask):
     scope: SwitchScope
 
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
-        """Mark VLANs in other use in an observed state. Then compare the observed state with the wanted state.
+        """Mark VLANs in other use in an observed state. Compare it with the wanted state.
 
         While SBF holds VLAN IDs after a restore of its database (``store/unchecked_elements.py``), do not want held
         VLAN IDs on ports that do not carry them yet.

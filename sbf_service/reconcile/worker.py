@@ -2,10 +2,10 @@
 
 The steps are: acquire the lease, read, compare, apply, read back, save, read, confirm. No database transaction is open
 during the conversation with the device. The worker commits the audit row and the pending save before the device
-receives a change. After a crash, every change therefore has an audit row, and a later worker saves the configuration.
+receives a change, so both exist after a crash.
 
-The worker reads the device before and after a save. The second reading detects a device that restarted before the save.
-If the device restarts later, it loads the saved configuration.
+The reading after a save detects a device that restarted before the save. After a later restart, the device loads the
+saved configuration.
 """
 
 from collections.abc import Callable, Iterator
@@ -200,8 +200,8 @@ class Worker:
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
     """Leave the save to a reconciliation after the pause that follows a failed save.
 
-    The error report of the failed save remains. If a later report states that the device does not answer, raise
-    ReconcileStoppedError with a new report.
+    The error report of the failed save remains, but ReconcileStoppedError replaces a later report that the device does
+    not answer.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
     if not task.reachable:

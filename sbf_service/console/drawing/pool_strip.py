@@ -1,7 +1,7 @@
 """The drawing of a pool: a strip of VLAN IDs with the state of each VLAN ID. Pure.
 
-The drawing of a small pool has a labelled cell for each VLAN ID. The drawing of a large pool has a row for each hundred
-VLAN IDs. In a row, consecutive VLAN IDs with the same state are one cell.
+In a small pool, each VLAN ID has a labelled cell. A large pool has a row for each hundred VLAN IDs, with one cell for
+consecutive VLAN IDs of the same state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

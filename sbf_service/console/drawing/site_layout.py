@@ -28,8 +28,7 @@ PathOf = Callable[[str, Name], str | None]
 class MapContents:
     """The contents of a drawing: sites, the levels of elements, and the ports that carry a cluster (``lit``).
 
-    If ``only`` is set, the drawing shows only the elements in ``only``. Elements without a level have no symbol of a
-    level.
+    If ``only`` is set, the drawing shows only these elements.
     """
 
     topology: Topology

@@ -54,8 +54,7 @@ class TrafficCharts:
 def draw_traffic(found: Sequence[ElementTraffic], now: datetime) -> TrafficCharts:
     """Return the charts of a cluster. The charts end at ``now``.
 
-    The database's clock can be ahead of this replica's clock. If the last report is later than ``now``, the charts end
-    at the report's time.
+    If the last report is later than ``now`` (the database's clock can be ahead), the charts end at its time.
     """
     shown, now = found[:MAX_ROWS], max([now, *(one.reported_at for one in found)])
     recent = {one.element: [rate for rate in one.rates if rate.ends > now - WINDOW] for one in shown}

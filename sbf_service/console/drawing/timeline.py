@@ -74,7 +74,7 @@ def _has_creation(events: Sequence[AuditEntry]) -> bool:
 def _list_changes(events: Sequence[AuditEntry], present: ClusterState) -> list[tuple[datetime, ClusterState]]:
     """Return the time and the new state of each change of state.
 
-    Without the creation, begin with the first change in ``events``. If there is none, return the ``present`` state.
+    Without the creation, begin with the first change in ``events`` or, without a change, with the ``present`` state.
     """
     changes = [(events[0].at, ClusterState.CONFIGURING)] if _has_creation(events) else []
     for entry in events:

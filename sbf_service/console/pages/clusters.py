@@ -105,8 +105,7 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
 def _list_connections(service: SbfService, browser: Browser, view: ClusterView) -> list[VpnConnectionView]:
     """Return the devices that are connected to a cluster, for its owner and for operators.
 
-    For site administrators, the list is empty, because their right depends on the sites of the gateways. They can use
-    'virtcloud access sessions'.
+    For site administrators, the list is empty, because their right depends on the sites of the gateways.
     """
     caller = browser.caller
     if not caller.is_unrestricted(Action.READ_VPN) and view.spec.owner != caller.principal.name:
@@ -119,7 +118,7 @@ def _find_level(part: PlacementView) -> Level:
 
 
 async def _read_timeline(service: SbfService, browser: Browser, view: ClusterView) -> Timeline | None:
-    """Return the drawing of a cluster's history, or None if the reader may not read the audit log of the cluster.
+    """Return the drawing of a cluster's history, or None if the reader may not read the cluster's audit log.
 
     For example, a site administrator may not read the log of an earlier cluster if a later cluster with the same key is
     at other sites.

@@ -1,9 +1,8 @@
 """The steps that apply a difference to a provider edge, in order. Pure.
 
-The configuration of a circuit consists of pieces (``CircuitPiece``). The steps first remove attachments, then the
-pieces that joined these attachments to a service. Later steps create pieces. For each circuit, the last step connects
-the port to the bridge domain. Therefore two clusters are never in one bridge domain, and a port is never in an
-incomplete bridge domain.
+The steps first remove attachments, then the pieces that joined these attachments to a service. Later steps create
+pieces. For each circuit, the last step connects the port to the bridge domain. Therefore two clusters are never in one
+bridge domain, and a port is never in an incomplete bridge domain.
 """
 
 from collections.abc import Iterator, Mapping

@@ -149,7 +149,7 @@ class CommandLineEdge:
         return next((ChangeFault(str(refusal), vlans) for refusal in refusals), None)
 
     def _change_mode(self, lines: Commands, faults: Sequence[ChangeFault]) -> None:
-        """Send lines that change the configuration mode, or activate or discard a candidate configuration.
+        """Change the configuration mode, or activate or discard a candidate configuration.
 
         If the device refuses a line, close the session, because its mode is unknown. Then raise Unreachable if another
         user is configuring the device, otherwise Refused with all ``faults``.

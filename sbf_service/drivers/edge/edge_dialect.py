@@ -1,9 +1,7 @@
 """The data of a provider edge's dialect, and the readings of an edge. Pure.
 
 A circuit consists of *pieces*: an attachment (the VLAN on the port), and the pieces that join the bridge domain of the
-VLAN to the service. Each platform has a few kinds of pieces. For each kind, a dialect defines the lines that create,
-show and remove a piece. ``edge_templates.py`` fills the lines in for one edge. ``observed_circuits.py`` assembles
-circuits from pieces.
+VLAN to the service. For each kind of piece, a dialect defines the lines that create, show and remove a piece.
 """
 
 import re
@@ -104,11 +102,9 @@ class EdgeDialect:
     save: Commands = ()
     """The commands that write the startup configuration. Empty if activated configuration survives a restart."""
     saved: re.Pattern[str] = re.compile(r"(?!)")
-    """The output that the last command of ``save`` prints after a successful save. Any other output is a failure."""
+    """The output of the last command of ``save`` after a successful save. Any other output is a failure."""
     prepare: Commands = ()
-    """Commands that set an empty list of allowed VLANs on a port that does not accept circuits yet. The driver reads
-    the list back before any other change.
-    """
+    """Commands that set an empty list of allowed VLANs on a port that does not accept circuits yet."""
     trunk: Commands = ()
     """Commands that turn a port with an empty list into a trunk."""
     configure: Commands = ("configure terminal",)

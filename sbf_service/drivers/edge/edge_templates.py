@@ -58,7 +58,7 @@ class EdgeTemplates:
         return tuple(kind for kind, lines in make.items() if not joined or any("{port}" in line for line in lines))
 
     def mark_core_pieces(self, reading: EdgeReading) -> EdgeReading:
-        """Return the reading, with attachments on the core port converted to pieces of kind :data:`CORE`.
+        """Return the reading, with attachments on the core port as pieces of kind :data:`CORE`.
 
         On a platform with device-wide VLANs, omit the lists of allowed VLANs of unmanaged ports.
         """
@@ -79,8 +79,8 @@ class EdgeTemplates:
     def render_creation(self, kind: str, circuit: Circuit) -> list[str]:
         """Return the lines that create a piece.
 
-        Raise Refused if the lines need a value that the edge lacks: a BGP process, an IPv4 loopback or a core port.
-        Also raise Refused if the AS number and the service ID are both too high for a route target.
+        Raise Refused if the edge lacks a needed BGP process, IPv4 loopback or core port. Also raise Refused if the AS
+        number and the service ID are both too high for a route target.
         """
         return list(self._fill(self._recipe(circuit).make[kind], circuit))
 
@@ -96,7 +96,7 @@ class EdgeTemplates:
     def render_removal(self, piece: CircuitPiece, service: int) -> list[str]:
         """Return the lines that remove a piece. If the piece names no service, use ``service``.
 
-        Raise Refused if the lines need the number of a BGP process and the edge has no BGP process.
+        Raise Refused if the edge lacks a needed BGP process.
         """
         number = piece.service or service
         values: dict[str, object] = {"vlan": piece.vlan, "domain": piece.domain}

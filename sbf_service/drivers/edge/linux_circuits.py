@@ -96,7 +96,7 @@ class ServiceDevices:
     def render_creation(self, transport: Transport, service: int) -> tuple[str, ...]:
         """Return the lines for ``ip`` that create a service's device and add it to the bridge. The device stays down.
 
-        VXLAN devices do not learn MAC addresses from frames, because the edges of a fabric announce addresses by BGP.
+        VXLAN devices do not learn MAC addresses from frames: the edges announce addresses by BGP.
         """
         name = self.device_name(transport, service)
         join = f"link set {name} master {BRIDGE}"

@@ -3,8 +3,7 @@
 The administrator creates the bridge ``br0`` (``vlan_filtering 1 vlan_default_pvid 0``) and adds the customer ports. A
 circuit consists of one VLAN on two bridge ports: untagged on a service device, and tagged on the customer port. The
 service device removes the tag, so the VLAN ID of a cluster can differ from site to site. In an EVPN fabric, FRR's bgpd
-with ``advertise-all-vni`` announces a VNI when the VNI's device comes up. The configuration of bgpd contains no
-clusters.
+with ``advertise-all-vni`` announces a VNI when its device comes up.
 
 A new device is in no VLAN. SBF adds the VLAN while the device is down, and brings the device up last. When SBF removes
 a circuit, it first removes the VLAN from the customer port. Therefore frames of two clusters are never mixed.

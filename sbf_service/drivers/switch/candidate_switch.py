@@ -99,7 +99,7 @@ class CandidateDialect:
     """The data of a platform with a candidate configuration.
 
     ``see`` parses the answers of :meth:`CandidateSession.show`, and raises ValueError for an unknown answer. ``lines``
-    returns the lines to load for a difference and a reading. ``show`` and ``documented_lines`` are used only in the
+    returns the lines to load for a difference and a reading. ``show`` and ``documented_lines`` are only for the
     documentation.
     """
 
@@ -240,8 +240,8 @@ class CandidateSwitch:
 def find_unapplied(dialect: CandidateDialect, difference: SwitchDifference, reading: SwitchReading) -> Iterator[str]:
     """Yield an error text for each part of a difference that the reading does not show.
 
-    The ports in ``put_back`` are not compared, because one released port must not revert the VLANs of all clusters. The
-    worker reads the switch after :meth:`CandidateSwitch.apply`, and reports such a port as an error of the switch.
+    Do not compare the ports in ``put_back``: one released port must not revert the VLANs of all clusters. The worker
+    reads the switch later, and reports such a port.
     """
     if missing := difference.create - reading.vlans:
         yield f"wanted VLAN {missing} to exist, found none"

@@ -142,8 +142,8 @@ class CommandLineSwitch:
 
         The first command of a block enters the block's mode, and the last command leaves it. If the device refuses the
         first command, the last command leaves the configuration mode. The driver then enters the configuration mode
-        again: otherwise, the last command of the next block could end the session. If the device refuses the
-        configuration mode, the driver sends no block.
+        again, because the last command of the next block could end the session. Send no block if the device refuses the
+        configuration mode.
         """
         dialect, refused_ports = self._dialect, set[str]()
         opening = dialect.configure

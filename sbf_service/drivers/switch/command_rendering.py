@@ -129,7 +129,7 @@ def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands
 
 
 def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
-    """On such a platform, the configuration of a VLAN lists the VLAN's ports."""
+    """Yield the commands that restore a port's untagged VLAN, if the configuration of a VLAN lists its ports."""
     now = find_port(dialect, reading, port) or PortReading()
     before = VlanSet(vlan for vlan in (use.access, use.native) if vlan is not None)
     if now.untagged - before - DEFAULT_VLAN:

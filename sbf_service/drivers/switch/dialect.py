@@ -156,7 +156,7 @@ class Dialect:
     remove: Commands
     save: Commands
     saved: re.Pattern[str]
-    """The output that the last command of ``save`` prints after a successful save. Any other output is a failure."""
+    """The output of the last command of ``save`` after a successful save. Any other output is a failure."""
     errors: re.Pattern[str]
     trunk: Commands = ()
     """Commands that turn a port with an empty list into a trunk. Empty on platforms where ``prepare`` does this."""
@@ -178,14 +178,13 @@ class Dialect:
     leave_vlans: Commands = ()
     """Commands that restore a port that was in no VLAN, on platforms whose VLAN configuration lists the ports."""
     enable: str = "no shutdown"
-    """The command that enables a port. SBF does not send it after a refused command on the port."""
+    """The command that enables a port; not sent after a refused command on the port."""
     disable: str = "shutdown"
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
     """Alternatives to commands of ``show``, by command. If the device refuses the command or the answer is empty, the
-    driver sends the alternatives in order. The reason can be a missing right or a missing filter. ``see`` also parses
-    their answers.
+    driver sends the alternatives in order. ``see`` also parses their answers.
     """
     may_fail: frozenset[str] = frozenset()
     """Templates that some models refuse. A refusal is no fault, because the read-back shows a failed change."""

@@ -113,7 +113,7 @@ def _split_neighbours(form: LldpFormat, text: str) -> Iterator[_NeighbourBlock]:
 def read_lldpd_neighbours(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
     """Read the neighbours of the switch called ``name`` from its lldpd.
 
-    Raise Refused when lldpcli fails. Raise Unsafe when the output of lldpcli has an unknown form.
+    Raise Refused when lldpcli fails. Raise Unsafe for output of an unknown form.
     """
     shell.close_if_lost()
     code, output = shell.run(f"{SHOW_LLDPD} 2>&1")

@@ -168,7 +168,7 @@ def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanS
 def _find_unrestored_ports(scoped: ScopedReading) -> Iterator[tuple[PortName, PortUse]]:
     """Yield the returned ports that differ from their former use, each with the use to restore.
 
-    If SBF did not shut a port down, the use to restore contains the port's present state (enabled or shut down).
+    If SBF did not shut a port down, the use contains the port's present state (enabled or shut down).
     """
     for port, before in scoped.scope.returned.items():
         now = scoped.derive_use(port)

@@ -2,8 +2,7 @@
 
 A trunk with an empty ``trunks`` column carries every VLAN. A managed trunk therefore always lists
 :data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it). The list is never empty, even after
-changes by other users. A change is one transaction of the database. ``ovs-vsctl`` waits until the switch has applied
-it.
+changes by other users. ``ovs-vsctl`` waits until the switch has applied a change.
 
 A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames.
 Access ports of the placeholder VLAN would be connected to each other.

@@ -75,8 +75,7 @@ class DeviceConversation:
     def show(self, command: str) -> str:
         """Return the answer to a show command.
 
-        If the answer is an error message, raise Refused. Return an empty text instead if the command is in
-        ``may_fail``.
+        Raise Refused for an error message; return an empty text instead if the command is in ``may_fail``.
         """
         (answer,) = self._exchange([command], rf"(?:{self._line.prompt})\Z")
         head = [line for line in answer.splitlines() if line.strip()][:ERROR_LINES]

@@ -1,8 +1,8 @@
 """Sessions with devices: the protocol of a command line, and the deadline after which SBF must not use a session.
 
 The deadline is the end of the time for one conversation, or a time before the end of the element's lease, whichever is
-earlier. Every session checks the deadline before it sends and while it waits for an answer. SBF closes the connection
-to interrupt a library call that waits at the deadline.
+earlier. Every session checks the deadline before it sends and while it waits for an answer. Closing the connection
+interrupts a library call that waits at the deadline.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 RETRIED = "; SBF tries again"
 """The end of the messages about unreachable devices. It does not apply to programs that contact a device once."""
 SESSION_LOST = "ended the session after it was read: nothing more was sent; SBF reads the device again"
-"""The message for a device that possibly restarted between a reading and the change computed from the reading."""
+"""The message for a device that possibly restarted between a reading and the change."""
 
 
 class ConversationCancelledError(OSError):
@@ -120,9 +120,9 @@ class Closable(Protocol):
 
 
 def close_lost_session(session: Closable) -> None:
-    """Close a session that the device ended. The next command then opens a new session.
+    """Close a session that the device ended, so that the next command opens a new session.
 
-    Call this function only when no change depends on an earlier reading (see :class:`CommandLine`).
+    Call only when no change depends on an earlier reading (see :class:`CommandLine`).
     """
     if is_session_lost(session):
         session.close()

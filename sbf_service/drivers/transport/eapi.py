@@ -1,9 +1,8 @@
 """Sessions with Arista EOS by NAPALM, over eAPI (JSON-RPC over HTTPS).
 
-NAPALM creates configuration sessions with random names, and treats every configuration session as a lock of another
-user. EOS keeps an abandoned session for 24 hours. SBF therefore names its sessions with a prefix, and deletes such
-sessions that a killed SBF process left. SBF does not treat other users' sessions as locks, because CloudVision always
-has an open session.
+NAPALM treats every configuration session as a lock of another user. EOS keeps an abandoned session for 24 hours. SBF
+therefore names its sessions with a prefix, and deletes such sessions of a killed SBF process. Other users' sessions are
+no locks, because CloudVision always has an open session.
 """
 
 import re

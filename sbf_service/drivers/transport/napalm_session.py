@@ -96,9 +96,9 @@ class NapalmSession:
         return bool(driver.is_alive()["is_alive"])
 
     def call(self, action: Callable[[Any], T]) -> T:
-        """Connect if necessary and run ``action``. For an error of a library, raise the corresponding error of SBF.
+        """Connect if necessary and run ``action``. For an error of a library, raise SBF's corresponding error.
 
-        If the corresponding error is not Refused, also close the session.
+        Close the session for any error except Refused.
         """
         try:
             self._login.cancel_scope.check()

@@ -1,8 +1,7 @@
 """Sessions over NETCONF with NAPALM: Juniper Junos and Cisco IOS-XR.
 
-A change locks the configuration. The device reverts a commit that is not confirmed (RFC 6241, confirmed commit).
-NAPALM's own connections accept any host key. If ``known_hosts`` is set, the connections of this module accept only the
-host keys in that file.
+A change locks the configuration. The device reverts an unconfirmed commit (RFC 6241). NAPALM's own connections accept
+any host key. If ``known_hosts`` is set, the connections of this module accept only the host keys in that file.
 """
 
 from collections.abc import Iterator, Sequence

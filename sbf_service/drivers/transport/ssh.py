@@ -1,8 +1,8 @@
 """Command lines over SSH with Netmiko. Netmiko is imported on the first connection, because the import takes a second.
 
 Netmiko connects, finds the prompt, turns paging off and enters the privileged mode, as the platform requires. Then SBF
-uses the session's channel directly: Netmiko's methods would request the prompt before each command, poll forty times a
-second, and detect a lost connection only after their timeout.
+uses the session's channel directly: Netmiko's methods poll, request the prompt before each command, and detect a lost
+connection late.
 """
 
 import re

@@ -51,7 +51,7 @@ UNMAPPED_UID: Final = 65534
 """The user ID of all users without a mapping in this user namespace (user_namespaces(7))."""
 NAME_LOOKUP_TIMEOUT_S: Final = 10.0
 NAME_LOOKUPS: Final = BoundedThreads(4, "look-ups of users' names")
-"""Threads that look up users' names. All services of the process use the same threads and the same user directory."""
+"""Threads that look up users' names, for all services of the process."""
 log = get_log(__name__)
 
 
@@ -91,7 +91,7 @@ class AuthenticationMiddleware:
     async def _authenticate_token(self, scope: Scope) -> Principal | None:
         """Return the principal of the call's token; None for a call without a token.
 
-        The rate limit of invalid tokens also limits the number of log lines that an address can cause.
+        The rate limit of invalid tokens also limits the log lines that an address can cause.
         """
         if all(name != HEADER for name, _ in scope["headers"]):
             return None

@@ -1,6 +1,6 @@
 """Checks of a caller's rights to clusters, elements and sites.
 
-A check reads the database only for callers whose rights depend on the cluster, element or site.
+A check reads the database only if the caller's rights depend on the cluster, element or site.
 """
 
 from collections.abc import Callable, Iterator

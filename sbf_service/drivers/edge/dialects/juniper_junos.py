@@ -5,8 +5,8 @@ candidate configuration is committed completely or not at all. The backbone's ad
 ``flexible-vlan-tagging`` and ``encapsulation flexible-ethernet-services`` on the port.
 
 ``vlan-id none`` removes the tag within the instance, because the edges of other vendors send frames without a tag in
-the pseudowire. The VLAN maps of GlobalNOC's OESS would leave the tag on these frames. An instance that all clusters
-share has ``vlan-id all``: tags stay on frames, and addresses are learned for each VLAN.
+the pseudowire. An instance that all clusters share has ``vlan-id all``: tags stay on frames, and addresses are learned
+for each VLAN.
 
 Sources: OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within Bridge
 Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS" for ``vlan-id``, ``vpls-id``, ``neighbor``

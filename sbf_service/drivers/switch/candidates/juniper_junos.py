@@ -115,7 +115,7 @@ def _parse_root(shown: str, tag: str) -> Any:  # noqa: ANN401
 
 
 def _find_active(parent: Any, path: str) -> Iterator[Any]:  # noqa: ANN401
-    """Skip deactivated elements and all elements inside them."""
+    """Yield the elements at a path, except deactivated elements and elements inside them."""
     step, _, rest = path.partition("/")
     for element in parent.findall(step):
         if element.get("inactive") is None:

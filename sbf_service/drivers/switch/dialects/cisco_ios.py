@@ -12,9 +12,9 @@ creation of the VLANs by ``exit``.
 the message of a failure, although it contains no ``%`` (recorded by Netspoc, whose driver retries the command). If the
 configuration is too large for NVRAM, the device asks whether to truncate it, and SBF answers no.
 
-If an account lacks the right to filter the output, SBF reads the whole configuration. If the account also lacks the
-right to read the configuration, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). This
-output does not show which ports are shut down, so SBF cannot vacate access ports with such an account.
+If an account may not filter the output, SBF reads the whole configuration. If the account may not read the
+configuration either, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). This output does not
+show which ports are shut down, so SBF cannot vacate access ports.
 """
 
 import re
