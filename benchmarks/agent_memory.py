@@ -2,23 +2,21 @@
 
 A real agent runs in namespaces of this machine's kernel, with a libvirtd for containers and with filters of guests. A
 simulated SBF only sends the wanted state. Each of the 200 clusters has an access port of the host, a bridge, and one
-guest. Twelve of the guests run. The others are powered off, because 200 running containers need more memory than many
-machines have; the agent filters their ports too. The benchmark reads the memory after the agent has confirmed the
-wanted state and has read the host three more times.
+guest. Twelve of the guests run. The others are powered off to save memory; the agent filters their ports too. The
+benchmark reads the memory after the agent has confirmed the wanted state and has read the host three more times.
 
 RSS (resident memory) counts every resident page in full, even if other processes use the same page. PSS divides each
-page by the number of processes that use the page. USS counts only pages that no other process uses. The values differ,
-because libvirtd uses some of the agent's libraries. The target of 60 MB concerns RSS, the greatest value.
+page by the number of processes that use the page. USS counts only pages that no other process uses. The target of 60 MB
+concerns RSS, the greatest value.
 
 A row "share" has the growth of RSS when a new interpreter imports a library, in the order of the rows. The row "growth
-at run time" is RSS with 200 clusters minus all shares. This difference is less than the memory that the agent needs at
-run time, because the agent releases pages of programs and libraries after the imports
-(`virtcloud/agent/own_memory.py`). The shares still contain the released pages (about 21 MB), about half of which the
-agent uses again later. RSS with 200 clusters is therefore the sum of all shares (70 MB), plus the memory for the work
-at run time (12 MB), minus the pages that stay released (11 MB).
+at run time" is RSS with 200 clusters minus all shares. The agent needs more memory at run time, because it releases
+pages of programs and libraries after the imports (`virtcloud/agent/own_memory.py`). The shares contain the released
+pages (about 21 MB), about half of which the agent uses again later. So RSS with 200 clusters is the sum of all shares
+(70 MB) and of the work at run time (12 MB), minus the pages that stay released (11 MB).
 
-The shares consist of 52 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The modules
-need 6 MB for models, 6 MB for other modules, and 7 MB for parts of pydantic and of Python that only they import. At run
+The shares consist of 52 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The 19 MB are
+models (6 MB), other modules (6 MB), and parts of pydantic and Python that only these modules import (7 MB). At run
 time, the agent needs 6 MB for threads, connections and libnftables, and 6 MB for 200 clusters. Messages that pyroute2
 reads from the kernel, and parsed documents, each take about half of the memory for clusters. Therefore the RSS stays
 above 60 MB while the agent uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To
@@ -26,14 +24,13 @@ compute the memory of several processes together, add their PSS: the sum counts 
 
 Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
 the C library's allocator has 15 MB in use and less than 1 MB free. Neither another allocator nor more garbage
-collections would help. Modules that the agent imports but does not use need 2.6 MB: 0.8 MB for the client's calls for
-administrators, and 1.8 MB for modules that pyroute2 imports (``unittest.mock``, wireless interfaces, nftables).
+collections would help. Unused modules need 2.6 MB: 0.8 MB for the client's calls for administrators, and 1.8 MB for
+modules that pyroute2 imports.
 
 The agent makes none of three possible changes. ``python -OO -X no_debug_ranges`` removes docstrings and positions of
 expressions (3 MB), but also assertions, and no test runs without assertions. pydantic's ``defer_build`` builds models
-at their first use (2 MB), in whichever thread uses a model first. If the agent released pages of programs and libraries
-after each reading, the RSS would be 59 MB, but the USS would not change, and the next reading would need these pages
-again.
+at their first use (2 MB), in whichever thread uses a model first. Releasing pages after each reading would reduce RSS
+to 59 MB, but not USS, and the next reading would need these pages again.
 """
 
 import json

@@ -11,14 +11,13 @@ comparison: the processor time of twelve starts, divided by the number of proces
 target is twice the least ratio (decision 91). A second target, a ratio of 3, applies only on machines whose least ratio
 is at most 3. libvirt, the kernel and the guest use most of the processor time. On two processors, even an agent without
 processor time would have a ratio above 3. On four processors, the least ratio is half as large. For each container,
-``libvirt_lxc`` loads its 58 libraries again, which takes a fifth of its processor time. Forks, page faults and
-namespaces take most of the rest.
+``libvirt_lxc`` loads its 58 libraries again, which takes a fifth of its processor time.
 
-Twelve starts use little more than one processor, because they wait for locks in the kernel. Samples show the lock of
-the network configuration (new network namespaces, veth pairs, ports of the bridge), the lock of the control groups, and
-RCU grace periods under these locks. libvirt's own calls wait for these locks; the agent can neither avoid nor combine
-them. More starts at once do not help: with 4, 6, 8 or 12 starts at once, the ratio was 6.5 to 7.2 (with 2: 9.1, with 1:
-13.8). The agent's own work, mostly on the root file system, takes a tenth of a start.
+Twelve starts use little more than one processor, because they wait for locks in the kernel. They are the lock of the
+network configuration, the lock of the control groups, and RCU grace periods under these locks. libvirt's own calls wait
+for these locks; the agent can neither avoid nor combine them. More starts at once do not help: with 4, 6, 8 or 12
+starts at once, the ratio was 6.5 to 7.2 (with 2: 9.1, with 1: 13.8). The agent's own work, mostly on the root file
+system, takes a tenth of a start.
 
 On a busy machine, the ratio is greater. The start of one guest is so short that in some rounds no other program runs
 meanwhile. Other programs delay each start of twelve guests.

@@ -4,23 +4,19 @@ Two bridges in a network namespace stand for two hosts. Each bridge has a guest'
 connects the uplinks. One guest sends a TCP stream to the other guest, with segmentation offload as in real guests. No
 cable limits the rates. The streams run in the kernel of the lab, because not every machine's kernel has 802.1Q.
 
-Two pairs of bridges with the same configuration differ in their rates by up to 15 % as long as the bridges exist.
-Therefore all cases use the same bridges. The port of the bridge is the uplink for untagged streams, and the uplink's
-VLAN interface for tagged streams. Each round measures all cases in a random order. A ratio is the median of the ratios
-of all rounds and pairs of bridges. The control measures untagged streams with filters twice in each round. The ratio of
-both measurements shows how exact the other ratios of the run are. If the control differs from 1 by more than 1 %, the
-ratios of this run have no targets.
+The rates of equally configured pairs of bridges differ by up to 15 %. Therefore all cases use the same bridges. The
+port of the bridge is the uplink for untagged streams, and the uplink's VLAN interface for tagged streams. Each round
+measures all cases in a random order. A ratio is the median of the ratios of all rounds and pairs of bridges. The
+control measures untagged streams with filters twice in each round. The ratio of both measurements shows how exact the
+other ratios of the run are. If the control differs from 1 by more than 1 %, the ratios of this run have no targets.
 
 Even with an exact control, the ratios of two runs differ by up to 9 %. Eight runs on 2026-11-24 gave these ratios:
 "tagged compared with untagged, with filters" 0.97 to 1.06 (median 1.00; the table has 1.06), and "filters compared with
 no filters, untagged" 0.93 to 0.97 (median 0.96; seven runs). These runs do not decide whether the target for tagged
-streams is met. The target for filters of untagged streams is missed. Values "with filters" from before 2026-11-24 were
-wrong: the filters did not contain the ports of the sending guests.
+streams is met. The target for filters of untagged streams is missed.
 
-A VLAN interface loses no offload: `ethtool -k` lists the same segmentation, transmit checksums and scatter-gather as
-for its uplink, the uplink inserts the tags itself (`tx-vlan-offload`), and both have the same largest TCP segment. The
-only additional cost of tags is one more interface for each TCP segment of up to 64 KB, at the sender and at the
-receiver. No setting of the agent would avoid this cost.
+A VLAN interface loses no offload (`ethtool -k`). The only additional cost of tags is one more interface for each TCP
+segment of up to 64 KB, at both ends. No setting of the agent would avoid this cost.
 """
 
 import ctypes

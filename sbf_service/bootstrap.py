@@ -58,7 +58,7 @@ class SbfService:
     metrics: ServiceMetrics
     token_cache: TokenCache
     call_counts: MovingWindowRateLimiter
-    """Counts the calls of each caller, for the rate limits. The counts are only in memory. Thread-safe."""
+    """Counts the calls of each caller in memory, for the rate limits. Thread-safe."""
     device_threads: BoundedThreads
     """Threads for calls that read devices, which can take long."""
     retention: RetentionSchedule
@@ -166,5 +166,5 @@ def _measure(metrics: ServiceMetrics, kind: str) -> Iterator[None]:
 
 
 def replica_name(settings: ServiceSettings) -> str:
-    """Return the name of this replica: the setting ``replica``, or the first characters of the host's name."""
+    """Return the setting ``replica``, or the first characters of the host's name."""
     return settings.replica or socket.gethostname()[:MAX_REPLICA_NAME]

@@ -93,10 +93,7 @@ class ChangeFeed:
         self._wake(topics)
 
     def publish_outdated(self, versions: Mapping[str, int | None]) -> None:
-        """Publish topics whose versions in the database differ from the versions of waiters.
-
-        ``versions`` maps each topic to the version in the database.
-        """
+        """Publish topics whose versions in the database (``versions``) differ from the versions of waiters."""
         with self._lock:
             for topic, version in versions.items():
                 for waiter in self._waiters.get(topic, ()):

@@ -66,7 +66,7 @@ class ChangeReader:
             self._doorbell = None
 
     def poll_once(self) -> None:
-        """Run the slow poll: publish each topic whose version in the database differs from a waiting call's version."""
+        """Publish each topic whose version in the database differs from a waiting call's version."""
         self.before_poll()
         known = {**self.omit_current(self.feed.list_versions()), TOKENS_TOPIC: self._revoked_tokens}
         with self.store.read() as unit:

@@ -46,7 +46,7 @@ def _exit_bad_input(program: str, message: str) -> NoReturn:
 
 
 def load_settings(config: Path | None) -> ServiceSettings:
-    """Return the settings in ``config`` or, if ``config`` is None, in the default file.
+    """Return the settings in ``config`` or, if it is None, in the default file.
 
     Return the default settings if there is no file. Raise the errors of :func:`.read_settings`.
     """
@@ -55,7 +55,7 @@ def load_settings(config: Path | None) -> ServiceSettings:
 
 
 def find_settings_file(config: Path | None) -> Path | None:
-    """Return ``config`` or, if ``config`` is None, the default file. Return None if the default file does not exist."""
+    """Return ``config`` or, if it is None, the default file; None if the default file does not exist."""
     return config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
 
 

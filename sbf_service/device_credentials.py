@@ -76,7 +76,7 @@ def log_credential_faults(settings: ServiceSettings) -> None:
 
 
 def find_credential_faults(settings: ServiceSettings) -> Iterator[tuple[Name, str]]:
-    """Yield pairs of credential name and error text for unusable credentials. Fetch no secret and run no command."""
+    """Yield the name and error text of each unusable credential. Fetch no secret and run no command."""
     for name, credential in settings.credentials.items():
         for fault in (*_find_file_faults(credential), *_find_secret_faults(credential)):
             yield name, fault
@@ -121,7 +121,7 @@ def _read_environment(name: str) -> str:
 
 
 def _run_command(argv: tuple[str, ...], timeout_s: float) -> str:
-    """Return a command's output. SBF logs neither stdout nor stderr, because both can contain the secret."""
+    """Return a command's output. Log neither stdout nor stderr, because both can contain the secret."""
     label = f"command {argv[0]}"
     try:
         ended = subprocess.run(  # noqa: S603 - the command is from the service's own settings

@@ -123,7 +123,7 @@ class ImageFolder:
         return path
 
     def contains(self, sha256: Sha256, size: int) -> bool:
-        """Return whether this replica has the file of an image, with this size in bytes. Do not read the file."""
+        """Return whether this replica has an image's file with this size in bytes. Do not read the file."""
         path = self.path / sha256
         return path.is_file() and path.stat().st_size == size
 

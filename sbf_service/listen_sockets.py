@@ -13,7 +13,7 @@ from sbf_service.settings import ListenAddress, ServiceSettings
 from virtcloud.model.errors import BadInput
 
 BACKLOG: Final = 4096
-"""The maximum number of connections that wait to be accepted. Linux limits it to net.core.somaxconn (4,096)."""
+"""The maximum number of waiting connections. Linux limits it to net.core.somaxconn (4,096)."""
 MAX_PORT: Final = 65535
 SOCKET_MODE: Final = 0o660
 CLOSED: Final = -1

@@ -68,7 +68,7 @@ class ServiceMetrics:
     histograms: Mapping[str, Histogram]
 
     def record_reconciliation(self, platform: str, outcome: str, seconds: float) -> None:
-        """Record the outcome and duration of one attempt to reconcile a switch or a provider edge."""
+        """Record the outcome and duration of one reconciliation of a device."""
         self.counters["converges"].labels(platform, outcome).inc()
         self.histograms["converge_seconds"].labels(platform).observe(seconds)
 
@@ -77,19 +77,13 @@ class ServiceMetrics:
         self.histograms["request_seconds"].labels(method, route, str(status)).observe(seconds)
 
     def record_outside_use(self, gateway: str, destination: str, increases: Mapping[str, int]) -> None:
-        """Add a gateway's report to the counters of a destination.
-
-        ``increases`` has the increase of each counter by name.
-        """
+        """Add the ``increases`` in a gateway's report to the counters of a destination."""
         self.counters["outside_connections"].labels(gateway, destination).inc(increases["connections"])
         for direction in ("sent", "received"):
             self.counters["outside_bytes"].labels(gateway, destination, direction).inc(increases[f"{direction}_bytes"])
 
     def record_traffic(self, site: str, increases: Mapping[str, int]) -> None:
-        """Add an agent's report to the traffic counters of a site.
-
-        ``increases`` has the increase of each counter by name.
-        """
+        """Add the ``increases`` in an agent's report to the traffic counters of a site."""
         for direction in ("received", "sent"):
             self.counters["traffic_bytes"].labels(site, direction).inc(increases[f"{direction}_bytes"])
             self.counters["traffic_frames"].labels(site, direction).inc(increases[f"{direction}_frames"])
@@ -99,10 +93,7 @@ class ServiceMetrics:
         return self.histograms["transaction_seconds"].labels(kind).time()
 
     def record_denial(self, problem: str) -> None:
-        """Count a denied call.
-
-        ``problem`` is the short name of the problem document in the answer, such as ``forbidden``.
-        """
+        """Count a denied call. ``problem`` is the slug of the answer, such as ``forbidden``."""
         self.counters["denied"].labels(problem).inc()
 
 

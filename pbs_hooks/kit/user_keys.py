@@ -29,11 +29,11 @@ A JSON object of the users whose home folder did not answer in time, with the mo
 def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
     """Return the keys in the first 16 files ``~/.ssh/*.pub`` of a user. Return no keys if there is no such folder.
 
-    After a timeout, the folder is not read for a minute. Each attempt stops pbs_server for a second, and leaves a
-    process behind, which cannot be killed before the file server answers.
+    After a timeout, the folder is not read for a minute: each attempt stops pbs_server for a second, and leaves a
+    process behind until the file server answers.
 
-    Raises ChildError if the user is unknown or root, if the folder or a file cannot be read within ``seconds``, and in
-    the minute after a timeout.
+    Raises ChildError if the user is unknown or root, for an error of the file system, after ``seconds``, and in the
+    minute after a timeout.
     """
     left = _read_slow_homes().get(user, 0.0) - time.monotonic()
     if left > 0:
@@ -70,10 +70,7 @@ def _read_files(folder: str) -> Iterator[str]:
 
 
 def _read_key_file(path: str) -> str:
-    """Return the text of a file.
-
-    Return "" for devices, pipes, folders, dangling symbolic links, and long files.
-    """
+    """Return the text of a file; "" for devices, pipes, folders, dangling symbolic links, and long files."""
     try:
         return read_regular_file(path, MAX_FILE_BYTES).decode(errors="replace")
     except (UnusableFile, FileNotFoundError, IsADirectoryError):

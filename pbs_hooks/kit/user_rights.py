@@ -20,8 +20,8 @@ def run_as_user(name: str, work: Callable[[], Any], seconds: float) -> Any:
 
     The child sends the result as JSON.
 
-    Raises ChildError if the user is unknown or root, if this process cannot become the user, if ``work`` raises an
-    error, or after ``seconds`` without a result.
+    Raises ChildError if the user is unknown or root, this process cannot become the user, ``work`` raises an error, or
+    ``seconds`` pass.
     """
     return run_in_child(lambda: _run_with_rights(name, work), Deadline(seconds))
 

@@ -34,7 +34,7 @@ MAX_PATH_SITES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ClusterPath:
-    """The path of a cluster: the ports of the path, and the topology that contains these ports."""
+    """The ports of a cluster's path, and the topology that contains them."""
 
     topology: Topology
     ports: frozenset[PortRef]
@@ -82,7 +82,7 @@ def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool
 
 
 def find_cluster_path(service: SbfService, view: ClusterView) -> ClusterPath | None:
-    """Return the path of a cluster. Return None if the cluster is ending or has ended, or if the topology has no path.
+    """Return the path of a cluster; None if the cluster is ending or has ended, or if the topology has no path.
 
     The caller must have the right to read the cluster.
     """

@@ -1,4 +1,4 @@
-"""The reads of the console's pages. The reads use the functions of the API's routes, or the same checks of rights."""
+"""The reads of the console's pages, with the functions of the API's routes or the same checks of rights."""
 
 from collections.abc import Collection
 from itertools import chain
@@ -40,7 +40,7 @@ def list_clusters(
 
 
 def count_visible_clusters(service: SbfService, caller: Caller) -> ClusterCounts:
-    """Return the counts of the clusters that the caller may read and that have not ended.
+    """Return the counts of the clusters that have not ended and that the caller may read.
 
     Raise the errors of :func:`restrict_to_visible`.
     """

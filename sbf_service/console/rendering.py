@@ -124,7 +124,7 @@ def make_environment() -> Environment:
 
 
 def asset_path(name: str) -> str:
-    """Return the path of a static file. The path changes with the file, so browsers may store the file."""
+    """Return the path of a static file, which changes with the file's content."""
     return f"{STATIC_PREFIX}/{name}?v={_digest(name)}"
 
 

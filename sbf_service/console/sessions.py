@@ -43,7 +43,7 @@ OTHER_SITE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Browser:
-    """The browser of a request: the user, as the caller of the API's functions, and the session."""
+    """The browser of a request: the user as the API's caller, and the session."""
 
     caller: Caller
     secret: SessionSecret
@@ -165,7 +165,7 @@ async def _read_checked_form(request: Request, browser: CurrentBrowser) -> Form:
 
 
 CheckedForm = Annotated[Form, Depends(_read_checked_form)]
-"""The type of the parameter by which a page receives a form of the session."""
+"""The type of a page's parameter for a form of the session."""
 
 
 def check_same_origin(request: Request) -> None:

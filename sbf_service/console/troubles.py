@@ -28,7 +28,7 @@ class Level(StrEnum):
 
 ORDER: Final = tuple(Level)
 WORDS: Final = {Level.OK: "fine", Level.BUSY: "changing", Level.WARNING: "warning", Level.FAILED: "trouble"}
-"""The word for each level. Pages never show a level by its colour alone."""
+"""The word for each level, because pages never show a level by its colour alone."""
 
 
 @dataclass(frozen=True, slots=True)

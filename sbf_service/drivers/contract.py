@@ -116,7 +116,7 @@ class ListsCommands(Protocol[D_contra]):
     """A driver that can list the commands of a difference without sending them, for dry runs."""
 
     def list_commands(self, difference: D_contra) -> tuple[str, ...]:
-        """Return the commands that :meth:`SwitchDriver.apply` would send, in order, computed from the last reading."""
+        """Return the commands that :meth:`SwitchDriver.apply` would send after the last reading."""
 
 
 @runtime_checkable
@@ -196,7 +196,7 @@ class EdgeDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """The transports of an edge. ``peers`` maps a transport's name to the loopbacks of the transport's other edges."""
+    """The transports of an edge. ``peers`` maps a transport's name to the loopbacks of its other edges."""
 
     transports: tuple[Transport, ...]
     peers: dict[str, tuple[str, ...]]

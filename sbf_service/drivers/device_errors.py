@@ -35,12 +35,12 @@ class ChangeFault(NamedTuple):
 
 
 def quote_start(answer: str) -> str:
-    """Return the beginning of an answer as a single line. On a device's command line, an error is at the beginning."""
+    """Return the beginning of an answer as one line: the error on a device's command line."""
     return " ".join(answer.split())[:QUOTED_CHARACTERS]
 
 
 def quote_end(answer: str) -> str:
-    """Return the end of an answer as a single line. Programs in a shell print an error at the end."""
+    """Return the end of an answer as one line: the error of a program in a shell."""
     return " ".join(answer.split())[-QUOTED_CHARACTERS:]
 
 
@@ -79,7 +79,7 @@ def build_parse_error(device: str, what: str, error: ValueError) -> Unsafe:
 
 
 def describe_refusal(command: str, answer: str) -> str:
-    """Return a command and the device's answer to this command, for an error message."""
+    """Return a command and the device's answer, for an error message."""
     return f"sent {command!r}, the device answered {answer!r}" if answer else f"sent {command!r}, got an empty answer"
 
 

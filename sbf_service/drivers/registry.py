@@ -134,7 +134,7 @@ def find_edge_platform(edge: Edge) -> EdgePlatform:
 
 
 def describe_unknown_platform(platform: str) -> str:
-    """Return the message for an unknown platform. The message lists the known platforms and the unusable plug-ins."""
+    """Return the message for an unknown platform, with the known platforms and the unusable plug-ins."""
     if platform == SIMULATED:
         return (
             f"platform {SIMULATED} exists only in 'virtcloud up', expected the platform of a real switch: name one of "
@@ -145,7 +145,7 @@ def describe_unknown_platform(platform: str) -> str:
 
 
 def list_platform_names() -> tuple[str, ...]:
-    """Return the names of all platforms of switches, including the platforms of plug-ins."""
+    """Return the names of all platforms of switches, including plug-ins."""
     return tuple(sorted([*SWITCH_PLATFORMS, *(plugin.platform for plugin in list_plugins() if plugin.dialect)]))
 
 

@@ -1,4 +1,4 @@
-"""The metrics that are computed for each scrape: counts from the database, and the state of this replica."""
+"""The metrics of each scrape: counts from the database, and the state of this replica."""
 
 import shutil
 from collections.abc import Iterable, Iterator
@@ -96,7 +96,7 @@ def _database_up(value: int) -> GaugeMetricFamily:
 
 
 def _certificate_ends(settings: ServiceSettings) -> Iterator[tuple[str, float]]:
-    """Yield the setting and the end of validity of each certificate file: the earliest end of its certificates."""
+    """Yield the setting of each certificate file and the earliest end of its certificates."""
     files = {"tls_certificate": settings.tls_certificate, "tls_client_ca": settings.tls_client_ca}
     for setting, path in files.items():
         with suppress(OSError, ValueError):

@@ -131,7 +131,7 @@ def _media_type(start: Message) -> str:
 
 
 def declared_length(scope: Scope) -> int:
-    """Return a call's Content-Length in bytes; 0 for a call without this header, or with an invalid value."""
+    """Return a call's Content-Length in bytes; 0 without a valid value."""
     value = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     return int(value) if value.isdigit() else 0
 

@@ -2,8 +2,8 @@
 
 1. SBF inserts a session of the kind ``frames`` for each host (decision 56). Each agent opens the cluster's bridge and
    connects to this replica.
-2. When all agents have connected, or the time limit has passed, SBF sends a description of the exchange to the agents
-   that have connected.
+2. When all agents have connected, or after the time limit, SBF sends the connected agents a description of the
+exchange.
 3. Each agent reports which frames arrived. Then SBF ends the sessions.
 
 SBF holds the state of a check in memory only. If SBF stops, the sessions end, and the agents end the exchange.
@@ -68,7 +68,7 @@ class PathCheck:
     who: str
     cluster: LiveCluster
     mtu: int | None
-    """The MTU of the cluster, or None if no MTU is set for the cluster."""
+    """The MTU of the cluster, or None."""
 
     async def run(self, hosts: tuple[CheckedHost, ...]) -> ExchangeOutcome:
         """Run an exchange of frames between these hosts, and return the outcome.

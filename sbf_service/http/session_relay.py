@@ -4,9 +4,9 @@
 2. The agent's long poll returns the row. The agent connects to the guest, and then to this replica.
 3. The agent's first message is an error, or states that the guest is connected. If the guest is connected, SBF accepts
    the user's call.
-4. SBF forwards the messages of each side to the other side. A slow receiver slows the sender down, because SBF reads a
-   message only after the previous message was sent. The session ends when a side ends, when no side sends for a long
-   time, when the user's token becomes invalid, or when the service stops.
+4. SBF forwards the messages of each side to the other side. SBF reads a message only after it has sent the previous
+message, so a slow receiver slows the sender down. The session ends when a side ends, no side sends for a long time, the
+user's token becomes invalid, or the service stops.
 """
 
 import asyncio
@@ -71,14 +71,11 @@ class SessionRelay:
     _known_kinds: dict[Name, frozenset[SessionKind]] = field(default_factory=dict)
 
     def record_poll(self, element: Name, kinds: frozenset[SessionKind]) -> None:
-        """Record the kinds of sessions that the agent of ``element`` named in its long poll as supported."""
+        """Record the kinds of sessions that the agent of ``element`` supports, according to its long poll."""
         self._known_kinds[element] = kinds
 
     def knows(self, element: Name, kind: SessionKind) -> bool:
-        """Return whether the agent of ``element`` supports a kind of sessions.
-
-        Return True if the agent has not polled at this replica.
-        """
+        """Return whether the agent of ``element`` supports a kind; True if it has not polled at this replica."""
         return kind in self._known_kinds.get(element, {kind})
 
     @property

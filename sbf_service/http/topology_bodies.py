@@ -1,7 +1,7 @@
 """Bodies with a topology of many megabytes: a separate thread parses and writes them in pieces.
 
-FastAPI would parse a body on the event loop. In a separate thread, a C function that parses 20 MB at once would still
-block all other threads for half a second. Other threads can run between two pieces (sites or links).
+FastAPI would parse a body on the event loop. Even in a separate thread, parsing 20 MB at once would block all other
+threads for half a second. Other threads can run between two pieces (sites or links).
 """
 
 import json
@@ -104,7 +104,7 @@ def _parse_members(text: str) -> Iterator[tuple[str, object]]:
 
 
 def _parse_items(text: str, position: int, kind: type[Document]) -> tuple[tuple[Document, ...], int]:
-    """Return the documents of a list whose first item is at ``position``, and the position after the list."""
+    """Return the documents of a list that begins at ``position``, and the position after the list."""
     found: list[Document] = []
     if text.startswith("]", _blanks_end(text, position)):
         return (), _skip(text, position, "]")

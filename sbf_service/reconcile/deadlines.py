@@ -73,7 +73,7 @@ class StoreDeadlineTransactions:
             return bool(find_due_clusters(unit, self.timing.drain)), find_stale_agents(unit, silence)
 
     def apply_transitions(self) -> None:
-        """Apply all due transitions of clusters. If this fails, apply the transitions of each cluster separately."""
+        """Apply all due transitions. If this fails, apply the transitions of each cluster separately."""
         if _try_change(self._apply):
             return
         with self.store.read() as unit:

@@ -95,7 +95,7 @@ class ReconcileTask(ABC):
 
     @property
     def change(self) -> str:
-        """The event of a change in the audit log and the service's log: ``switch_change`` or ``edge_change``."""
+        """The event of a change in logs: ``switch_change`` or ``edge_change``."""
         return f"{self.kind}_change"
 
     @property
@@ -118,11 +118,11 @@ class ReconcileTask(ABC):
     @staticmethod
     @abstractmethod
     def read_scope(unit: Unit, device: Device, site: Name, wanted: Any) -> Any:  # noqa: ANN401 - a type of the device's kind
-        """Return the scope that the database contains now. The scope limits SBF's changes on the device."""
+        """Return the scope of SBF's changes that the database contains now."""
 
     @staticmethod
     def read_backbone(_unit: Unit, _name: Name) -> Backbone | None:
-        """Return the transports of an edge and the other edges of these transports. Return None for a switch."""
+        """Return an edge's transports and their other edges; None for a switch."""
         return None
 
     def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
@@ -133,7 +133,7 @@ class ReconcileTask(ABC):
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
-        """Record the ports whose original use is restored. Called after a reading that shows the wanted state."""
+        """Record the ports whose original use is restored, after a reading of the wanted state."""
 
 
 @dataclass(frozen=True)

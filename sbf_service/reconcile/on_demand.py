@@ -140,7 +140,7 @@ class OnDemandReader:
 
 
 def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> ElementDifference:
-    """Return the changes that a worker would apply, and the commands, if the driver can list commands."""
+    """Return the changes that a worker would apply, with the commands if the driver can list them."""
     task = reading.task
     lines = driver.list_commands(reading.difference) if isinstance(driver, ListsCommands) else ()
     document = ElementDifference(element=task.name, kind=task.kind, site=task.site, read_at=now, lines=lines)

@@ -44,10 +44,7 @@ class WorkQueue:
     since: datetime | None = None
 
     def list_candidates(self, lost: Collection[Name]) -> DueDevices:
-        """Return a description of the devices that may be due, for the database query.
-
-        Include the devices that failed, and the devices in ``lost``, which ended their sessions.
-        """
+        """Return the database query's description of devices that may be due, including failed and ``lost`` devices."""
         drift_interval = timedelta(seconds=self.settings.timing.drift_interval)
         return DueDevices(drift_interval, self.since, frozenset({*lost, *self.retries}))
 
@@ -128,7 +125,7 @@ class WorkerScheduler:
     sleep: Callable[[float], None] = time.sleep
     spawn: Callable[[Callable[[], None], str], None] = start_thread
     record_metrics: Callable[[str, str, float], None] = lambda _platform, _outcome, _seconds: None
-    """Called after each reconciliation with the device's platform, the outcome and the duration in seconds."""
+    """Called after each reconciliation with the platform, the outcome and the seconds."""
     _queue: WorkQueue = field(init=False)
     _lock: Condition = field(default_factory=Condition)
     _wake: Event = field(default_factory=Event)
@@ -149,7 +146,7 @@ class WorkerScheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop starting workers, and wait at most a second for the scheduler's thread. Running workers continue."""
+        """Start no more workers. Wait at most a second for the scheduler's thread. Running workers continue."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:

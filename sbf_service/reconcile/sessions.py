@@ -69,7 +69,7 @@ class OpenSession(NamedTuple):
 
 @dataclass
 class DeviceSessions:
-    """The open sessions of this replica. A thread uses a device's session only while it holds the device's lease."""
+    """The open sessions of this replica. A thread may use a session only while it holds the device's lease."""
 
     settings: ServiceSettings
     platforms: Platforms
@@ -125,7 +125,7 @@ class DeviceSessions:
             session.cancel_scope.cancel(why)
 
     def find_lost(self) -> frozenset[Name]:
-        """Return the devices that ended their session. Such a device may have restarted and must be read again."""
+        """Return the devices that ended their session: they may have restarted and must be read again."""
         with self._lock:
             sessions = list(self._open.items())
         return frozenset(name for name, session in sessions if session.is_lost())

@@ -1,4 +1,4 @@
-"""Dry runs of a new pool or topology. SBF reads the affected devices and changes nothing on these devices.
+"""Dry runs of a new pool or topology: SBF only reads the affected devices.
 
 The result contains the differences that workers would apply. SBF records the VLAN IDs in other use on these devices,
 except on devices that the change adds or describes differently. When the administrator then sets the pool, SBF does not
@@ -53,7 +53,7 @@ class DryRunPlan:
 
 @dataclass(frozen=True, slots=True)
 class SettingDryRun:
-    """Reads the devices that a change of a pool or of the topology affects."""
+    """Reads the devices that a change affects."""
 
     store: Store
     scheduler: WorkerScheduler

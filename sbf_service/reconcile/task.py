@@ -57,8 +57,8 @@ class SwitchTask(ReconcileTask):
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
         """Mark VLANs in other use in an observed state. Compare it with the wanted state.
 
-        While SBF holds VLAN IDs after a restore of its database (``store/unchecked_elements.py``), do not want held
-        VLAN IDs on ports that do not carry them yet.
+        After a restore of the database (``store/unchecked_elements.py``), do not want held VLAN IDs on ports that do
+        not carry them yet.
         """
         marked = mark_foreign_vlans(observed, self.scope.created)
         wanted, postponed = limit_switch(self.wanted, marked, self.held)
@@ -107,8 +107,8 @@ class SwitchTaskReading(DeviceReading):
     def owned(self) -> VlanSet:
         """The VLAN IDs that belong to SBF on this switch.
 
-        An existing VLAN belongs to SBF if its name, or SBF's record of created VLANs, proves this. A recorded VLAN ID
-        also belongs to SBF if it is in the wanted state or on a port.
+        The name of an existing VLAN, or the record of created VLANs, proves this. A recorded VLAN ID also belongs to
+        SBF if it is wanted or on a port.
         """
         created = self.task.scope.created
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
@@ -158,8 +158,7 @@ class EdgeTask(ReconcileTask):
     def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
         """Compare an observed state with the wanted state.
 
-        While SBF holds VLAN IDs after a restore of its database (``store/unchecked_elements.py``), do not want new
-        circuits with held VLAN IDs.
+        After a restore of the database (``store/unchecked_elements.py``), do not want new circuits with held VLAN IDs.
         """
         wanted, postponed = limit_edge(self.wanted, observed, self.held)
         return EdgeTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), observed)

@@ -200,8 +200,8 @@ class Worker:
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
     """Leave the save to a reconciliation after the pause that follows a failed save.
 
-    The error report of the failed save remains, but ReconcileStoppedError replaces a later report that the device does
-    not answer.
+    The error report of the failed save remains. If the last reading failed, raise ReconcileStoppedError with a new
+    report.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
     if not task.reachable:

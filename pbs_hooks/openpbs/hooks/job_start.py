@@ -141,9 +141,9 @@ def handle_prologue(event: MomEvent) -> None:
 def handle_launch(event: MomEvent) -> None:
     """Set the environment of the script, or of a process that the running script launches.
 
-    Before the script starts, raise StartFault if the network is lost, or the agent refuses the request or does not
-    answer for ``LAUNCH_TIMEOUT_S`` seconds. If the script runs, only log these faults, because a requeue would start
-    the whole job again. The process then starts without the variables.
+    Before the script starts, raise StartFault if the network is lost, or the agent refuses or does not answer for
+    ``LAUNCH_TIMEOUT_S`` seconds. If the script runs, only log these faults, because a requeue would start the whole job
+    again. The process then starts without the variables.
     """
     if not event.run.head:
         return
@@ -168,8 +168,7 @@ def handle_launch(event: MomEvent) -> None:
 def _await_state(event: MomEvent) -> Dict[str, Any]:
     """Return the state of the network. Raise AgentRefused, or AgentUnreachable.
 
-    The network was up a moment ago, so retry for ``LAUNCH_TIMEOUT_S`` seconds while the agent or SBF restarts, or the
-    agent is busy.
+    The network was up a moment ago, so retry for ``LAUNCH_TIMEOUT_S`` seconds.
     """
     deadline = event.clock() + LAUNCH_TIMEOUT_S
     while True:

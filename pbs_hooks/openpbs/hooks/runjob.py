@@ -1,8 +1,8 @@
 """The server's events: runjob requests a cluster before the job starts, jobobit ends the cluster after the run.
 
 A job that cannot have a cluster now is rejected and goes back to the queue. One scheduling cycle may contain a thousand
-jobs of the same user. After a refusal because of a quota, the hook therefore sends no request with the same user, hosts
-and walltime for ten seconds.
+jobs of the same user. After a quota refusal, the hook therefore sends no request with the same user, hosts and walltime
+for ten seconds.
 """
 
 import time
@@ -133,8 +133,7 @@ def runjob(event: ServerHookEvent) -> None:
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
     """Return a refusal with the reason why the last run did not start, if the reason was not reported yet.
 
-    Also end the cluster of the last run: if the first host rejected the job, PBS runs no jobobit, and the host's agent
-    may have been unable to end the cluster.
+    Also end the cluster of the last run, because PBS runs no jobobit after a rejection by the first host.
     """
     number = attempt_number(event.job)
     text = read_unreported_reason(event.job.Variable_List or {}, number)

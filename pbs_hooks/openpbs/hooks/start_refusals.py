@@ -37,7 +37,7 @@ RefusalRule = Callable[[SbfAnswer, RefusalContext, int], StartRefusal]
 
 
 def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> Optional[StartRefusal]:
-    """Return the refusal of the job's start. Return None if the job can start, or if this attempt is over."""
+    """Return the refusal of the job's start; None if the job can start, or if this attempt is over."""
     if answer.ok or is_attempt_over(answer):
         return None
     return REFUSAL_RULES.get(answer.slug, _refuse_unexpected)(answer, context, retry_after)

@@ -44,7 +44,7 @@ def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None
 
 
 def is_deleted(path: str, call: ScriptCall) -> bool:
-    """Return whether an announced job was deleted. Return False if the agent does not answer.
+    """Return whether an announced job was deleted; False if the agent does not answer.
 
     SBF may have the cluster of a former run, so query only the agent.
     """

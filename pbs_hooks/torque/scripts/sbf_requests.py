@@ -122,7 +122,7 @@ class JobSbfClient:
 
 
 def decide_exit(answer: SbfAnswer, hosts: Sequence[str]) -> Optional[ScriptExit]:
-    """Return the exit code and message for a refusal by SBF. Return None if the request should be repeated. Pure."""
+    """Return the exit code and message for a refusal by SBF; None if the request should be repeated. Pure."""
     if answer.slug in RETRY_SLUGS or answer.status >= FIRST_SERVER_ERROR:
         return None
     if answer.slug in UNLINKED_SLUGS:

@@ -34,7 +34,7 @@ PER_ROW: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One VLAN ID or, in a large pool, consecutive VLAN IDs with the same state. ``label`` is empty in a large pool."""
+    """One VLAN ID or, in a large pool, consecutive VLAN IDs with the same state, without a ``label``."""
 
     x: float
     y: float

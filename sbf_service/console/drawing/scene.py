@@ -110,7 +110,7 @@ def shorten(text: str, width: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The position of a vertical line: the number of the line's lane, and the top and bottom of the line."""
+    """The position of a vertical line: the number of its lane, its top and its bottom."""
 
     number: int
     top: float

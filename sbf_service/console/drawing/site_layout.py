@@ -1,4 +1,4 @@
-"""The arrangement of a site in the drawing of sites: the positions of devices, hosts, links and attachments. Pure."""
+"""The arrangement of a site: the positions of devices, hosts, links and attachments. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class MapContents:
     transport: Name | None = None
     """The transport that carries the cluster; None draws all transports."""
     site_levels: Mapping[Name, Level] = field(default_factory=dict)
-    """The levels of troubles that concern a site itself, such as an empty pool."""
+    """The levels of sites' own troubles, such as an empty pool."""
 
     def shows(self, element: Name) -> bool:
         """Return whether the drawing shows an element."""
@@ -121,7 +121,7 @@ def _add_attachment(contents: MapContents, column: Column, attachment: Attachmen
 
 
 def _order_devices(topology: Topology, site: Site) -> list[Device]:
-    """Return the edges of a site, then its switches. A switch comes after the device that links it to the transport."""
+    """Return the edges of a site, then its switches, each after the device that links it to the transport."""
     found: list[Device] = list(site.edges)
     starts = [attachment.port.element for attachment in site.attachments]
     known = {device.name: device for device in site.devices}
@@ -148,7 +148,7 @@ def _place_devices(column: Column) -> None:
 
 
 def count_rows(column: Column, device: Name) -> int:
-    """Return the number of rows of a device. A row has at most one port at each side."""
+    """Return the number of rows of a device."""
     return max(1, len(column.left[device]), len(column.right[device]))
 
 

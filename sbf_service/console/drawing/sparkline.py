@@ -23,7 +23,7 @@ MAX_ROWS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class TrafficChart:
-    """The traffic at one element: its present rates, the highest rates, and the points of the lines."""
+    """The traffic at one element: the present and highest rates, and the points of the lines."""
 
     element: str
     site: str
@@ -96,10 +96,7 @@ def _peak(rates: Iterable[TrafficRate], key: RateOf) -> float:
 
 
 def _each_line(rates: Iterable[TrafficRate], key: RateOf, now: datetime, peak: float) -> Iterator[str]:
-    """Yield a line for each sequence of consecutive periods, as the text of the line's points.
-
-    A period is a horizontal step.
-    """
+    """Yield the text of a line's points for each sequence of consecutive periods. A period is a horizontal step."""
     points: list[str] = []
     end: datetime | None = None
     for rate in rates:

@@ -25,18 +25,18 @@ class Tile:
 
     name: str
     level: Level | None
-    """The state of the site; None if the reader may not read the state."""
+    """None if the reader may not read the site's state."""
     clusters: int
     used: int
     pool: int
     transports: tuple[str, ...]
-    """The transports of the site; empty if the reader may not read the topology."""
+    """Empty if the reader may not read the topology."""
     path: str
     is_own: bool = False
 
 
 def draw_tiles(tiles: Sequence[Tile], transports: Sequence[str]) -> Scene:
-    """Return the drawing of sites. All tiles have the same size; the lines of transports are above each row."""
+    """Return the drawing of sites, with the lines of transports above each row of tiles."""
     columns = min(MAX_COLUMNS, max(MIN_COLUMNS, round((len(tiles) * 1.4) ** 0.5)))
     left = LEFT + len(transports) * BUS
     width = (WIDTH - left - (columns - 1) * GAP) / columns

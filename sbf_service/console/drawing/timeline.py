@@ -48,7 +48,7 @@ class Timeline:
 
 
 def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetime) -> Timeline | None:
-    """Return the drawing of a cluster's history. Return None if the audit log has no events of the cluster."""
+    """Return the drawing of a cluster's history; None if the audit log has no events of the cluster."""
     events = tuple(entry for entry in entries if entry.cluster_id == view.id)
     if not events:
         return None
@@ -67,7 +67,7 @@ def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetim
 
 
 def _has_creation(events: Sequence[AuditEntry]) -> bool:
-    """Return whether the events begin with the cluster's creation. Otherwise, older events were pruned or not read."""
+    """Return False if older events were pruned or not read."""
     return any(entry.what == CREATED for entry in events)
 
 

@@ -1,4 +1,4 @@
-"""The plug-in interface's import path of version 0.2, for plug-ins.
+"""The import paths of version 0.2, for plug-ins.
 
 New plug-ins import from ``sbf_service.drivers.switch`` (docs/how-to/add-a-switch-platform.md).
 """

@@ -32,7 +32,7 @@ class ChangeStep:
 
     @property
     def vlans(self) -> VlanSet:
-        """The VLAN IDs that the step names; empty for a step that names no VLAN."""
+        """The VLAN IDs that the step names."""
         vlans = (item.removeprefix("vlan ") for item in self.about | self.needs if item.startswith("vlan "))
         return VlanSet(int(vlan) for vlan in vlans if vlan.isdecimal())
 
@@ -101,7 +101,7 @@ def _plan_dissolution(
 
 
 def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps that set empty lists of allowed VLANs, which the driver reads back before any other step."""
+    """Return the steps that set empty lists of allowed VLANs. The driver reads them back before other steps."""
     return list(
         _plan_port_steps(templates, templates.dialect.prepare, find_unready_ports(templates, difference, reading))
     )

@@ -136,7 +136,7 @@ def _parse_port(block: ConfigurationBlock) -> PortReading:
 
 
 def check_readiness(ports: Mapping[str, ConfigurationBlock]) -> dict[str, bool]:
-    """For each port, return whether the port accepts circuits. The key is the port's canonical name."""
+    """Return whether each port accepts circuits, by canonical name."""
     return {port: _is_ready(_parse_port(block)) for port, block in ports.items()}
 
 

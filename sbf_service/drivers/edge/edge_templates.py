@@ -1,4 +1,4 @@
-"""The templates of a dialect, filled in for one provider edge: the lines that create and remove pieces. Pure."""
+"""The lines that create and remove pieces: a dialect's templates, filled in for one provider edge. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

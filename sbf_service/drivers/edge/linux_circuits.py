@@ -31,7 +31,7 @@ TAGGING = "802.1ad"
 
 
 class LinkInfo(BaseModel):
-    """The kind of an interface, the parameters of that kind, and the interface's parameters as a bridge port."""
+    """The kind of an interface, and its parameters by kind and as a bridge port."""
 
     model_config = ConfigDict(strict=True)
 
@@ -107,7 +107,7 @@ class ServiceDevices:
         return create, join, f"link set {name} type bridge_slave learning off"
 
     def find_missing_setting(self, transport: Transport) -> str | None:
-        """Return the edge's field that the transport needs and the topology lacks; None if no field is missing."""
+        """Return the field that the transport needs and the topology lacks, or None."""
         if transport.kind is TransportKind.QINQ:
             return None if self._edge.core_port else "core_port"
         return None if self._edge.loopback else "loopback"
@@ -130,7 +130,7 @@ VlanFlags = Mapping[int, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class ServiceDevice:
-    """A service's device, its VLANs, and whether it has the configuration that SBF creates (``is_as_expected``)."""
+    """A service's device with its VLANs. ``is_as_expected``: the device has the configuration that SBF creates."""
 
     transport: Transport
     service: int

@@ -37,7 +37,7 @@ ALREADY_DONE = {"link add": "File exists", "link del": "Cannot find device"}
 """The messages that iproute2 prints for a line that was already applied."""
 
 ProgramLines = tuple[str, tuple[str, ...]]
-"""A program (``ip`` or ``bridge``), and the lines of one batch for the program."""
+"""A program (``ip`` or ``bridge``), and the lines of one batch."""
 
 _LINKS = TypeAdapter(list[LinuxLink])
 
@@ -65,8 +65,7 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
-        Exception: after a refused removal, add no circuit on a VLAN of the removed circuits, because this could connect
-        the former and the new service.
+        After a refused removal, add no circuit on a VLAN of the removed circuits: this could connect both services.
 
         Raise Refused with the messages of all refused lines, after the last line. If the transport of an added circuit
         is unknown or lacks a setting in the topology, raise Refused before any line.
@@ -77,10 +76,7 @@ class LinuxEdge:
         raise_for_failures(self._shell.device, failures)
 
     def save(self) -> bool:
-        """Return False, because no circuit survives a restart.
-
-        After a restart, a reading shows all circuits as missing.
-        """
+        """Return False, because no circuit survives a restart."""
         return False
 
     def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:
@@ -140,7 +136,7 @@ def _list_removed(difference: EdgeDifference) -> tuple[CircuitRemnant, ...]:
 
 
 def _select_separate(difference: EdgeDifference) -> Circuits:
-    """Return the added circuits whose VLAN no removed circuit has; no circuit if the VLAN of a remnant is unknown."""
+    """Return the added circuits whose VLAN no removed circuit has; none if a remnant's VLAN is unknown."""
     vlans = {part.vlan for part in _list_removed(difference)}
     return () if None in vlans else tuple(circuit for circuit in difference.add if circuit.vlan not in vlans)
 

@@ -49,7 +49,7 @@ class CandidateSession(Protocol):
         """
 
     def load(self, lines: Sequence[str]) -> str:
-        """Lock the configuration, load lines into the candidate, and return the changes that the device prints."""
+        """Lock the configuration, load lines into the candidate, and return the printed changes."""
 
     def commit(self) -> None:
         """Activate the candidate, and start the confirm timer."""
@@ -182,7 +182,7 @@ class CandidateSwitch:
             raise Unsafe(f"switch {self._name}: cannot parse the answer about neighbours: {quotation}") from error
 
     def is_lost(self) -> bool:
-        """Return whether the switch ended the session. Return False if the session cannot detect its end."""
+        """Return whether the switch ended the session; False if the session cannot detect its end."""
         return isinstance(self._session, DetectsSessionLoss) and self._session.is_lost()
 
     def close(self) -> None:

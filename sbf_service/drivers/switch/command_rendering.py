@@ -31,7 +31,7 @@ _FIELDS = {"port": r"(?P<port>\S.*?)", "name": r"\S+", "vlan": r"(?P<vlan>\d+)",
 
 
 def render_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return all commands that apply a difference, without the commands that enter and leave the configuration mode."""
+    """Return all commands that apply a difference, except those that enter and leave the configuration mode."""
     return [
         *render_closing_commands(dialect, difference, reading),
         *render_change_commands(dialect, difference, reading),
@@ -213,12 +213,12 @@ def _template_values(
 
 
 def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that a command concerns. If the command names no VLAN, return the VLAN IDs of its block."""
+    """Return the VLAN IDs that a command names or, without a name, the VLAN IDs of its block."""
     return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
 
 
 def find_command_ports(dialect: Dialect, line: str, block: Sequence[str]) -> frozenset[str]:
-    """Return the ports that a command names. If the command names no port, return the ports of its block."""
+    """Return the ports that a command or, without a name, its block names."""
     return _find_named_ports(dialect, [line]) or _find_named_ports(dialect, block)
 
 

@@ -128,7 +128,7 @@ class PortConventions(Protocol):
 
     @property
     def shows_every_port(self) -> bool:
-        """Whether the answers show every existing port. If they do, a port that is not shown does not exist."""
+        """Whether the answers show every existing port."""
 
     @property
     def vlans_are_local(self) -> bool:
@@ -201,7 +201,7 @@ class Dialect:
     runs_only: bool = False
     """Whether ``delete`` accepts only one range in one command."""
     at_once: int = 1
-    """The number of lines that the driver can send before the answer to the first line."""
+    """The number of lines to send before the answer to the first line."""
     privileged: bool = False
     """Whether some accounts need the command ``enable`` and its password after the login."""
     lldp: LldpFormat | None = None

@@ -100,11 +100,11 @@ class LinuxBridge:
         raise_for_failures(self._shell.device, run_batch(self._shell, "bridge", self._render(difference)))
 
     def save(self) -> bool:
-        """Return False, because there is no startup configuration: the kernel forgets all VLANs at a restart."""
+        """Return False, because the kernel forgets all VLANs at a restart."""
         return False
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
-        """Return the lines of the batch that :meth:`apply` would run, each as a command of its own (``bridge …``)."""
+        """Return the lines of :meth:`apply`, each as a separate command (``bridge …``)."""
         return tuple(f"bridge {line}" for line in self._render(difference))
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd lists all ports

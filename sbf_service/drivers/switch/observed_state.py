@@ -1,4 +1,4 @@
-"""The observed state of a switch and the uses of its ports, derived from a reading within the managed scope. Pure."""
+"""The observed state of a switch and the uses of its ports, derived from a reading. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -195,7 +195,7 @@ def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) ->
 def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
     """Return the managed VLAN of an access port. The port is open if it has any other configuration.
 
-    Exception: a port that SBF shut down, or that is shut down and in no managed VLAN, has no VLAN and is not open.
+    A port that SBF shut down has no VLAN and is not open; likewise a port that is shut down and in no managed VLAN.
     Raise Unsafe for an unmanaged VLAN on a port that SBF has neither adopted nor configured.
     """
     scope = scoped.scope

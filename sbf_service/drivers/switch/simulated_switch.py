@@ -35,7 +35,7 @@ READ_SHARE = 0.1
 """The duration of a reading or save, as a fraction of the duration of a change."""
 SPARE_PORT = PortName("Gi1/0/24")
 OTHER_VLANS = {VlanId(30): "staff", VlanId(105): "printers"}
-"""The foreign VLANs of every new simulated switch, with their names. The trunk ``SPARE_PORT`` carries these VLANs."""
+"""The foreign VLANs of every new simulated switch, with their names, on the trunk ``SPARE_PORT``."""
 
 
 class SimulatedPort(Document):
@@ -66,7 +66,7 @@ class SimulatedConfiguration(Document):
 
 
 class SimulatedMemory(Document):
-    """The configurations of a simulated switch: the running configuration, and the configuration after a restart."""
+    """The running configuration of a simulated switch, and the configuration after a restart."""
 
     running: SimulatedConfiguration
     startup: SimulatedConfiguration
@@ -213,7 +213,7 @@ class SimulatedSwitch:
 
 
 def _with_ports(configuration: SimulatedConfiguration, ports: tuple[PortName, ...]) -> SimulatedConfiguration:
-    """Add missing ports, unconfigured. An administrator can add ports to the topology after the file was written."""
+    """Add missing ports, unconfigured, because the topology can have new ports."""
     return configuration.model_copy(update={"ports": {**dict.fromkeys(ports, SimulatedPort()), **configuration.ports}})
 
 

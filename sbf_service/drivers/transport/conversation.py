@@ -24,7 +24,7 @@ LOG_LINE = re.compile(r"^[^\n%]*(?:%[\w:-]+ )?%[A-Z][A-Z0-9_-]*-[0-7]-[A-Z0-9_]+
 
 
 class AnswerPatterns(Protocol):
-    """The properties of a dialect that concern answers: error patterns, optional commands, and questions."""
+    """The properties of a dialect that concern answers."""
 
     @property
     def errors(self) -> re.Pattern[str]:
@@ -40,7 +40,7 @@ class AnswerPatterns(Protocol):
 
     @property
     def at_once(self) -> int:
-        """The number of lines that can be sent before the answer to the first line."""
+        """The number of lines to send before the answer to the first line."""
 
 
 class RefusedCommand(NamedTuple):
@@ -65,7 +65,7 @@ class DeviceConversation:
         self._answered: dict[Sequence[str], str] = {}
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session. Return False if the session cannot detect its end."""
+        """Return whether the device ended the session; False if the session cannot detect its end."""
         return is_session_lost(self._line)
 
     def close_if_lost(self) -> None:

@@ -1,8 +1,8 @@
 """Sessions with devices: the protocol of a command line, and the deadline after which SBF must not use a session.
 
-The deadline is the end of the time for one conversation, or a time before the end of the element's lease, whichever is
-earlier. Every session checks the deadline before it sends and while it waits for an answer. Closing the connection
-interrupts a library call that waits at the deadline.
+The deadline is the earlier of two times: the end of the time for one conversation, and a time before the end of the
+element's lease. Every session checks the deadline before it sends and while it waits for an answer. Closing the
+connection interrupts a library call that waits at the deadline.
 """
 
 import math
@@ -129,5 +129,5 @@ def close_lost_session(session: Closable) -> None:
 
 
 def is_session_lost(session: Closable) -> bool:
-    """Return whether the device ended a session. Return False if the session cannot detect its end."""
+    """Return whether the device ended a session; False if the session cannot detect its end."""
     return isinstance(session, DetectsSessionLoss) and session.is_lost()

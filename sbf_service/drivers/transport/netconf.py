@@ -66,7 +66,7 @@ class JunosSession(NapalmSession):
         return (self.call(self._show),)
 
     def show_neighbours(self) -> str:
-        """Return the list of neighbours in XML, without details, because details need a request for each port."""
+        """Return the neighbours in XML, without details, which need a request for each port."""
         return self.call(lambda driver: render_xml(driver.device.rpc.get_lldp_neighbors_information()))
 
     def load(self, lines: Sequence[str]) -> str:
@@ -223,7 +223,7 @@ def close_manager(manager: Any) -> None:  # noqa: ANN401 - a type of ncclient
 
 
 def render_xml(element: Any) -> str:  # noqa: ANN401 - a type of lxml
-    """Return an answer as text. Return "" for an answer that is not an XML element, such as ``True`` (PyEZ)."""
+    """Return an answer as text; "" for an answer that is not an XML element, such as ``True`` (PyEZ)."""
     from lxml import etree  # noqa: PLC0415 - slow to load
 
     return str(etree.tostring(element, encoding="unicode")) if etree.iselement(element) else ""

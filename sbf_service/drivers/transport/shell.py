@@ -44,7 +44,7 @@ class Shell:
         return int(found[2]), found[1].strip()
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session. Return False if the session cannot detect its end."""
+        """Return whether the device ended the session; False if the session cannot detect its end."""
         return is_session_lost(self._line)
 
     def close(self) -> None:

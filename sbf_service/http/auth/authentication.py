@@ -33,7 +33,7 @@ from virtcloud.model.errors import ServiceBusy, TooManyRequests, Unauthenticated
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 """Paths that need no token, because their answers contain no data of the service."""
 STATIC_DOCS: Final = "/static-docs"
-"""Prefix of the scripts and styles of /docs and /redoc. These pages load nothing from other hosts."""
+"""Prefix of the scripts and styles of /docs and /redoc."""
 CONSOLE: Final = "/console"
 """Prefix of the console, which authenticates browsers by the cookies of their sessions."""
 UPLOAD_PATH: Final = re.compile("/v1/images/[^/]+/content|/v1/elements/[^/]+/sessions/[^/]+/image")
@@ -68,7 +68,7 @@ class AuthenticationMiddleware:
         self._tokens = BatchedReads(service.token_cache.authenticate_many)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Add the :class:`Caller` to a call's scope and process the call, or answer with a problem document."""
+        """Process a call with its :class:`Caller`, or answer with a problem document."""
         if scope["type"] not in {"http", "websocket"} or is_open(scope):
             await self.app(scope, receive, send)
             return

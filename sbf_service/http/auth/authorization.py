@@ -44,7 +44,7 @@ BEARER = HTTPBearer(
     description="A token from `virtcloud token create`. Root and the service's user need no token on its socket.",
     auto_error=False,
 )
-"""Describes tokens in the OpenAPI document. The authentication middleware checks tokens."""
+"""Describes tokens in the OpenAPI document."""
 
 
 async def _current_caller(
@@ -195,7 +195,7 @@ def describe_cluster(view: ClusterView) -> ProtectedResource:
 
 
 def describe_request(request: ClusterRequest) -> ProtectedResource:
-    """Return a requested cluster as the resource of a right. The elements of the resource are the cluster's hosts."""
+    """Return a requested cluster as the resource of a right, with the cluster's hosts as elements."""
     owner = request.spec.owner
     return ProtectedResource(f"a cluster of {owner}", owner=owner, elements=frozenset(request.spec.all_hosts))
 

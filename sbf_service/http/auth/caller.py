@@ -129,7 +129,7 @@ class Caller:
             raise
 
     def deny(self, error: VirtcloudError, action: Action, resource: ProtectedResource) -> VirtcloudError:
-        """Log and count the denial of a right. Return ``error``, so that the calling function can raise it."""
+        """Log and count the denial of a right. Return ``error``."""
         self.metrics.record_denial(error.slug)
         log.warning(
             "denied", who=self.who, action=action.name.lower(), subject=resource.description, address=self.address

@@ -169,7 +169,7 @@ async def wait_for_cluster(  # noqa: PLR0913, PLR0917 - the parameters of the ca
     cluster_id: str | None = None,
     until: Collection[ClusterState] = (),
 ) -> ClusterView:
-    """Return the view of a cluster, or wait for a newer version of the cluster; see :func:`get_cluster`."""
+    """Return a cluster, or wait for a newer version; see :func:`get_cluster`."""
     newer: ClusterView | None = None
 
     def read_version() -> int:

@@ -1,8 +1,7 @@
 """Preparation texts of Cisco IOS and IOS-XE.
 
-Sources: Cisco's guides "Configuring 802.1Q and Layer 2 Protocol Tunneling" (Catalyst 3560-X, 4500) for the tunnel, the
-MTU of 1504 and ``vlan dot1q tag native``. Not checked on a device: VPLS, ``bpdufilter`` on a tunnel port, and the
-ethertype on an edge's core port.
+Sources: Cisco's guides "Configuring 802.1Q and Layer 2 Protocol Tunneling" (Catalyst 3560-X, 4500) for all parts of the
+tunnel. Not checked on a device: VPLS, ``bpdufilter`` on a tunnel port, and the ethertype on an edge's core port.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates

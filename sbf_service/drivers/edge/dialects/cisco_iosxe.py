@@ -107,7 +107,7 @@ def _parse_service_instances(port: str, block: ConfigurationBlock, vlans: VlanSe
 
 
 def _is_empty(instance: ConfigurationBlock) -> bool:
-    """Return whether a service instance has no bridge domain and no cross-connect, as after an interrupted creation."""
+    """Return whether a service instance has no bridge domain and no cross-connect (an interrupted creation)."""
     return instance.after("bridge-domain") is None and instance.after("xconnect") is None
 
 

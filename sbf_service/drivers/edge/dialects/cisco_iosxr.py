@@ -10,7 +10,7 @@ frames that it sends. Without the filter, a frame of one VLAN would leave throug
 Sources: the ASR 9000 command reference for ``ethernet egress-filter strict``; published configurations for
 subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, lines that contain the complete path of a setting, and
 ``root``. From memory, not checked on a device: the message of a failed commit, ``no l2vpn bridge group``, and the
-device's question if another user has committed after SBF began the change.
+device's question after another user's commit.
 """
 
 import re

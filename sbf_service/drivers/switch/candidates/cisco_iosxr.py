@@ -160,7 +160,7 @@ def _is_sbf_subinterface(head: str, body: Sequence[str], expected_name: str, vla
 
 
 def _parse_encapsulation(head: str, body: Sequence[str]) -> VlanSet:
-    """Return the VLAN IDs of the tagged frames that an interface accepts; all VLAN IDs for an unknown encapsulation."""
+    """Return the VLAN IDs that an interface accepts tagged; all for an unknown encapsulation."""
     encapsulations = [line.removeprefix("encapsulation ") for line in body if line.startswith("encapsulation ")]
     if not encapsulations:
         return ALL_VLANS if "l2transport" in (*head.split(), *body) and "." not in head else VlanSet()

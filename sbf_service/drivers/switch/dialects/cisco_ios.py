@@ -7,10 +7,10 @@ Sources: networking-generic-switch for the commands; recorded sessions (ntc-temp
 neighbours. From memory, not checked on a device: the filter on the configuration, ``show vlan internal usage``, and the
 creation of the VLANs by ``exit``.
 
-``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides). If the configuration is compressed,
-``[OK]`` is on the line that shows the compressed size. ``startup-config file open failed (Device or resource busy)`` is
-the message of a failure, although it contains no ``%`` (recorded by Netspoc, whose driver retries the command). If the
-configuration is too large for NVRAM, the device asks whether to truncate it, and SBF answers no.
+``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides). For a compressed configuration, ``[OK]``
+is on the line with the compressed size. ``startup-config file open failed (Device or resource busy)`` is a failure,
+although it contains no ``%`` (recorded by Netspoc). If the configuration is too large for NVRAM, the device asks
+whether to truncate it, and SBF answers no.
 
 If an account may not filter the output, SBF reads the whole configuration. If the account may not read the
 configuration either, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). This output does not

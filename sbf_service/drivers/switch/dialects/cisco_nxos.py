@@ -8,8 +8,8 @@ neighbours. From memory, not checked on a device: ``show running-config interfac
 
 ``copy running-config startup-config`` ends with ``Copy complete.`` (Cisco's guides). A Nexus 5000 prints ``Copy
 complete, now saving to disk (please wait)...``, and old releases print ``100%`` (published sessions). ``Configuration
-update aborted: timed out`` is the message of a failure, although it contains neither ``%`` nor ``ERROR`` (a published
-case of Cisco's support).
+update aborted: timed out`` is a failure, although it contains neither ``%`` nor ``ERROR`` (a published case of Cisco's
+support).
 """
 
 import re

@@ -4,9 +4,8 @@ The configuration of a VLAN lists the VLAN's ports. A port that is in no VLAN (n
 ``switchport`` yet. SBF sets a VLAN's description instead of its name, because ``show vlan`` prints the description.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for ``show vlan``; Ansible's
-dellos9_facts for neighbours. From memory, not checked on a device: how a port becomes a ``switchport``, the form of a
-list that is too long for a row, the row of ``!`` that ``write memory`` prints, and what this command synchronizes in a
-stack.
+dellos9_facts for neighbours. From memory, not checked on a device: how a port becomes a ``switchport``, the form of
+long lists, the row of ``!`` of ``write memory``, and the effect of this command in a stack.
 """
 
 import re
