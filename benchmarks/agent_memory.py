@@ -90,7 +90,7 @@ def run() -> Iterator[Measurement]:
 
 
 class WantedServer(socketserver.ThreadingUnixStreamServer):
-    """A simulated SBF that sends a wanted document, and counts the agent's polls since the last confirmation."""
+    """A simulated SBF: sends a wanted document, and counts the agent's polls."""
 
     daemon_threads = True
 

@@ -1,7 +1,5 @@
 """Measures how long networking-generic-switch takes to add VLANs to trunks.
 
-The interpreter must have the package networking-generic-switch.
-
 Arguments: host, port, user, password, secret, ports (separated by commas), ``True`` or ``False`` (whether to reuse the
 connection), and the VLANs to add. Prints the seconds of each addition as JSON.
 """

@@ -42,8 +42,7 @@ TOPOLOGY = Path(__file__).parent.parent / "tests/lab/topologies/mixed.yaml"
 class MeasuredGuest:
     """A guest with its user, and the number of ``runs``. The first run is not measured.
 
-    ``pause_s`` is the pause between two tries to reach OpenSSH. It is longer for a guest that boots slowly, because a
-    try delays the boot.
+    ``pause_s`` is the pause between two tries to reach OpenSSH. A try delays the boot.
     """
 
     kind: str

@@ -98,7 +98,7 @@ class StreamSegment:
     """Two bridges with a guest each, and a veth pair with VLAN interfaces between the bridges."""
 
     def __init__(self, host: ThreadPoolExecutor, kernel: NetlinkKernel, number: int) -> None:
-        """Create the segment in the network namespace of ``host``, and each guest in a namespace of its own."""
+        """Create the segment in the network namespace of ``host``, and each guest in its own namespace."""
         self._kernel, self._number = kernel, number
         self._guests = _namespace(), _namespace()
         self._uplinks: list[dict[str, int]] = []
@@ -117,7 +117,7 @@ class StreamSegment:
         return [GuestPort(self._port(end), mac) for end, mac in enumerate(MACS)]
 
     def select(self, kind: str) -> None:
-        """Connect the bridges with VLAN interfaces (``kind`` is ``tagged``) or with the uplinks (all other kinds)."""
+        """Connect the bridges with VLAN interfaces (``tagged``) or with the uplinks (other kinds)."""
         wanted, other = ("tagged", "untagged") if kind == "tagged" else ("untagged", "tagged")
         for uplink in self._uplinks:
             self._kernel.change(uplink[other], master=0)
@@ -201,7 +201,7 @@ def _receive(listener: socket.socket) -> float:
 
 
 def _list_ports(segments: Sequence[StreamSegment], number: int) -> tuple[GuestPort, ...]:
-    """Return the ports that are filtered: the ports of the guests, and ``number`` - 1 ports that do not exist."""
+    """Return the filtered ports: the ports of the guests, and ``number`` - 1 imaginary ports."""
     if not number:
         return ()
     others = (names.guest_port_name("other", f"g{one}", VLAN) for one in range(number - 1))

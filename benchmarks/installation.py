@@ -22,10 +22,7 @@ Database = Callable[[], AbstractContextManager[str | None]]
 
 
 def databases() -> Iterator[tuple[str, Database]]:
-    """Yield each available kind of database: its name, and a context that yields the address of a new database.
-
-    For SQLite, the address is None, and ``serving`` creates the database file.
-    """
+    """Yield each available kind of database, with a context that yields a new database's address (None for SQLite)."""
     yield "SQLite", lambda: nullcontext(None)
     try:
         from postgres import NoPostgresError, programs  # noqa: PLC0415 - the module needs a driver that may be absent
@@ -77,7 +74,7 @@ def site(number: int, address: str, hosts: int = 2) -> dict[str, Any]:
 
 
 def topology(addresses: list[str]) -> dict[str, Any]:
-    """Return a topology with a site for each switch address. All sites are connected to one core."""
+    """Return a topology with one core, and a site for each switch address."""
     sites = [site(number, address) for number, address in enumerate(addresses, start=1)]
     links = [
         {"a": f"{site['name']}-h{n}:eth0", "b": f"{site['name']}-sw:{port}"}
@@ -138,10 +135,7 @@ class MeasuredSbf:
         self._until(lambda: not self.confirm_hosts(), "all elements confirmed")
 
     def confirm_hosts(self) -> list[str]:
-        """Confirm the wanted revision of every host.
-
-        Return all elements that had not confirmed their wanted revision before this call.
-        """
+        """Confirm the wanted revision of every host. Return all elements that had not confirmed before."""
         behind = [
             element
             for element in self.call("GET", "/v1/elements")
@@ -190,7 +184,7 @@ def serving(
     """Run ``sbf serve`` in a separate process, at a free port or at the address ``listen``.
 
     If ``database`` is None, the service uses an SQLite file in ``folder``. ``drift_interval`` is in seconds.
-    ``program`` lists arguments of the Python interpreter, which are followed by the path of the settings file.
+    ``program`` lists arguments of the Python interpreter before the path of the settings file.
     """
     listen = listen or f"127.0.0.1:{free_port()}"
     config = folder / "sbf.toml"

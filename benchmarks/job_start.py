@@ -83,7 +83,7 @@ def _installation() -> Iterator[LabPbs]:
 
 
 def _start(batch: LabPbs, *, cluster: bool) -> Start:
-    """Run a job and return the times of its start. If the job has a cluster, wait until the cluster is removed."""
+    """Run a job and return the times of its start. Wait until its cluster is removed."""
     called, key, submitted = _submit(batch, cluster=cluster)
     times = [float(word) for word in _output(batch, key).split()]
     offset = _clock_offset(batch, HOSTS[0])

@@ -59,7 +59,7 @@ class Measurement:
 
 
 def measure_load() -> Measurement:
-    """Return the load average before a benchmark: the number of other processes that run or are ready to run."""
+    """Return the load average before a benchmark."""
     return Measurement("load average of the machine before the benchmark, by other programs", os.getloadavg()[0])
 
 
@@ -73,10 +73,7 @@ SECTION = re.compile(r"^## `benchmarks/(\w+)\.py`$", re.MULTILINE)
 
 
 def write_section(name: str, measurements: Sequence[Measurement], order: Sequence[str]) -> None:
-    """Replace a benchmark's section of the page ``PAGE``.
-
-    ``order`` lists the benchmarks in the order of their sections.
-    """
+    """Replace a benchmark's section of the page ``PAGE``, whose sections have this ``order``."""
     sections = {**_sections(PAGE.read_text("utf-8")), name: _section(name, measurements)}
     PAGE.write_text("\n".join([_head(), *(sections[name] for name in order if name in sections)]), "utf-8")
 

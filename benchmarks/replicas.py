@@ -42,7 +42,7 @@ POOL = "2-4000"
 
 @dataclass(frozen=True)
 class Case:
-    """One measured case: the number of replicas, whether they use disjoint sites, and whether locks are by site."""
+    """One measured case."""
 
     replicas: int
     disjoint: bool
@@ -78,7 +78,7 @@ def run() -> Iterator[Measurement]:
 
 
 def measure(case: Case) -> tuple[float, float]:
-    """Return the number of clusters created in a second, and the milliseconds of processor time for a cluster."""
+    """Return the created clusters per second, and the milliseconds of processor time per cluster."""
     database = dict(databases())["PostgreSQL"]
     with database() as address:
         _furnish(str(address), 2 * max(REPLICAS))

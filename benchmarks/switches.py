@@ -1,4 +1,4 @@
-"""Emulated switches in a separate process, so that they do not add to the processor time of the measured process."""
+"""Emulated switches in a separate process, outside the measured processor time."""
 
 import multiprocessing
 from collections.abc import Iterator

@@ -70,7 +70,7 @@ ROUTER_SOLICITATION_S = 5.0
 About a second after the setup, the kernel sends a router solicitation from each tap.
 """
 OMITTED = ("dev ", "port ", "vlan-", "management-", "auth-user-pass-optional", "chroot ", "tmp-dir ")
-"""The beginnings of the configuration lines of the agent's servers that the plain server omits."""
+"""The beginnings of the agent's configuration lines that the plain server omits."""
 RECEIVE = """
 import socket, time
 with socket.create_server(("", 5001)) as server:

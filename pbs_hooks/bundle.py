@@ -67,7 +67,7 @@ def _find_modules(entry: str) -> set[str]:
 
 
 def _parse_imports(name: str) -> Iterator[str]:
-    """Yield the bundled modules that a module imports by ``from … import``. An imported name may be a module."""
+    """Yield the bundled modules of a module's ``from`` imports. An imported name may be a module."""
     package = name if _find_file(name).name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(_read_source(name))):
         if isinstance(node, ast.ImportFrom):

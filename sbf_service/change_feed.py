@@ -3,7 +3,7 @@
 A topic such as ``cluster:demo`` or ``element:sw1`` names what changed. The store publishes topics after a commit of
 this replica; :mod:`sbf_service.change_reader`, the changes of other replicas.
 
-A waiter subscribes first and then reads the state, so that no change falls between the reading and the wait.
+A waiter subscribes before it reads the state, so that it misses no change.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """The reload of the settings while SBF runs (SIGHUP).
 
-The parts of the service share one :class:`ServiceSettings`, and read a value when they need it. A reload replaces
-values in this document. A value that SBF uses only at the start needs a restart: SBF continues with the old value, and
-logs both. An invalid file changes nothing.
+All parts of the service share one :class:`ServiceSettings`, in which a reload replaces values. A value that SBF uses
+only at the start needs a restart: SBF continues with the old value, and logs both. An invalid file changes nothing.
 """
 
 import signal

@@ -46,7 +46,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The arrivals in the order of their times, and the site that is dark from ``dark_from_s`` to ``dark_until_s``."""
+    """The arrivals in the order of time, and the site that is dark from ``dark_from_s`` to ``dark_until_s``."""
 
     arrivals: tuple[Arrival, ...]
     dark_site: str

@@ -42,7 +42,7 @@ class CostCounter:
         self.costs = Costs()
         self._engine, self._counts_steps = engine, steps
         self.counts_instructions = False
-        """Whether :meth:`measure` counts the instructions of Python, which makes the measured block slow."""
+        """Whether :meth:`measure` counts Python's instructions, which is slow."""
         event.listen(engine, "do_connect", self._replace_cursor)
         event.listen(engine, "connect", self._prepare)
         event.listen(engine, "before_cursor_execute", self._count_statement)

@@ -48,7 +48,7 @@ def fill(store: Store, size: InstallationSize) -> None:
 
 
 class _Filler:
-    """The clusters of one installation. Each element's revision increases with each cluster added or removed."""
+    """The clusters of one installation."""
 
     def __init__(self, unit: Unit, topology: Topology, size: InstallationSize) -> None:
         self.unit, self.topology, self.size = unit, topology, size

@@ -38,7 +38,7 @@ from virtcloud.model.views import ClusterView
 
 Operation = Callable[[], object]
 PAGE = 5
-"""The number of rows in a page. The smallest measured installation has more than three pages of hosts and clusters."""
+"""The number of rows in a page."""
 
 
 @dataclass
@@ -215,7 +215,7 @@ class MeasuredService:
             read_site_page(unit, PagePart(2, first.cursor), self.service.reserved)
 
     def read_audit_page(self) -> None:
-        """Read two pages of a user's entries in the audit log, and two pages of an element's entries since a time."""
+        """Read two pages of a user's audit entries, and two of an element's entries since a time."""
         with self.store.read() as unit:
             for selected in (
                 AuditFilter(who="n1"),
@@ -225,7 +225,7 @@ class MeasuredService:
                 read_entry_page(unit, selected, PagePart(PAGE, first.cursor), newest_first=True)
 
     def change_site(self) -> None:
-        """Change one host of one site, with the steps of the API call that replaces one site's part."""
+        """Change one host of one site, with the steps of the API call."""
         number = next(self.numbers)
         with self.store.change(who="bench") as unit:
             topology = read_topology(unit)
@@ -236,7 +236,7 @@ class MeasuredService:
             put_topology(unit, replace_site_part(topology, SitePart(site=site, links=part.links)))
 
     def settle(self) -> None:
-        """Confirm every element with an unconfirmed revision, and record that no device is due to be read."""
+        """Confirm every element, and record that no device is due to be read."""
         while self._find_behind("host"):
             self.confirm_host()
         while self._find_behind("switch"):
@@ -250,4 +250,4 @@ class MeasuredService:
 
 
 MEASURES_ITSELF = frozenset({"confirm (host)", "confirm (removal)", "reconcile (switch)"})
-"""The operations that search for an element first, and call the counter themselves to exclude the search."""
+"""The operations that call the counter themselves, to exclude the search for an element."""

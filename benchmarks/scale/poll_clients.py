@@ -1,8 +1,8 @@
 """A process with many polling agents: one connection and one task for each agent. See :mod:`benchmarks.scale.polls`.
 
-Each agent requests its wanted document, and then waits for newer revisions with long polls, as a real agent does. The
-agent repeats a refused call after the time in ``Retry-After``. After the loss of a connection, the agent calls again
-after a pause, which grows with each loss.
+Each agent requests its wanted document, and then waits for newer revisions with long polls, as a real agent does. It
+repeats a refused call after the time in ``Retry-After``, and a lost connection after a pause, which grows with each
+loss.
 
 The process reads the agents' names and tokens from a file. It writes events as lines: the monotonic time, the event and
 the agent.
@@ -61,7 +61,7 @@ class PollingAgent:
             await asyncio.sleep(pause * (1 + random.random() / 2))  # noqa: S311 - no secret
 
     async def _poll_connected(self) -> float | None:
-        """Poll over one connection until the service refuses a call or announces that it closes the connection.
+        """Poll over one connection until the service refuses a call or announces the connection's end.
 
         Return the seconds to wait before the next connection; None if the service refused a call without
         ``Retry-After``.
@@ -106,7 +106,7 @@ class PollingAgent:
 
 
 def write_event(event: str, name: str) -> None:
-    """Write an event with the time of the monotonic clock, which all processes of the machine share."""
+    """Write an event with the monotonic time, which all processes of the machine share."""
     sys.stdout.write(f"{time.monotonic():.4f} {event} {name}\n")
 
 

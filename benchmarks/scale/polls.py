@@ -162,7 +162,7 @@ def measure_latencies(sbf: MeasuredSbf, agents: PollingAgents, count: int, hosts
 
 @dataclass
 class UserCalls:
-    """A user who makes a call every 0.2 s. ``seconds`` are the durations of the calls that were answered."""
+    """A user who makes a call every 0.2 s. ``seconds`` are the durations of the answered calls."""
 
     sbf: MeasuredSbf
     seconds: list[float] = field(default_factory=list)
@@ -207,7 +207,7 @@ def measure(database: str, agents: int, wait: int, folder: Path) -> Iterator[tup
 
 
 def measure_idle(sbf: MeasuredSbf) -> str:
-    """Return the processor time that the service uses while nothing changes, as a share of a core."""
+    """Return the processor time of the idle service, as a share of a core."""
     used, since = sbf.processor_s(), time.monotonic()
     time.sleep(IDLE_S)
     share = 100 * (sbf.processor_s() - used) / (time.monotonic() - since)

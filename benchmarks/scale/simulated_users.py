@@ -49,9 +49,9 @@ class Observations:
     jobs: list[ObservedJob] = field(default_factory=list)
     confirms_s: list[float] = field(default_factory=list)
     agent_errors: list[str] = field(default_factory=list)
-    """The errors of the agents' refused calls. An agent repeats a refused call after a pause."""
+    """The errors of the agents' refused calls."""
     repeated: int = 0
-    """The number of calls that were repeated because SBF was overloaded or the connection broke."""
+    """The number of calls repeated after an overload or a broken connection."""
 
     def add(self, key: str, vlans: dict[str, int]) -> None:
         """Record the claims of a live cluster.
@@ -177,10 +177,7 @@ class SimulatedInstallation:
         return int(document["revision"])
 
     async def run_job(self, arrival: Arrival, began: float, token: str) -> None:
-        """Create the cluster of ``arrival`` at the arrival's time, wait until the cluster is active, and use it.
-
-        Then delete the cluster, and wait until it is released. ``began`` is the start of the trace.
-        """
+        """Create, use and delete the cluster of ``arrival``. ``began`` is the start of the trace."""
         await asyncio.sleep(max(0.0, began + arrival.at_s - time.monotonic()))
         job = ObservedJob(arrival)
         self.seen.jobs.append(job)

@@ -1,10 +1,10 @@
 """Measures a real SBF while simulated users create and delete clusters as a trace describes (``arrivals.py``).
 
-The agents are simulated and call SBF over HTTP. The switches are simulated in the memory of SBF's process. At the end,
-the simulation checks that no cluster and no VLAN remains.
+Simulated agents call SBF over HTTP. Simulated switches are in the memory of SBF's process. At the end, the simulation
+checks that no cluster and no VLAN remains.
 
-Usage: ``PYTHONPATH=tests python -m benchmarks.scale.simulation [--database sqlite|postgresql] [--seed NUMBER]
-[--json FILE] [--plot FILE] TRACE``. The exit code is 1 if a check failed.
+Usage: ``PYTHONPATH=tests python -m benchmarks.scale.simulation [--database sqlite|postgresql] [--seed NUMBER] [--json
+FILE] [--plot FILE] TRACE``. The exit code is 1 if a check failed.
 """
 
 import argparse
@@ -89,7 +89,7 @@ async def install_sites(operator: SimulatedCaller, size: TraceSize) -> float:
 
 
 def describe_jobs(group: str, jobs: list[ObservedJob]) -> dict[str, float]:
-    """Return the figures of a group of jobs: the single clusters, or the array jobs."""
+    """Return the figures of a group of jobs."""
     return {
         **describe_times(f"{group}: claim", [job.claim_s for job in jobs if job.claim_s is not None]),
         **describe_times(f"{group}: delete", [job.delete_s for job in jobs if job.delete_s is not None]),

@@ -13,11 +13,11 @@ class SourceFinder:
     """Finds and loads modules from a dictionary of sources. Tracebacks show the lines of these modules."""
 
     def __init__(self, sources: "Dict[str, str]") -> None:
-        """Store the sources by module name. A module is a package if other names begin with its name and a dot."""
+        """Store the sources by module name. The part of a name before a dot is a package."""
         self._sources = sources
 
     def find_spec(self, name: str, _path: "Any" = None, _target: "Any" = None) -> "Optional[ModuleSpec]":
-        """Return the import spec of a module, or None if the dictionary does not contain its source."""
+        """Return the import spec of a module, or None without its source."""
         if name not in self._sources:
             return None
         inside = name + "."

@@ -23,7 +23,7 @@ The address that answered comes first, because a dead address can stop pbs_serve
 fail, the next request resolves the host's name again.
 """
 tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
-"""TLS contexts by CA file and the file's modification time. Reading the certificates takes tens of milliseconds."""
+"""TLS contexts by CA file and its modification time. Reading certificates takes tens of milliseconds."""
 
 
 class HttpRequest(NamedTuple):
@@ -136,7 +136,7 @@ def _open_socket(address: SocketAddress, seconds: float) -> socket.socket:
 
 
 def _resolve(where: Tuple[str, int], deadline: Deadline) -> Iterator[SocketAddress]:
-    """Yield the addresses of a host. Resolve names in a child process, because a name server may not answer."""
+    """Yield the addresses of a host. A child process resolves names, because a name server may not answer."""
     host, port = where
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)

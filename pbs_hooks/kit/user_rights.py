@@ -39,7 +39,7 @@ def _run_with_rights(name: str, work: Callable[[], Any]) -> Any:
 
 
 def find_account(name: str) -> pwd.struct_passwd:
-    """Return the account of a user. Raises ChildError if this host does not know the user."""
+    """Return the account of a user. Raises ChildError for an unknown user."""
     try:
         return pwd.getpwnam(name)
     except KeyError:

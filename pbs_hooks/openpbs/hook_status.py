@@ -60,7 +60,7 @@ TRACKING_FILE = "server_priv/hooks/tracking.TR"
 
 @dataclass(frozen=True, slots=True)
 class HookFinding:
-    """The result of one check: the subject, whether the check found no fault (``good``), and the observation."""
+    """The result of one check. ``good``: the check found no fault."""
 
     subject: str
     good: bool

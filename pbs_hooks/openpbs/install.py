@@ -39,7 +39,7 @@ class HookSources:
 
 @dataclass(frozen=True, slots=True)
 class RequestedSettings:
-    """Requested settings by kind of hook. Settings that are not listed here keep their installed values."""
+    """Requested settings by kind of hook. Other settings keep their installed values."""
 
     settings: Mapping[str, SettingValues] = field(default_factory=dict)
 

@@ -40,7 +40,7 @@ class PbsInstallation:
     home: Path
 
     def program(self, name: str) -> Path:
-        """Return the path of a command. Raises NotFound if the installation does not contain the command."""
+        """Return the path of a command. Raises NotFound for a missing command."""
         for folder in ("bin", "sbin"):
             if (self.exec / folder / name).exists():
                 return self.exec / folder / name

@@ -1,7 +1,4 @@
-"""The client of an OpenID Connect provider: the authorization code flow with PKCE (OpenID Connect Core 1.0, RFC 7636).
-
-authlib makes and parses the messages of OAuth 2.0, joserfc verifies the ID token, and httpx sends the requests.
-"""
+"""The client of an OpenID Connect provider: authorization code flow with PKCE (OpenID Connect Core 1.0, RFC 7636)."""
 
 import json
 import secrets

@@ -1,7 +1,7 @@
 """Rendering of pages: Jinja2 templates, their filters, and the headers of every answer.
 
 Jinja2 escapes all values, because users and devices determine texts such as cluster keys and error messages. The
-Content Security Policy forbids scripts and styles within pages, and everything from other hosts.
+Content Security Policy forbids inline scripts and styles, and everything from other hosts.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,7 @@
 exchange.
 3. Each agent reports which frames arrived. Then SBF ends the sessions.
 
-SBF holds the state of a check in memory only. If SBF stops, the sessions end, and the agents end the exchange.
+The state of a check is only in memory. If SBF stops, the sessions and the exchange end.
 """
 
 import asyncio

@@ -4,6 +4,5 @@
 device once; ``transactions.py`` contains its database transactions. ``task.py`` compares a device with its wanted
 state; ``device_task.py`` contains its base classes. ``read_back.py`` checks a difference before and after its
 application. ``sessions.py`` manages the sessions with devices. ``heartbeats.py`` renews the leases of devices.
-``deadlines.py`` enforces the deadlines of clusters and agents. ``on_demand.py`` and ``setting_dry_run.py`` read devices
-for HTTP requests.
+``deadlines.py`` enforces deadlines. ``on_demand.py`` and ``setting_dry_run.py`` read devices for HTTP requests.
 """

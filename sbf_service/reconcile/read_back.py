@@ -1,4 +1,4 @@
-"""Checks before and after a change of a device: the limits of SBF's changes, and the read-back check. Pure.
+"""Checks before and after a change of a device. Pure.
 
 ``check_*_scope`` and ``check_*_ownership`` are the last checks before a device receives a change
 (docs/explanation/invariants.md, 4).
@@ -105,8 +105,7 @@ def check_switch_ownership(
 ) -> None:
     """Raise Unsafe if a difference changes a VLAN in other use.
 
-    The check decides from the observed state and the record of created VLANs. It therefore also finds errors in the
-    computed difference.
+    The check uses the observed state and the record of created VLANs, so it also finds errors in the difference.
     """
     owned = find_owned_vlans(observed, scope.created)
     used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)

@@ -41,8 +41,8 @@ def handle_preterm(event: MomEvent) -> None:
     """Request the cancellation of the attempt, which ends the prologue's wait at the start barrier.
 
     If the agent does not answer or is busy before the job's script starts, retry for ``CANCEL_TIMEOUT_S`` seconds. On
-    the first host, PBS runs this event only for ``qdel``. On other hosts, PBS runs it at every end of a job; the hook
-    ignores it there.
+    the first host, PBS runs this event only for ``qdel``. On other hosts, PBS runs it at every end; the hook ignores it
+    there.
     """
     if not event.run.head:
         return
@@ -69,7 +69,7 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
 def handle_abort(event: MomEvent) -> None:
     """Remove an attempt that did not start.
 
-    If no reason is recorded, the first host records one: a host of the job could not start the job.
+    If no reason is recorded, the first host records that a host could not start the job.
     """
     _remove(event, ABORT_WAIT_S, retry_until=event.clock())
     run, variables = event.run, event.job.Variable_List
@@ -82,7 +82,7 @@ def handle_abort(event: MomEvent) -> None:
 def handle_end(event: MomEvent) -> None:
     """Remove an ended attempt. If the agent does not answer or is busy, retry for ``END_TIMEOUT_S`` seconds.
 
-    PBS runs this event in a separate process. The MoM reports the job's end afterwards.
+    PBS runs this event in a separate process, before the MoM reports the job's end.
     """
     deadline = event.clock() + END_TIMEOUT_S
     while not _remove(event, event.settings.removal, retry_until=deadline):

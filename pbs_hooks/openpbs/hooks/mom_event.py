@@ -59,7 +59,7 @@ class MomEvent:
         ask_agent(self.settings.socket, request, grace=REPORT_TIMEOUT_S)
 
     def name_host(self, error: Exception) -> str:
-        """Return the message of an error, with the name of this host added."""
+        """Return the message of an error, with this host's name."""
         return "host %s: %s" % (self.pbs.get_local_nodename(), error)
 
     def log_job(self, text: str) -> None:

@@ -112,7 +112,7 @@ class ClusterOrder(NamedTuple):
 
 
 def runjob(event: ServerHookEvent) -> None:
-    """Request the job's cluster. If the job cannot have a cluster now, reject the job with a reason in its comment.
+    """Request the job's cluster. If it cannot have a cluster now, reject the job with a reason in its comment.
 
     A job of an array is accepted here, and its host deletes it. After a rejection here, the scheduler would endlessly
     try to start this job, and start no other job (measured).
@@ -131,7 +131,7 @@ def runjob(event: ServerHookEvent) -> None:
 
 
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
-    """Return a refusal with the reason why the last run did not start, if the reason was not reported yet.
+    """Return a refusal with the unreported reason why the last run did not start.
 
     Also end the cluster of the last run, because PBS runs no jobobit after a rejection by the first host.
     """

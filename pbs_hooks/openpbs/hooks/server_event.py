@@ -111,5 +111,5 @@ def parse_stored_request(line: str, content: Optional[str]) -> JobRequest:
 
 
 def parse_host_elements(exec_vnode: str, known: Mapping[str, str]) -> Tuple[str, ...]:
-    """Return SBF's names of the hosts in an ``exec_vnode``, in the same order and without duplicates."""
+    """Return SBF's names of the hosts in an ``exec_vnode``, in order and without duplicates."""
     return tuple(dict.fromkeys(element_of_host(vnode, known) for vnode in parse_exec_vnode(exec_vnode)))

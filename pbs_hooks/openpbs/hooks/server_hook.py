@@ -1,7 +1,7 @@
 """The server hook: handles submission, alteration, start and end of jobs with a virtual cluster.
 
-The user reads a fault of the user. A passing fault sends the job back to the queue for a while. An unexpected fault
-holds the job for an administrator and logs a traceback.
+A passing fault sends the job back to the queue for a while. An unexpected fault holds the job for an administrator and
+logs a traceback.
 """
 
 import time

@@ -12,7 +12,7 @@ LIVE_STATES = ("requested", "configuring", "active", "degraded")
 
 
 class RefusalContext(NamedTuple):
-    """The job's owner, the network to join (or None), and a map from SBF's names of hosts to their PBS names."""
+    """The job's owner, the network to join (or None), and the PBS names of hosts by SBF's names."""
 
     owner: str
     net: Optional[str]

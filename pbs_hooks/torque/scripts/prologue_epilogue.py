@@ -210,7 +210,7 @@ def _build_run(call: ScriptCall, settings: ScriptSettings) -> JobRun:
 
 
 def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Before the first host requests the cluster, check that this host can take part. Raise ScriptExit if it cannot."""
+    """Check that this host can take part, before the first host requests the cluster. Raise ScriptExit if it cannot."""
     wait_until_clear(settings.socket, call, RetryBudget(min(SISTER_WAIT_S, settings.patience)))
 
 
@@ -227,10 +227,7 @@ def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[N
 
 @contextmanager
 def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> Iterator[None]:
-    """End the retries in the block if the job is deleted, and abort it instead of requeueing it.
-
-    A deleted job that is requeued would run again.
-    """
+    """End the retries in the block if the job is deleted, and abort it instead of requeueing it."""
     patience.is_pointless = lambda: is_deleted(settings.socket, call)
     try:
         yield

@@ -33,7 +33,7 @@ Torque passes at most 2 kB of resources, first ``nodes`` and then ``other``, and
 """
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]*")
 SCHEDULER_VARIABLE = "MAGRATHEA_VLANID"
-"""The environment variable with the network's ID, if the scheduler itself requested the network."""
+"""The environment variable with the ID of a network that the scheduler itself requested."""
 
 
 class ScriptExit(Exception):
@@ -46,7 +46,7 @@ class ScriptExit(Exception):
 
 
 def requeue(reason: object) -> ScriptExit:
-    """Return the exit that puts the job back into its queue, with the reason for the user."""
+    """Return the exit that requeues the job, with the reason for the user."""
     return ScriptExit(EXIT_REQUEUE, "%s; the job will be tried again" % reason)
 
 
@@ -70,7 +70,7 @@ class ScriptCall(NamedTuple):
 
     @property
     def network(self) -> Optional[str]:
-        """The network that a job without guests requests: ``private`` or an ID. None if the job requests no network."""
+        """The network that a job without guests requests: ``private``, an ID, or None."""
         return self.wanted.get("net") if self.request is None else None
 
     @property

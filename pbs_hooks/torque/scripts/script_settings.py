@@ -132,5 +132,5 @@ SCRIPT_SETTINGS = OrderedDict(
 
 
 def read_script_settings(file: str) -> ScriptSettings:
-    """Read the settings. Return the defaults if there is no file. Raises SettingsError if a setting is invalid."""
+    """Read the settings; the defaults if there is no file. Raises SettingsError for an invalid setting."""
     return ScriptSettings(**read_settings(file if Path(file).exists() else None, SCRIPT_SETTINGS, "the scripts'"))

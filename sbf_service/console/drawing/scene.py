@@ -1,6 +1,6 @@
 """The shapes of a drawing: boxes, lines and texts with positions in units of the drawing. Pure.
 
-A template writes the shapes as SVG. Colours and widths are in the style sheet, so a shape names its kind and level.
+A template writes the shapes as SVG. A shape names its kind and level for the style sheet.
 """
 
 from collections.abc import Iterable

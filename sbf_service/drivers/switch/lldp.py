@@ -1,4 +1,4 @@
-"""Parsers of LLDP neighbours (IEEE 802.1AB), from the output of command lines and from the JSON of lldpd.
+"""Parsers of LLDP neighbours (IEEE 802.1AB), from command lines and from the JSON of lldpd.
 
 An unknown answer is an error: an answer without neighbours must match the platform's pattern for such an answer. An
 answer without a neighbour's port or the local port is an error. If the device prints the number of its neighbours, the

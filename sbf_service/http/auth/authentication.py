@@ -122,10 +122,7 @@ class AuthenticationMiddleware:
 
 
 def find_body_limit(scope: Scope, settings: ServiceSettings) -> tuple[int, str]:
-    """Return the largest body of a call in bytes, and the setting with this limit.
-
-    An upload has its own limit: SBF writes the image to a file, not to memory.
-    """
+    """Return the largest body of a call in bytes, and the setting with this limit. Uploads have their own limit."""
     is_upload = scope.get("method") == "PUT" and UPLOAD_PATH.fullmatch(scope["path"])
     return (settings.images.size, "images.size") if is_upload else (settings.limits.body, "limits.body")
 

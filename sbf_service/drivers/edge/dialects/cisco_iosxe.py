@@ -9,10 +9,10 @@ therefore be at most 4094, and must not be a VLAN ID of the site's pool.
 In a shared VFI the tag stays on the frames. A service instance sends only frames that it would also accept ("Egress
 Filtering", ASR 920 Ethernet guide). So VLANs are separated although they share a bridge domain and a MAC table.
 
-Sources: configurations in public repositories and a STIG check for ``l2 vfi … manual`` with its ``bridge-domain`` and
-neighbours; the ASR 920 and ME 3600X guides for service instances, ``rewrite`` and the egress filter. From memory, not
-checked on a device: patterns in ``section``, service instances up to 4000 on all models, ``no service instance`` with
-and without ``ethernet``, and the ethertype on the core port (``dot1q tunneling ethertype``).
+Sources: public configurations and a STIG check for ``l2 vfi … manual``; the ASR 920 and ME 3600X guides for service
+instances, ``rewrite`` and the egress filter. From memory, not checked on a device: patterns in ``section``, service
+instances up to 4000 on all models, ``no service instance`` with and without ``ethernet``, and the ethertype on the core
+port (``dot1q tunneling ethertype``).
 """
 
 from collections.abc import Iterator, Sequence

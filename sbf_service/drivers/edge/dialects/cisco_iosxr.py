@@ -1,16 +1,14 @@
 """Cisco IOS-XR (ASR 9000, NCS) as a VPLS edge, signalled by LDP (RFC 4762).
 
 A cluster consists of an ``l2transport`` subinterface, a bridge domain in a separate bridge group, and a VFI in the
-bridge domain. Each line for a bridge domain names the bridge group and the bridge domain. A commit applies all lines or
-no line. A committed change survives a restart.
+bridge domain. A commit applies all lines or no line. A committed change survives a restart.
 
 In a VFI that all clusters of a transport share (``vpn_id``), the tag stays on the frames. Each subinterface filters the
 frames that it sends. Without the filter, a frame of one VLAN would leave through all subinterfaces.
 
 Sources: the ASR 9000 command reference for ``ethernet egress-filter strict``; published configurations for
-subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, lines that contain the complete path of a setting, and
-``root``. From memory, not checked on a device: the message of a failed commit, ``no l2vpn bridge group``, and the
-device's question after another user's commit.
+subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, and ``root``. From memory, not checked on a device: the
+message of a failed commit, ``no l2vpn bridge group``, and the device's question after another user's commit.
 """
 
 import re

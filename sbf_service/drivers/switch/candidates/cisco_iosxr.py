@@ -5,8 +5,8 @@ subinterface ``.112`` with ``encapsulation dot1q 112``. An access port joins the
 ``.4095`` with ``encapsulation untagged``. A managed VLAN ID is in other use if other configuration on a managed port
 accepts its frames: a routed subinterface, a range, another bridge domain, or a port that accepts every frame.
 
-Sources: the vendor's guides for all commands. From memory, not checked on a device: ``no`` and ``root`` in text that is
-loaded over NETCONF, and ``no interface`` without ``l2transport``.
+Sources: the vendor's guides. From memory, not checked on a device: ``no`` and ``root`` in text that is loaded over
+NETCONF, and ``no interface`` without ``l2transport``.
 """
 
 import re

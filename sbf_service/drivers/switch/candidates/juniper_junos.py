@@ -1,7 +1,6 @@
 """Juniper Junos with the enhanced layer-2 software (ELS).
 
-Configuration that a port inherits from groups and interface ranges counts as configuration of the port. Deactivated
-configuration is ignored.
+A port inherits configuration from groups and interface ranges. Deactivated configuration is ignored.
 
 Sources: public drivers and the vendor's guides for all commands. Not checked on a device: a trunk without members
 carries no VLAN.
