@@ -12,15 +12,15 @@ concerns RSS, the greatest value.
 A row "share" has the growth of RSS when a new interpreter imports a library, in the order of the rows. The row "growth
 at run time" is RSS with 200 clusters minus all shares. The agent needs more memory at run time, because it releases
 pages of programs and libraries after the imports (`virtcloud/agent/own_memory.py`). The shares contain the released
-pages (about 21 MB), about half of which the agent uses again later. So RSS with 200 clusters is the sum of all shares
-(70 MB) and of the work at run time (12 MB), minus the pages that stay released (11 MB).
+pages (about 21 MB), about half of which the agent uses again later. So RSS with 200 clusters is all shares (70 MB) plus
+the work at run time (12 MB) minus the released pages (11 MB).
 
 The shares consist of 52 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The 19 MB are
-models (6 MB), other modules (6 MB), and parts of pydantic and Python that only these modules import (7 MB). At run
-time, the agent needs 6 MB for threads, connections and libnftables, and 6 MB for 200 clusters. Messages that pyroute2
-reads from the kernel, and parsed documents, each take about half of the memory for clusters. Therefore the RSS stays
-above 60 MB while the agent uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To
-compute the memory of several processes together, add their PSS: the sum counts each page once.
+models (6 MB), other modules (6 MB), and imported parts of pydantic and Python (7 MB). At run time, the agent needs 6 MB
+for threads, connections and libnftables, and 6 MB for 200 clusters. Messages that pyroute2 reads from the kernel, and
+parsed documents, each take about half of the memory for clusters. Therefore the RSS stays above 60 MB while the agent
+uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To compute the memory of several
+processes together, add their PSS: the sum counts each page once.
 
 Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
 the C library's allocator has 15 MB in use and less than 1 MB free. Neither another allocator nor more garbage
@@ -30,7 +30,7 @@ modules that pyroute2 imports.
 The agent makes none of three possible changes. ``python -OO -X no_debug_ranges`` removes docstrings and positions of
 expressions (3 MB), but also assertions, and no test runs without assertions. pydantic's ``defer_build`` builds models
 at their first use (2 MB), in whichever thread uses a model first. Releasing pages after each reading would reduce RSS
-to 59 MB, but not USS, and the next reading would need these pages again.
+to 59 MB, but not USS; the next reading would need these pages again.
 """
 
 import json

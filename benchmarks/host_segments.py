@@ -1,8 +1,8 @@
 """Segments of a host, created by the agent, by bare netlink messages, and by ``ip`` commands.
 
-A segment is a VLAN interface and a bridge. The agent creates segments as on a host with guests: it checks foreign
-interfaces, sets names, owners and MTUs, and disables the host's IP stack on the new interfaces. Bare netlink and ``ip``
-only create a VLAN interface and a bridge, attach the VLAN interface, and set both up.
+A segment is a VLAN interface and a bridge. The agent also checks foreign interfaces, sets names, owners and MTUs, and
+disables the host's IP stack on the new interfaces. Bare netlink and ``ip`` only create, connect and set up both
+interfaces.
 
 First, the agent, bare netlink and ``ip`` create some segments alternately. Then the benchmark creates 1,000 segments.
 Bare netlink creates every tenth segment, and the agent creates the others. The comparison of the agent with bare

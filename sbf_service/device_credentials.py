@@ -1,4 +1,4 @@
-"""Device credentials: the logins of devices, and the secrets from files, environment variables and commands.
+"""Device credentials: logins, and secrets from files, environment variables and commands.
 
 SBF checks the files of credentials when SBF starts, on SIGHUP, and before each login. An error message names the file,
 variable or command on SBF's host, because the cause is not on the device.

@@ -1,7 +1,7 @@
 """A read-only trial of a dialect on one switch, without SBF.
 
 ``virtcloud element try`` runs this program. It reads the request as JSON from standard input, because other users can
-see arguments, and writes the record as JSON to standard output. Exit code 0: a record. Exit code 2: bad input.
+see arguments. It writes the record as JSON to standard output. Exit code 0: a record. Exit code 2: bad input.
 """
 
 import re

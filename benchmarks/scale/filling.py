@@ -79,7 +79,7 @@ class _Filler:
         self._update_elements()
 
     def _make_cluster(self, number: int, *, ended: bool) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return the rows of a cluster over two neighbouring sites: the cluster, its placements, its claims."""
+        """Return the rows of a cluster, its placements and its claims at two neighbouring sites."""
         first, round_ = number % self.size.sites, number // self.size.sites
         sites = (first, (first + 1) % self.size.sites)
         hosts = tuple(name_host(site, (round_ + at) % self.size.hosts) for at, site in enumerate(sites))

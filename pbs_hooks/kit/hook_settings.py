@@ -14,7 +14,7 @@ class SettingsError(Exception):
 
 
 class SettingKey(NamedTuple):
-    """A setting: a description of the expected value, its parser (raises ValueError), its default, and its meaning."""
+    """A setting. ``read`` raises ValueError for another value than ``expected``."""
 
     expected: str
     read: Callable[[Any], Any]

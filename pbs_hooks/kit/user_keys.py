@@ -32,7 +32,7 @@ def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
     After a timeout, the folder is not read for a minute: each attempt stops pbs_server for a second, and leaves a
     process behind until the file server answers.
 
-    Raises ChildError if the user is unknown or root, for an error of the file system, after ``seconds``, and in the
+    Raises ChildError for an unknown user, for root, for an error of the file system, after ``seconds``, and in the
     minute after a timeout.
     """
     left = _read_slow_homes().get(user, 0.0) - time.monotonic()

@@ -1,4 +1,4 @@
-"""Checks an installation of the hooks: the hooks' programs and settings, SBF, hosts, agents, and reconciliation."""
+"""Checks an installation of the hooks, with SBF, hosts, agents, and reconciliation."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

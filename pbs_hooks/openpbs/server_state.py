@@ -31,7 +31,7 @@ class PbsResource:
 
 @dataclass(frozen=True, slots=True)
 class InstalledHook:
-    """A hook: its attributes as PBS writes them, its program, and its settings (JSON)."""
+    """A hook, with its attributes as PBS writes them, and its settings (JSON)."""
 
     name: str
     attributes: Mapping[str, str]
@@ -157,7 +157,7 @@ class QmgrImport:
 
 @dataclass(frozen=True, slots=True)
 class InstallationChange:
-    """One change: a description for the administrator, and the requests to qmgr in order."""
+    """One change: its description, and the requests to qmgr in order."""
 
     description: str
     requests: tuple[QmgrLine | QmgrImport, ...]

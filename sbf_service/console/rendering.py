@@ -64,10 +64,7 @@ DONE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """The reader of a page: the name, the role, the sites, the token of the reader's forms, and one right.
-
-    ``reads_elements``: the reader may read elements.
-    """
+    """The reader of a page. ``reads_elements``: the reader may read elements."""
 
     name: str
     role: str

@@ -1,4 +1,4 @@
-"""Sessions of browsers: the cookie, the authentication of each request, and the check of each form.
+"""Sessions of browsers: cookies, the authentication of requests, and the check of forms.
 
 The cookie is HttpOnly and SameSite=Strict, and Secure under TLS. Requests over TLS use the prefix ``__Host-``, so no
 other host of the domain can set the cookie (RFC 6265bis, 4.1.3).

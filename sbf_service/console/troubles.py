@@ -33,7 +33,7 @@ WORDS: Final = {Level.OK: "fine", Level.BUSY: "changing", Level.WARNING: "warnin
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A trouble: the subject (an element, site or cluster), the message, and the remedy."""
+    """A trouble of an element, site or cluster, with the remedy."""
 
     level: Level
     subject: str
@@ -146,7 +146,7 @@ def find_site_troubles(view: SiteView, prefix: str) -> Iterator[Trouble]:
 
 
 def find_cluster_troubles(view: ClusterView, prefix: str) -> Iterator[Trouble]:
-    """Yield the troubles of a cluster: its elements that have an error, and its own state."""
+    """Yield the troubles of a cluster and of its elements."""
     for placement in view.placements:
         if placement.trouble is not None or not placement.reachable:
             is_device = placement.kind in DEVICE_KINDS

@@ -1,4 +1,4 @@
-"""The driver contract: what the reconciler requires of drivers for switches and provider edges.
+"""The contract of drivers for switches and provider edges.
 
 A driver raises only Unreachable, Refused and Unsafe. At most one thread uses a driver at a time. A driver connects to
 its device on first use.

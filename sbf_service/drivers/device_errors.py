@@ -1,4 +1,4 @@
-"""Errors about devices: quotations of a device's output, and lists of the faults of one change. Pure.
+"""Errors about devices: quotations of output, and lists of faults. Pure.
 
 Administrators read every fault. The owner of a cluster reads only the faults of the cluster's VLAN.
 """

@@ -1,4 +1,4 @@
-"""Common parts of operations: the route class, the parameters of long polls, and preconditions of replacements."""
+"""Common parts of operations: route class, parameters of long polls, and preconditions."""
 
 import hashlib
 import inspect

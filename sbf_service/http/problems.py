@@ -168,7 +168,7 @@ def error_response(error: VirtcloudError) -> ProblemResponse:
 def body_too_long_response(error: HTTPException) -> ProblemResponse:
     """Return the response to a body that is too long.
 
-    The connection is closed, because the rest of the body is not read.
+    The connection is closed with the rest of the body unread.
     """
     response = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
     response.headers["connection"] = "close"

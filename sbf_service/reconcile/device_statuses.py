@@ -1,4 +1,4 @@
-"""The database queries of the worker scheduler: the statuses of the switches and edges that may be due.
+"""The database queries of the worker scheduler.
 
 With the protocol :class:`DeviceStatuses`, tests can replace the database by a store in memory.
 """

@@ -1,4 +1,4 @@
-"""Readings of devices for HTTP requests: differences, uses of ports, immediate reconciliation, and the cable check.
+"""Readings and reconciliations of devices for HTTP requests, and the cable check.
 
 Meanwhile, no worker of any replica uses the device (:func:`hold_device`).
 """

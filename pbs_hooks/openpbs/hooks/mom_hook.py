@@ -1,7 +1,7 @@
 """The MoM hook: starts a job's script only when the job's network is up, and removes the network when the job ends.
 
 A job that cannot start is deleted, queued again or held, depending on the fault (``mom_event.FAULT_OUTCOMES``). The
-hook never fails a job that ends. It writes the reason for a rejection to the host's log, the job's comment (through the
+hook never fails a job that ends. The reason for a rejection appears in the host's log, the job's comment (through the
 server hook), and the job's stderr file.
 """
 

@@ -1,4 +1,4 @@
-"""The scripts of a job: prologue and prologue.parallel, epilogue, epilogue.parallel and epilogue.precancel.
+"""The scripts of a job: its prologues and epilogues.
 
 The first host runs ``prologue`` after all other hosts ran ``prologue.parallel``. A prologue cannot set the environment
 of a job. It therefore writes the cluster's variables to the file ``/run/virtcloud/torque/$PBS_JOBID``, which the job's

@@ -110,7 +110,7 @@ def shorten(text: str, width: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The position of a vertical line: the number of its lane, its top and its bottom."""
+    """The position of a vertical line: its lane, top and bottom."""
 
     number: int
     top: float

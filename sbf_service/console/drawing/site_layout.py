@@ -26,7 +26,7 @@ PathOf = Callable[[str, Name], str | None]
 
 @dataclass(frozen=True, slots=True)
 class MapContents:
-    """The contents of a drawing: sites, the levels of elements, and the ports that carry a cluster (``lit``).
+    """The contents of a drawing. ``lit`` are the ports that carry a cluster.
 
     If ``only`` is set, the drawing shows only these elements.
     """
@@ -153,7 +153,7 @@ def count_rows(column: Column, device: Name) -> int:
 
 
 def list_spans(column: Column) -> list[tuple[float, float]]:
-    """Return the spans (start, end) of all lines in the lanes: links between devices, then links to transports."""
+    """Return the spans (start, end) of all lines: links between devices, then links to transports."""
     links = [(column.row(a), column.row(b)) for a, b in column.links]
     return links + [(-1000.0, column.row(port)) for _, port in column.attachments]
 

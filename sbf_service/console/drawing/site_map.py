@@ -39,7 +39,7 @@ MAX_WIDTH: Final = 1240
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of sites: the shapes, the heights of the transports, and the points where links meet transports."""
+    """A row of sites. ``buses``: the heights of the transports. ``ends``: the points where links meet transports."""
 
     scene: SceneBuilder
     buses: Mapping[Name, float]

@@ -21,7 +21,7 @@ BOLD: Final = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A site: its state, the number of its clusters, the use of its pool, and its transports."""
+    """A site as a tile."""
 
     name: str
     level: Level | None

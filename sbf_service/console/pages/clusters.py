@@ -105,7 +105,7 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
 def _list_connections(service: SbfService, browser: Browser, view: ClusterView) -> list[VpnConnectionView]:
     """Return the devices that are connected to a cluster, for its owner and for operators.
 
-    For site administrators, the list is empty, because their right depends on the sites of the gateways.
+    Empty for site administrators, whose right depends on the sites of the gateways.
     """
     caller = browser.caller
     if not caller.is_unrestricted(Action.READ_VPN) and view.spec.owner != caller.principal.name:

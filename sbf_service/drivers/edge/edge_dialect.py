@@ -1,7 +1,7 @@
 """The data of a provider edge's dialect, and the readings of an edge. Pure.
 
-A circuit consists of *pieces*: an attachment (the VLAN on the port), and the pieces that join the bridge domain of the
-VLAN to the service. For each kind of piece, a dialect defines the lines that create, show and remove a piece.
+A circuit consists of *pieces*: an attachment (the VLAN on the port), and the pieces that join its bridge domain to the
+service. For each kind of piece, a dialect defines the lines that create, show and remove a piece.
 """
 
 import re

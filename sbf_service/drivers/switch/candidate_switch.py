@@ -44,8 +44,7 @@ class CandidateSession(Protocol):
     def show(self) -> Sequence[str]:
         """Return the answers that contain the VLANs and ports of the active configuration.
 
-        Raise Unreachable if a commit of another session is unconfirmed, because the device possibly reverts this
-        commit.
+        Raise Unreachable for another session's unconfirmed commit, which the device possibly reverts.
         """
 
     def load(self, lines: Sequence[str]) -> str:

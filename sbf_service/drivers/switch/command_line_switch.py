@@ -162,7 +162,7 @@ class CommandLineSwitch:
     def _send_block(self, block: Sequence[str], refused_ports: set[str]) -> Iterator[RefusedCommand]:
         """Yield the refused commands. Add their ports to ``refused_ports``.
 
-        Enable no port in ``refused_ports``: the port could be in the default VLAN, or in the VLAN of another cluster.
+        Enable no port in ``refused_ports``: it could be in the default VLAN, or in another cluster's VLAN.
         """
         for part in split_before_enabling(self._dialect, block):
             ports = find_command_ports(self._dialect, part[0], block)

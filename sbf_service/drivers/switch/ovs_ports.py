@@ -76,7 +76,7 @@ class OvsPort:
 
 
 def parse_tables(name: Name, output: str) -> tuple[dict[str, OvsPort], int, int]:
-    """Parse the output of :data:`LIST_PORTS`: the ports, and the numbers of the applied and wanted configuration.
+    """Parse the output of :data:`LIST_PORTS`: ports, and numbers of the applied and wanted configuration.
 
     Raise Unsafe for any other output.
     """

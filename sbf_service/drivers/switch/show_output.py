@@ -131,7 +131,7 @@ def parse_use(lines: Sequence[str], mode: str, native: str) -> _UseFields:
 
 
 def parse_access_vlan(lines: Iterable[str], start: str) -> VlanId:
-    """Return the VLAN ID of an access port: the VLAN of the line that begins with ``start``, or the default VLAN."""
+    """Return the VLAN ID of the line that begins with ``start``, or the default VLAN."""
     return max(parse_vlans_after(lines, start) or DEFAULT_VLAN)
 
 

@@ -1,4 +1,4 @@
-"""The base class of sessions by NAPALM: connecting, closing, and the translation of errors into SBF's errors.
+"""The base class of sessions by NAPALM.
 
 NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are imported on the first connection. Their about sixty
 exception classes have no common base class. The tables in this module therefore contain class names.

@@ -241,7 +241,7 @@ def _make_websocket(make: Callable[..., Any], app: ASGIApp, **parts: Any) -> Any
 def detect_lost_peer(connection: socket.socket) -> None:
     """Close a TCP connection about a minute after its peer has vanished (tcp(7)).
 
-    WebSockets have no time limit for pings, because a slow reader also delays the answers to pings.
+    A time limit for WebSocket pings would also end sessions of slow readers.
     """
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

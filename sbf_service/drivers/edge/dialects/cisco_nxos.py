@@ -1,11 +1,10 @@
 """Cisco NX-OS as an EVPN edge (VXLAN, RFC 8365).
 
-A cluster consists of four pieces, created in this order: a VLAN that has SBF's name and a VNI (``vn-segment``); the VNI
-on ``nve1``, with ingress replication by BGP; the MAC-VRF under ``evpn``; and the VLAN on the trunk. The backbone's
+SBF creates the pieces of a cluster in this order: a VLAN with SBF's name and a VNI (``vn-segment``); the VNI on
+``nve1``, with ingress replication by BGP; the MAC-VRF under ``evpn``; and the VLAN on the trunk. The backbone's
 administrators must have enabled the features and configured ``nve1``, BGP and the BGP neighbours.
 
-A route distinguisher cannot be changed. SBF therefore removes an incomplete MAC-VRF, and then creates the MAC-VRF
-again.
+A route distinguisher cannot be changed. SBF therefore removes an incomplete MAC-VRF and creates it again.
 
 Sources: published configurations for the form of all lines; Ansible's ``nxos_evpn_vni`` for the route distinguisher.
 Not checked on a device: the configuration contains no block for a VLAN without a name.
