@@ -3,7 +3,7 @@
 1. SBF inserts a session of the kind ``frames`` for each host (decision 56). Each agent opens the cluster's bridge and
    connects to this replica.
 2. When all agents have connected, or after the time limit, SBF sends the connected agents a description of the
-exchange.
+   exchange.
 3. Each agent reports which frames arrived. Then SBF ends the sessions.
 
 The state of a check is only in memory. If SBF stops, the sessions and the exchange end.

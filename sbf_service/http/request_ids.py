@@ -55,7 +55,7 @@ class RequestIdMiddleware:
 
 
 def _trace(scope: Scope, call: CallContext) -> AbstractContextManager[Span]:
-    """Trace a call that only reads only if the client sends ``traceparent``."""
+    """Return the call's span. A reading call is traced only if the client sends ``traceparent``."""
     if call.traceparent is None and scope.get("method", "GET") in READING_METHODS:
         return NO_SPAN
     return span("call", parent=call.traceparent, request=call.request_id)

@@ -5,8 +5,8 @@
 3. The agent's first message is an error, or states that the guest is connected. If the guest is connected, SBF accepts
    the user's call.
 4. SBF forwards the messages of each side to the other side. SBF reads a message only after it has sent the previous
-message, so a slow receiver slows the sender down. The session ends with a side, after a long silence, with the user's
-token, or with the service.
+   message, so a slow receiver slows the sender down. The session ends with a side, after a long silence, with the
+   user's token, or with the service.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Readings and reconciliations of devices for HTTP requests, and the cable check.
 
-Meanwhile, no worker of any replica uses the device (:func:`hold_device`).
+During a request, no worker of any replica uses the device (:func:`hold_device`).
 """
 
 import asyncio

@@ -137,7 +137,7 @@ class EdgeTemplates:
         return transport
 
     def _device_values(self, line: str) -> Mapping[str, str]:
-        """Return the values read from the device. Raise Refused if ``line`` needs another value."""
+        """Return the values read from the device. Raise Refused if ``line`` needs a missing value."""
         if "{bgp}" in line and "bgp" not in self.known:
             raise Refused(f"edge {self.edge.name}: expected a BGP process, found none: configure BGP first")
         return self.known

@@ -213,12 +213,12 @@ def _template_values(
 
 
 def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that a command names or, without a name, the VLAN IDs of its block."""
+    """Return the VLAN IDs that a command names or, if it names none, the VLAN IDs of its block."""
     return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
 
 
 def find_command_ports(dialect: Dialect, line: str, block: Sequence[str]) -> frozenset[str]:
-    """Return the ports that a command or, without a name, its block names."""
+    """Return the ports that a command names or, if it names none, the ports of its block."""
     return _find_named_ports(dialect, [line]) or _find_named_ports(dialect, block)
 
 

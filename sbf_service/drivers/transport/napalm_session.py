@@ -1,7 +1,7 @@
 """The base class of sessions by NAPALM.
 
-NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are imported on the first connection. Their about sixty
-exception classes have no common base class. The tables in this module therefore contain class names.
+NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are imported on the first connection. Their exception
+classes, about sixty, have no common base class. The tables in this module therefore contain class names.
 """
 
 import re

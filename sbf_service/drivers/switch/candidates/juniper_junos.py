@@ -1,6 +1,6 @@
 """Juniper Junos with the enhanced layer-2 software (ELS).
 
-A port inherits configuration from groups and interface ranges. Deactivated configuration is ignored.
+Inherited configuration (groups, interface ranges) counts as the port's own. Deactivated configuration is ignored.
 
 Sources: public drivers and the vendor's guides for all commands. Not checked on a device: a trunk without members
 carries no VLAN.
