@@ -47,7 +47,6 @@ LAB_HOST = "praha-h2"
 UPLINK = "up0"
 BARE_EVERY = 10
 FIRST = 200
-"""The first VLAN ID of the many segments."""
 
 
 def run() -> Iterator[Measurement]:

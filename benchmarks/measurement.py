@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 TIMES = "\N{MULTIPLICATION SIGN}"
-"""The unit of a ratio."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ BACKLOG: Final = 4096
 MAX_PORT: Final = 65535
 SOCKET_MODE: Final = 0o660
 CLOSED: Final = -1
-"""The file descriptor of a closed socket."""
 
 
 def listen(settings: ServiceSettings) -> list[socket.socket]:

@@ -34,7 +34,6 @@ LOCK_S = 2.0
 """The maximum wait for a previous simulation to release the database."""
 OPERATOR = Name("admin")
 TIMING = ServiceTiming(drift_interval=15, retry_most=5, agent_silence=20)
-"""Shorter times than in production."""
 
 
 @click.command()

@@ -36,7 +36,6 @@ from virtcloud.model.site_survey import SiteSurvey, SurveyRequest
 from virtcloud.model.values import DeviceAddress, Name, PortName
 
 READERS = 16
-"""The maximum number of switches that the program reads at the same time."""
 LIMIT_S = 180.0
 """The time limit of a conversation with one switch, in seconds."""
 ANY_PORT = PortName("any")

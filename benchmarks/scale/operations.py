@@ -38,7 +38,6 @@ from virtcloud.model.views import ClusterView
 
 Operation = Callable[[], object]
 PAGE = 5
-"""The number of rows in a page."""
 
 
 @dataclass

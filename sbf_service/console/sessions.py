@@ -33,7 +33,6 @@ MAX_FORM: Final = 64 << 10
 """The maximum length of a form, in bytes."""
 TOO_LONG: Final = f"the form: expected at most {MAX_FORM} bytes, got more: shorten the text"
 MAX_FIELDS: Final = 100
-"""The maximum number of fields of a form."""
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
 OTHER_SITE: Final = (
     "the form came from another site, so SBF did nothing: expected a form of this console; open the console's page "

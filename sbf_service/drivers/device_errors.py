@@ -10,7 +10,6 @@ from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 QUOTED_CHARACTERS = 300
-"""The maximum length of a quotation in a message."""
 FOREIGN_SERVICE_REMEDY = (
     "this configuration was left unchanged; move it to other VLANs and services, or remove these VLANs from the pool "
     "and these services from the transport"

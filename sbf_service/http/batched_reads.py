@@ -11,7 +11,6 @@ from anyio.to_thread import run_sync
 from virtcloud.model.errors import VirtcloudError
 
 MAX_BATCH = 500
-"""The largest number of keys in one query."""
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 

@@ -33,7 +33,6 @@ from virtcloud.model.access import Role
 from virtcloud.model.errors import ServiceBusy, ServiceStopping, ServiceUnreachable, TooManyRequests
 
 AGENT_THREADS = 4
-"""The number of threads that read documents for agents."""
 MAX_QUEUED = 500
 """The maximum number of agents' calls that wait for a thread. SBF answers further calls with 503."""
 RETURNS_PER_S = 250
@@ -53,7 +52,6 @@ With a shorter time, refusals would occupy the event loop.
 """
 T = TypeVar("T")
 ReadVersion = Callable[[], Awaitable[int]]
-"""Returns the present version of a document."""
 
 
 @dataclass
@@ -234,4 +232,3 @@ async def _current_poll(request: Request, caller: CurrentCaller) -> LongPoll:
 
 
 CurrentPoll = Annotated[LongPoll, Depends(_current_poll)]
-"""Type of an operation's parameter for its long poll."""

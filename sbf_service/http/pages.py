@@ -41,7 +41,6 @@ PAGES: Final[dict[int | str, dict[str, Any]]] = {
         }
     }
 }
-"""The description of an answer in pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,6 @@ async def _page_call(request: Request, limit: LimitQuery = None, cursor: CursorQ
 
 
 CurrentPage = Annotated[PageCall, Depends(_page_call)]
-"""Type of an operation's parameter for the requested page."""
 
 
 def answer_list(kind: type[D], parts: Iterable[Sequence[D]]) -> Response:

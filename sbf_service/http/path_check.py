@@ -68,7 +68,6 @@ class PathCheck:
     who: str
     cluster: LiveCluster
     mtu: int | None
-    """The MTU of the cluster, or None."""
 
     async def run(self, hosts: tuple[CheckedHost, ...]) -> ExchangeOutcome:
         """Run an exchange of frames between these hosts, and return the outcome.

@@ -46,7 +46,6 @@ URN = "urn:virtcloud:problem:"
 TOO_DEEP = "expected a document with fewer nested levels, got too many levels"
 NOT_READY = "not-ready"
 CALL_KEY = "virtcloud.call"
-"""Key of the call's context in an ASGI scope."""
 SLUGS_WITHOUT_ERRORS = ("http", "no-such-method", "no-such-route", NOT_READY)
 """Types of problems that have no exception class."""
 EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {

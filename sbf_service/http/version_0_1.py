@@ -117,7 +117,6 @@ KEYS: dict[str, frozenset[str]] = {
     "Transport": frozenset(["asn", "kind", "name", "s_tag", "s_tags", "vnis", "vpn_id", "vpn_ids"]),
     "WantedDocument": frozenset(["confirmed_revision", "element", "revision", "wanted"]),
 }
-"""The keys of each document."""
 INNER: dict[tuple[str, str], tuple[str, ...]] = {
     ("AuditEntry", "difference"): ("SwitchDifference", "EdgeDifference", "HostDifference"),
     ("ClusterPreview", "elements"): ("ElementDifference",),
@@ -188,7 +187,6 @@ PROBLEMS: frozenset[str] = frozenset(
         "vlan-not-in-pool",
     }
 )
-"""The types of problems that version 0.1 has."""
 
 
 def rewrite_answer(operation: str, answer: Any) -> Any:  # noqa: ANN401 - any JSON

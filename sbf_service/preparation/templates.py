@@ -45,7 +45,6 @@ LABELS_NOTE = (
     "The edges' loopbacks must reach each other by the backbone's own routing, with MPLS labels. Every link on the "
     "path must carry frames that are 22 to 30 bytes larger than the customer's frames."
 )
-"""A note in every VPLS sheet."""
 
 PLACEHOLDERS = {
     "port": "the backbone's port that the site is attached to",

@@ -22,7 +22,6 @@ log = get_log(__name__)
 
 WATCH_INTERVAL_S = 0.2
 RENEWALS_PER_LEASE = 6
-"""The number of renewals within the length of a lease."""
 LEASE_LOST = "another replica has acquired the device's lease: the conversation was ended"
 
 

@@ -43,7 +43,6 @@ MAX_ROUNDS = 3
 A change of the wanted revision during a reconciliation causes another round. After the last round, a worker continues.
 """
 READ_LIMIT_S = 60.0
-"""The time limit for reading one device, in seconds."""
 T = TypeVar("T")
 R = TypeVar("R")
 

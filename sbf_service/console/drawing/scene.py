@@ -34,7 +34,6 @@ class Box:
     header: float = 0
     """The height of the part of the box that contains the label. 0 selects a default."""
     note: str = ""
-    """A second line below the label."""
     indent: float = 9
     """The distance of the label from the left side."""
 

@@ -25,7 +25,6 @@ from sbf_service.store.cluster_lists import ClusterFilter
 from virtcloud.model.values import Name
 
 PAGE_SIZE: Final = 20
-"""The number of pools on a page."""
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 PageQuery = Annotated[int, Query(ge=1, le=100_000)]

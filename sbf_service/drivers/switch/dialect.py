@@ -197,7 +197,6 @@ class Dialect:
     to: str = "-"
     comma: str = ","
     most_ranges: int = 20
-    """The maximum number of ranges in one command."""
     runs_only: bool = False
     """Whether ``delete`` accepts only one range in one command."""
     at_once: int = 1

@@ -29,7 +29,6 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = {
     "vacate": frozenset({"port", "vlan"}),
     "leave_vlans": frozenset({"port"}),
 }
-"""The placeholders that each template may contain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ HEADER: Final = b"authorization"
 FORWARDED: Final = frozenset({b"x-forwarded-for", b"forwarded"})
 UNREADABLE_HEADER: Final = "expected a complete token (Authorization: Bearer vc_…), got something else"
 PEER_KEY: Final = "virtcloud.peer"
-"""Key of the peer in an ASGI scope."""
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Options of TCP, by their names in the module ``socket``. macOS has TCP_KEEPALIVE instead of TCP_KEEPIDLE."""
 CREDENTIALS: Final = struct.Struct("3i")

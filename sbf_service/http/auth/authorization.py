@@ -36,7 +36,6 @@ from virtcloud.model.views import ClusterView
 T = TypeVar("T")
 
 CALLER_KEY = "virtcloud.caller"
-"""Key of the caller in an ASGI scope."""
 
 
 BEARER = HTTPBearer(
@@ -63,7 +62,6 @@ async def _current_service(request: Request) -> SbfService:
 CurrentCaller = Annotated[Caller, Depends(_current_caller)]
 """Type of an operation's parameter for its caller. Operations of open paths have no such parameter."""
 CurrentService = Annotated[SbfService, Depends(_current_service)]
-"""Type of an operation's parameter for the service."""
 
 
 def authorize_cluster(

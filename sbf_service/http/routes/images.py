@@ -56,7 +56,6 @@ UPLOADED: dict[int | str, dict[str, Any]] = {
 OCTET_STREAM: dict[str, Any] = {
     "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
-"""The description of a body that is a file."""
 
 log = get_log(__name__)
 router = APIRouter(prefix="/v1/images", tags=["images"], route_class=Operation)
