@@ -1,7 +1,7 @@
 """``virtcloud access list``, ``revoke`` and ``sessions``: VPN profiles, SSH certificates, and open connections.
 
-Without ``--kind``, the JSON output of ``list`` has only VPN profiles, and the JSON output of ``sessions`` has only VPN
-sessions. This keeps the JSON output compatible with programs for earlier versions.
+Without ``--kind``, the JSON output of ``list`` and ``sessions`` is about VPN only, as programs for earlier versions
+expect.
 """
 
 import re
@@ -118,9 +118,9 @@ def sessions(context: click.Context, /, key: str, *, kind: str | None, as_json: 
 
 
 def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
-    """Call ``read``. If SBF lacks this API call, because SBF has an earlier version, return an empty list.
+    """Call ``read``. If SBF lacks this API call, return an empty list.
 
-    If the user selected a ``kind``, raise NoSuchCall instead.
+    With ``kind``, raise NoSuchCall instead.
     """
     try:
         return read()

@@ -90,16 +90,16 @@ def _report_no_rows(*, has_rows: bool) -> None:
 
 
 def _read_newest(pages: Iterable[Sequence[AuditEntry]], limit: int) -> list[AuditEntry]:
-    """Return the newest ``limit`` rows, oldest first, from pages with the newest rows first."""
+    """Return the newest ``limit`` rows, oldest first. ``pages`` begin with the newest rows."""
     return [row for page in printing.limit_pages(pages, limit) for row in page][::-1]
 
 
 def _follow(
     sbf: SbfClient, element: str | None, cluster: str | None, after: int, request_id: str | None
 ) -> Iterator[Sequence[AuditEntry]]:
-    """Yield the rows of the audit log whose ID is higher than ``after``. Then yield new rows, without end.
+    """Yield the rows whose ID is higher than ``after``. Then yield new rows, without end.
 
-    Raise ServiceUnreachable if SBF does not answer for more than ``PATIENCE_S`` seconds. A restart takes less time.
+    Raise ServiceUnreachable if SBF does not answer for ``PATIENCE_S`` seconds. A restart takes less time.
     """
     answered = time.monotonic()
     while True:

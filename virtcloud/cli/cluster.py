@@ -106,7 +106,7 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _print_newest(sbf: SbfClient, owner: str | None, limit: int, before: str | None, *, as_json: bool) -> None:
-    """Print the newest clusters of all states, in the order of their creation."""
+    """Print the newest clusters of all states, oldest first."""
     if limit > MAX_NEWEST:
         raise BadInput(f"--limit: expected at most {MAX_NEWEST} with --ended, got {limit}: add --newest to read pages")
     views = sbf.clusters(owner, ended=True, limit=limit, before=before)
@@ -269,7 +269,7 @@ def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: 
 def _confirm_members(view: ClusterView, *, yes: bool) -> None:
     """Ask for confirmation if the deletion of the cluster also deletes members.
 
-    Raise BadInput if confirmation is needed and standard input is not a terminal. Raise Conflict if the answer is no.
+    Raise BadInput if confirmation is needed and standard input is no terminal. Raise Conflict if the answer is no.
     """
     if not view.members:
         return

@@ -73,7 +73,7 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _report(guests: Collection[str], failed: GuestsFailed | None, direction: str, *, as_json: bool) -> None:
-    """Print the outcome of a copy. Raise the error if the copy of a guest failed."""
+    """Print the outcome of a copy. Raise ``failed`` if it is set."""
     if as_json:
         click.echo(json.dumps({name: failed.failures.get(name) if failed else None for name in guests}, indent=2))
     if failed:
@@ -85,7 +85,7 @@ def _report(guests: Collection[str], failed: GuestsFailed | None, direction: str
 def _parse_target(destination: str) -> RemotePath | Path:
     """Return the destination of a copy.
 
-    Raise BadInput for a local path that ends with a slash if no local folder has this path.
+    Raise BadInput for a local path that ends with a slash, unless the path is an existing folder.
     """
     target = parse_copy_path(destination)
     if isinstance(target, Path) and destination.endswith("/") and not target.is_dir():
@@ -105,9 +105,9 @@ class GuestCopy:
         timeout: float | None,
         show: ShowFanOut,
     ) -> None:
-        """Store the options. ``jobs`` is the number of simultaneous copies. ``timeout`` is in seconds, for each guest.
+        """Store the options. ``jobs`` is the number of simultaneous copies.
 
-        ``names`` are the guests of ``--guest``.
+        ``timeout`` is in seconds, for each guest. ``names`` are the guests of ``--guest``.
         """
         self._logins = logins
         self._options = options
@@ -118,8 +118,8 @@ class GuestCopy:
     def run(self, sources: Sequence[RemotePath | Path], target: RemotePath | Path) -> GuestsFailed | None:
         """Copy from this machine to guests, or from guests to this machine. Return the failures, or None.
 
-        Raise BadInput unless all sources are on this machine and the target is in guests, or the reverse. Also raise
-        BadInput if a path names a guest although the user has set ``--guest``.
+        Raise BadInput unless one side (all sources, or the target) is in guests and the other side is on this machine.
+        Also raise BadInput if a path names a guest although the user has set ``--guest``.
         """
         try:
             self._copy(sources, target)
@@ -162,7 +162,7 @@ class GuestCopy:
 
 @contextmanager
 def _show_progress() -> Iterator[ShowFanOut]:
-    """Yield a function that displays, on a terminal, for how many guests the copy has ended."""
+    """Yield a function that displays, on a terminal, the number of guests whose copy has ended."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

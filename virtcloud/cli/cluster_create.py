@@ -35,7 +35,7 @@ GUEST_OPTIONS = {
     *("hosts", "guests_per_host", "guest_count", "guest_prefix", "image", "network", "user_data"),
     *("cpus", "memory", "disk", "extra_disks", "pids", "bandwidth"),
 }
-"""The parameters of options that describe hosts and guests. With ``--spec``, the file describes them."""
+"""The parameters of options that describe hosts and guests. With ``--spec``, the file describes hosts and guests."""
 
 
 @click.command()
@@ -247,7 +247,6 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _list_guest_options(context: click.Context) -> tuple[str, ...]:
-    """Return the options on the command line that describe hosts and guests."""
     return tuple(
         option.opts[0]
         for option in context.command.params
@@ -256,7 +255,7 @@ def _list_guest_options(context: click.Context) -> tuple[str, ...]:
 
 
 def _describe_created(created: Cluster, seconds: float | None) -> str:
-    """Return the line about a created cluster, which was active after ``seconds`` (None: the command did not wait)."""
+    """Return the line about a cluster that was active after ``seconds`` (None: the command did not wait)."""
     if seconds is None:
         return f"cluster {created.key} is {created.state}; wait for it: virtcloud cluster wait {created.key}"
     return (

@@ -68,9 +68,8 @@ class ClusterOptions:
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:
     """Return the spec from the spec file or from the options. Options of the cluster override keys of the file.
 
-    ``caller`` returns the user of the caller's token. This user is the default owner. Raise BadInput if a value is
-    malformed. Raise BadInput if no option names hosts, guests, sites or a file, or if an option cannot be combined with
-    another option.
+    ``caller`` returns the user of the caller's token, who is the default owner. Raise BadInput if a value is malformed,
+    if options contradict each other, or if no option names hosts, guests, sites or a file.
     """
     _check_file_options(options)
     _check_placement_options(options)
@@ -113,7 +112,7 @@ def _check_file_options(options: ClusterOptions) -> None:
 
 
 def _list_overrides(options: ClusterOptions) -> dict[str, object]:
-    """Return the keys of a spec, with their values, that options can set both with and without a spec file.
+    """Return the keys of a spec that options can set both with and without a spec file.
 
     The value None means that the option is missing.
     """
@@ -141,7 +140,6 @@ def _list_overrides(options: ClusterOptions) -> dict[str, object]:
 
 
 def _check_placement_options(options: ClusterOptions) -> None:
-    """Raise BadInput for ``--sites`` without ``--guests``, and for options that contradict ``--guests``."""
     if options.spread_sites and not options.guest_count:
         raise BadInput("expected --guests N with --sites, got --sites only; --reach reserves a VLAN ID at a site")
     if options.guest_count and options.network is not None:
@@ -151,7 +149,7 @@ def _check_placement_options(options: ClusterOptions) -> None:
 
 
 def _build_spread(options: ClusterOptions) -> dict[str, object]:
-    """Return the key ``spread`` of a spec: number and properties of the guests for which SBF chooses the hosts."""
+    """Return the key ``spread`` of a spec: the guests for which SBF chooses the hosts."""
     sites = tuple(site for text in options.spread_sites for site in text.split(",") if site)
     named = {"count": options.guest_count, "image": _require_image(options), "prefix": options.guest_prefix}
     user_data = None if options.user_data is None else options.user_data.read()
@@ -159,7 +157,7 @@ def _build_spread(options: ClusterOptions) -> dict[str, object]:
 
 
 def _list_sizes(options: ClusterOptions) -> dict[str, object]:
-    """Return the requested sizes, limits and extra disks of each guest, without keys for missing options."""
+    """Return the requested sizes, limits and extra disks of each guest. Omit missing options."""
     sizes = {
         "cpus": options.cpus,
         "memory_mb": options.memory,
@@ -181,7 +179,7 @@ def _parse_disk(text: str) -> dict[str, object]:
 def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:
     """Return the guests, each with ``text`` as its cloud-config.
 
-    If there are guests, raise BadInput if ``text`` is no cloud-config or is too long.
+    Raise BadInput if there are guests and ``text`` is no cloud-config or is too long.
     """
     found = tuple(guests)
     for guest in found[:1]:
@@ -209,11 +207,11 @@ def _require_image(options: ClusterOptions) -> str:
 def build_guests(
     hosts: Sequence[str], per_host: int, image: str, network: str | None, prefix: str = "g"
 ) -> tuple[Guest, ...]:
-    """Return ``per_host`` guests for each host. For the prefix ``g``, the names are g1, g2 and so on.
+    """Return ``per_host`` guests for each host, named ``prefix`` and a number from 1.
 
     The guests get addresses of ``network`` in ascending order. The first guest has the address in ``network``, or the
-    first host address of a subnet such as 10.0.0.0/24. Raise BadInput if a name is malformed. Raise BadInput if the
-    network has too few addresses.
+    first host address of a subnet such as 10.0.0.0/24. Raise BadInput if a name is malformed, or the network has too
+    few addresses.
     """
     guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
     addresses = [()] * len(guest_hosts) if network is None else _list_addresses(network, len(guest_hosts))
@@ -250,9 +248,9 @@ def _list_addresses(network: str, count: int) -> list[tuple[Address, ...]]:
 
 
 def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
-    """Return the host addresses of a network in ascending order, beginning with the address ``first``.
+    """Yield the host addresses of a network in ascending order, beginning with the address ``first``.
 
-    If ``first`` is the address of the network itself, begin with the first host address of the network.
+    If ``first`` is the address of the network itself, begin with the first host address.
     """
     network = first.network
     if first.ip == network.network_address:

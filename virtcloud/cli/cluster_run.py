@@ -26,7 +26,7 @@ from virtcloud.client.ssh_arguments import SshOptions, open_logins
 from virtcloud.model.message_text import printable
 
 MAX_LINE_BYTES = 1 << 16
-"""A longer line is printed in parts, so that a guest that sends no line feed does not fill the memory."""
+"""Longer lines are printed in parts. Otherwise a guest that sends no line feed could fill the memory."""
 MAX_JOBS = 100
 
 
@@ -36,7 +36,7 @@ THROUGH = click.option(
     help="Connect to the guests through a gateway or through SBF.  [default: a gateway of the cluster that is "
     "reachable from here, otherwise SBF]",
 )
-"""The option ``--through`` of commands that connect to guests with ssh."""
+"""The option ``--through``."""
 
 
 def _require_key_file(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -53,7 +53,7 @@ IDENTITY = click.option(
     callback=_require_key_file,
     help="File with your private key.  [default: ssh's default]",
 )
-"""The option ``--identity`` of commands that connect to guests with ssh."""
+"""The option ``--identity``."""
 
 
 def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +87,7 @@ def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def split_names(values: tuple[str, ...]) -> list[str]:
-    """Return the names of a repeated option whose values may be lists with commas."""
+    """Split the values of a repeated option at commas."""
     return [name for value in values for name in value.split(",") if name]
 
 
@@ -148,7 +148,7 @@ def run(  # noqa: PLR0913 - click passes each option by its name
 
 @contextmanager
 def _exit_when_interrupted(context: click.Context) -> Iterator[None]:
-    """Exit the command if the user interrupts the block, or if the reader of the output has closed the pipe."""
+    """Exit if the user interrupts the block, or if the reader of the output has closed the pipe."""
     try:
         yield
     except KeyboardInterrupt:
@@ -172,7 +172,7 @@ class PrefixedOutput:
     """Writes the output of all guests to the standard streams. Each line begins with the guest's name. Thread-safe."""
 
     def __init__(self, stdout: IO[bytes], stderr: IO[bytes]) -> None:
-        """Store the streams to which the output is written."""
+        """Create the output on two streams."""
         self._streams = {False: stdout, True: stderr}
         self._lock = threading.Lock()
         self._has_reader = True
@@ -182,7 +182,7 @@ class PrefixedOutput:
         return PrefixedSink(f"{guest}: ".encode(), self._write)
 
     def require_reader(self, _progress: object) -> None:
-        """Raise BrokenPipeError if the program that reads a stream, such as ``head``, has closed the stream."""
+        """Raise BrokenPipeError if the program that reads the output, such as ``head``, has ended."""
         if not self._has_reader:
             raise BrokenPipeError
 
@@ -207,15 +207,15 @@ class PrefixedSink:
         self._rest = {False: b"", True: b""}
 
     def write_stdout(self, data: bytes) -> None:
-        """Write each line of the standard output that ``data`` completes, and store the rest of ``data``."""
+        """Write the lines that ``data`` completes. Store the rest of ``data``."""
         self._write_lines(data, is_error=False)
 
     def write_stderr(self, data: bytes) -> None:
-        """Write each line of the standard error that ``data`` completes, and store the rest of ``data``."""
+        """Write the lines that ``data`` completes. Store the rest of ``data``."""
         self._write_lines(data, is_error=True)
 
     def close(self) -> None:
-        """Write the stored data: the last line of each stream, if the line has no line feed."""
+        """Write the last line of each stream if it has no line feed."""
         for is_error, rest in self._rest.items():
             if rest:
                 self._write(self._prefix + rest + b"\n", is_error)

@@ -34,7 +34,7 @@ def traffic_command(context: click.Context, key: str, as_json: bool) -> None:
 
 
 def print_traffic(found: Sequence[ElementTraffic]) -> None:
-    """Print the rates of hosts, for the output of ``cluster show``. If no host has reported, print nothing."""
+    """Print the rates of hosts, for ``cluster show``. If no host has reported, print nothing."""
     if found:
         click.echo()
         printing.print_table(COLUMNS, [_row(one) for one in found], "")

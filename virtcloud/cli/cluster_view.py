@@ -1,4 +1,4 @@
-"""Text output about clusters: rows of ``cluster list``, and the summary, guests and elements of ``cluster show``."""
+"""Text output of ``cluster list`` and ``cluster show``."""
 
 import click
 
@@ -71,7 +71,7 @@ def _print_guests(view: ClusterView) -> None:
 def _print_placements(view: ClusterView) -> None:
     """Print a table with the progress of each element.
 
-    Below the table, print errors that are too long for a cell, unless the cluster's reason contains them already.
+    Below the table, print errors that are too long for a cell, unless the cluster's reason contains them.
     """
     click.echo()
     parts = [

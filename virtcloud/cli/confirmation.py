@@ -1,7 +1,7 @@
 """Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
 
-A port or VLAN is in other use if it serves something other than SBF's clusters. If confirmation is needed but
-standard input is not a terminal, a command without ``--yes`` changes nothing and ends with exit code 2.
+If confirmation is needed but standard input is no terminal, a command without ``--yes`` changes nothing and ends with
+exit code 2.
 """
 
 import sys
@@ -24,11 +24,7 @@ yes_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
-    """Print a dry run.
-
-    The output has the difference of each device, the ports and VLANs in other use, the changes of paths, and the
-    devices that could not be read.
-    """
+    """Print the differences of devices, ports and VLANs in other use, changes of paths, and unread devices."""
     if as_json:
         printing.print_json(dry_run)
         return
@@ -47,8 +43,7 @@ def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
 
     If the change would affect a port or VLAN in other use, ask for confirmation, unless ``yes`` is true.
 
-    Raise BadInput if confirmation is needed and standard input is not a terminal. Raise Conflict if the answer is no.
-    In both cases nothing was changed.
+    Raise BadInput if confirmation is needed and standard input is no terminal. Raise Conflict if the answer is no.
     """
     if dry_run.other_use:
         _print_other_use(dry_run, err=True)
@@ -63,8 +58,8 @@ def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
 def require_confirmation(question: str, *, yes: bool, outcome: str = "nothing was changed") -> None:
     """Ask for confirmation, unless ``yes`` is true.
 
-    Raise BadInput if standard input is not a terminal. Raise Conflict if the answer is no. The error message begins
-    with ``outcome``, which describes the state after the refusal.
+    Raise BadInput if standard input is no terminal. Raise Conflict if the answer is no. The error message begins with
+    ``outcome``, the state after the refusal.
     """
     if yes:
         return
@@ -90,7 +85,7 @@ def print_path_changes(paths: Iterable[PathChange], *, err: bool) -> None:
 
 
 def is_terminal() -> bool:
-    """Return whether standard input is a terminal. Without a terminal, the user cannot answer prompts."""
+    """Return whether standard input is a terminal, so that the user can answer prompts."""
     return sys.stdin.isatty()
 
 

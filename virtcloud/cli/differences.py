@@ -62,7 +62,7 @@ def print_reconciliation(reconciliation: ElementReconciliation) -> None:
 
 
 def format_change(change: DeviceDifference | HostDifference) -> list[str]:
-    """Return the lines of a change: ports and VLAN IDs of a switch, circuits of an edge, clusters of a host."""
+    """Return the lines of a change: VLANs of ports, circuits of an edge, or clusters of a host."""
     if isinstance(change, HostDifference):
         return list(_format_host(change))
     return list(_format_edge(change) if isinstance(change, EdgeDifference) else _format_switch(change))
@@ -119,13 +119,13 @@ def _format_reading(difference: ElementDifference) -> str:
 
 
 def format_yaml(document: Document, **first: object) -> str:
-    """Format a document as YAML without default values. The keys of ``first`` are written before the other keys."""
+    """Format a document as YAML without default values. The keys of ``first`` are at the beginning."""
     plain: Mapping[str, Any] = first | document.model_dump(mode="json", exclude_defaults=True)
     return str(yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True))
 
 
 def unified_yaml_diff(former: Document | None, wanted: Document, name: str) -> str:
-    """Return the unified diff of two documents as YAML. For equal documents, the diff is empty."""
+    """Return the unified diff of two documents as YAML; ``""`` if they are equal."""
     before = "" if former is None else format_yaml(former)
     lines = unified_diff(
         before.splitlines(), format_yaml(wanted).splitlines(), f"{name} (current)", f"{name} (new)", lineterm=""

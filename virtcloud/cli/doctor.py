@@ -93,9 +93,9 @@ def _check_host(config: Path, *, as_json: bool) -> int:
 
 
 def _print_checks(checks: Sequence[HostCheck], failed: Sequence[HostCheck]) -> None:
-    """Print one line for each check. Below a failed check, print the remedy.
+    """Print one line for each check, and the remedy below a failed check.
 
-    The output is not a table, because the texts of errors are too long for a table.
+    The output is no table, because the texts of errors are too long for a table.
     """
     for check in checks:
         mark = "ok  " if check.ok else "NO  " if check.required else "warn"

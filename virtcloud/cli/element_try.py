@@ -1,7 +1,7 @@
 """``virtcloud element try``: test a dialect on one switch. The test only reads, and does not use SBF.
 
 The driver runs in a second process, ``python -m sbf_service.trial``, because the package virtcloud does not import
-sbf_service. The request is sent to that process through a pipe, because the request may contain passwords.
+sbf_service. A pipe carries the request, which may contain passwords.
 """
 
 import os
@@ -106,7 +106,7 @@ def _make_trial(options: Mapping[str, object], password_file: Path | None, enabl
 
 
 def read_record(path: Path) -> TrialRecord:
-    """Read a recorded conversation from a file. Raise BadInput if the file cannot be read or contains no record."""
+    """Read a record from a file. Raise BadInput if the file cannot be read or contains no record."""
     try:
         return TrialRecord.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -118,7 +118,7 @@ def read_record(path: Path) -> TrialRecord:
 
 
 def format_record(record: TrialRecord) -> str:
-    """Format a conversation as YAML, with each line of an answer on a separate line."""
+    """Format a record as YAML, with each line of an answer on a separate line."""
     document = record.model_dump(mode="json", exclude_defaults=True)
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=sys.maxsize)
 
@@ -136,11 +136,10 @@ def _run_trial(trial: TrialRequest) -> TrialRecord:
 
 
 def run_driver_program(module: str, request: Document, command: str) -> str:
-    """Run the program ``module`` of sbf_service, which uses drivers, and return the output of the program.
+    """Run the program ``module`` of sbf_service, which uses drivers, and return the output.
 
-    If the program fails, exit with the exit code of the program.
-
-    Raise BadInput if the libraries of drivers are missing. ``command`` is the command's name for this message.
+    If the program fails, exit with the program's exit code. Raise BadInput if the libraries of drivers are missing.
+    ``command`` is the command's name for this message.
     """
     if find_spec(DRIVER_LIBRARY) is None or find_spec(module.partition(".")[0]) is None:
         raise BadInput(f"the command '{command}' needs {DRIVER_LIBRARY}; install it with: pip install 'virtcloud[sbf]'")
@@ -168,7 +167,7 @@ def _read_secret(path: Path) -> str:
 
 
 def _write_record(path: Path, record: TrialRecord) -> None:
-    """Write a record to a file that only the file's owner can read, because a configuration may contain secrets."""
+    """Write a record to a file that only its owner can read: a configuration may contain secrets."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -208,7 +207,7 @@ def _print_switch(record: TrialRecord, switch: ParsedSwitch) -> None:
 
 
 def _select_ports(record: TrialRecord, switch: ParsedSwitch) -> Iterator[tuple[str, ParsedPort]]:
-    """Yield the ports of --port. Yield all ports without --port, or if the switch lacks one of the ports of --port."""
+    """Yield the ports of ``--port``. Yield all ports without ``--port``, or if the switch lacks one of these ports."""
     wanted = {port.lower() for port in record.ports}
     exact = [(name, port) for name, port in switch.ports.items() if name.lower() in wanted]
     yield from exact if len(exact) == len(wanted) and exact else switch.ports.items()

@@ -35,7 +35,7 @@ PROGRAM = "virtcloud"
 class LazyGroup(click.Group):
     """A group that imports a command only when the command runs. Therefore ``--help`` is fast and needs few libraries.
 
-    An exception of virtcloud ends the program with a message and an exit code, never with a traceback.
+    An exception of virtcloud ends the program with a message and an exit code, without a traceback.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Import a command. If a library is missing, raise BadInput. The message names the package to install."""
+        """Import a command. If a library is missing, raise BadInput with the name of the package to install."""
         if cmd_name not in self._lazy:
             return None
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
@@ -77,14 +77,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command whose name is at the beginning of ``args``. For an unknown name, suggest similar names."""
+        """Return the command that ``args`` name first. For an unknown name, suggest similar names."""
         near = [] if args[0] in self._lazy else get_close_matches(args[0], self._lazy)
         if near and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list of commands without importing the commands."""
+        """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(self._lazy.items())])
 
@@ -100,7 +100,7 @@ class LazyGroup(click.Group):
         try:
             return super().main(*args, **kwargs)
         except OSError as error:  # click itself handles a closed pipe
-            # At its exit, Python writes the buffered output again. Without this line, the write would fail again.
+            # At its exit, Python would write the buffered output again, and fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             reason = f"{error.filename or 'cannot write the output'}: {error.strerror or error}"
             click.echo(f"{self._program}: {reason}", err=True)
@@ -132,7 +132,7 @@ def exit_code(error: VirtcloudError) -> int:
 
 
 def exit_with_error(context: click.Context, error: VirtcloudError, program: str = PROGRAM) -> NoReturn:
-    """Print an error and exit with the error's exit code. Each printed line begins with the program's name."""
+    """Print an error and exit with its exit code. Each printed line begins with the program's name."""
     for line in str(error).splitlines():
         click.echo(f"{program}: {line}", err=True)
     context.exit(exit_code(error))

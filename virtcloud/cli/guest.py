@@ -222,7 +222,7 @@ def _row(view: GuestView) -> tuple[object, ...]:
 
 
 def describe_state(view: GuestView) -> str:
-    """Return ``running``, ``starting``, ``stopped`` or ``stopping``, or why the state of the guest is unknown."""
+    """Return ``running``, ``starting``, ``stopped``, ``stopping``, or why the guest's state is unknown."""
     if not view.reachable:
         return f"unknown, wanted {view.power}: host {view.host} does not answer"
     if view.power is GuestPower.ON:

@@ -246,7 +246,6 @@ def _change_users(  # noqa: PLR0913 - click's options
     everybody: bool,
     as_json: bool,
 ) -> None:
-    """Allow or forbid users, or everybody, to create guests from an image."""
     if not (everybody or users):
         raise BadInput("expected the names of users, or --everybody; got neither")
     add, remove = (users, ()) if allow else ((), users)
@@ -271,7 +270,7 @@ def _read_catalogue(context: click.Context, *, optional: bool) -> list[Catalogue
 
 
 def _find_folder() -> Path:
-    """Return the image folder of this host's agent, or the default folder if the settings are not readable."""
+    """Return the image folder in the settings of this host's agent; if these are not readable, the default folder."""
     if os.access(host.AGENT_SETTINGS_FILE, os.R_OK):
         return read_settings(host.AGENT_SETTINGS_FILE).images
     default: Path = AgentSettings.model_fields["images"].default

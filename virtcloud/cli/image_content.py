@@ -32,9 +32,12 @@ def describe_content(
 ) -> ImageContent:
     """Read the file or the URL ``source`` to its end. Return the checksum, size and format of the image.
 
-    Raise BadInput if the file cannot be read, is empty, has another checksum than ``expected``, refers to other files,
-    or is a raw disk although ``image_format`` is not given. Also raise BadInput for an invalid URL. Raise Unreachable
-    if the URL cannot be read.
+    Raise Unreachable if the URL cannot be read. Raise BadInput in these cases:
+
+    - The file cannot be read, is empty, or refers to other files.
+    - The checksum differs from ``expected``.
+    - The image is a raw disk, and ``image_format`` is not given.
+    - The URL is invalid.
     """
     digest, size, head = hashlib.sha256(), 0, b""
     with _open(source) as (file, length):
@@ -98,7 +101,7 @@ def _check_format(source: str, head: bytes, image_format: ImageFormat | None) ->
 
 @contextmanager
 def _open(source: str) -> Iterator[tuple[BinaryIO, int | None]]:
-    """Yield a file or the body of a URL, and its size if the size is known."""
+    """Yield a file or the body of a URL, and its size if known."""
     with _translate_errors(source):
         opened, size = _open_url(source) if _is_url(source) else _open_file(Path(source))
     with opened as file:

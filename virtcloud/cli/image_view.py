@@ -1,4 +1,4 @@
-"""How the commands of ``virtcloud image`` print images: as a row of a table, or with all properties."""
+"""Text output about images: rows of a table, or all properties."""
 
 import click
 
@@ -38,7 +38,7 @@ def catalogue_row(found: CatalogueImage) -> tuple[object, ...]:
 
 
 def print_image(found: CatalogueImage, summary: str | None, *, as_json: bool) -> None:
-    """Print an image as JSON, or as text: ``summary``, or all properties of the image if ``summary`` is None."""
+    """Print an image as JSON, or as text: ``summary``, or all properties if ``summary`` is None."""
     if as_json:
         printing.print_json(found)
         return

@@ -103,7 +103,7 @@ def _row(view: ClusterView) -> tuple[object, ...]:
 def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
     """Return ``given`` (None: the job ID in the environment) in lower case.
 
-    Raise BadInput if there is no job ID, if the job belongs to an array, or if the text is not the ID of a job.
+    Raise BadInput if there is no job ID, if the job belongs to an array, or if the text is no job ID.
     """
     job_id = given or next((environment[name] for name in JOB_VARIABLES if environment.get(name)), None)
     if job_id is None:
@@ -134,7 +134,7 @@ def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
 
 
 def job_not_found(job: str) -> NotFound:
-    """Return the error for a job that has no cluster. The message lists the possible reasons."""
+    """Return the error for a job without a cluster. The message lists the possible reasons."""
     ended = "has ended (use its full ID to show its cluster), " if job.isdecimal() else ""
     return NotFound(
         f"found no cluster of job {job}: the job did not request a cluster (-l vcluster=…), has not started, {ended}"

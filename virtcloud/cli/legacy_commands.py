@@ -115,12 +115,12 @@ def dumpstate(context: click.Context) -> None:
 
 
 def _parse_id(network: str) -> ClusterKey:
-    """Validate an ID and convert it to lower case, because cluster keys contain no upper case letters."""
+    """Validate an ID and convert it to lower case: cluster keys contain no upper case letters."""
     return ClusterKey(network.lower())
 
 
 def _parse_hosts(hosts: tuple[str, ...]) -> tuple[Name, ...]:
-    """Parse names of hosts in a batch system. The host's name in SBF is the part before the first dot."""
+    """Parse names of hosts in a batch system. A host's name in SBF is the part before the first dot."""
     return tuple(dict.fromkeys(Name(host.partition(".")[0].lower()) for host in hosts))
 
 

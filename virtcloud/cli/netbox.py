@@ -128,7 +128,7 @@ def import_(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange]) -> None:
-    """Change all pools. If some changes fail, raise ElementError after the changes of the other pools.
+    """Change all pools. After the last change, raise ElementError if some changes failed.
 
     A pool that was changed since the comparison is not replaced.
     """

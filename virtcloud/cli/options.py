@@ -1,4 +1,4 @@
-"""Options of several commands: the connection to SBF, durations such as ``90s``, ``4h`` or ``1h30m``, and times."""
+"""Options of several commands: the connection to SBF, durations such as ``90s`` or ``1h30m``, and times."""
 
 import math
 from contextlib import suppress

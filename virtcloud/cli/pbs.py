@@ -133,7 +133,7 @@ def _check_files(server: Mapping[str, Any]) -> None:
 
 
 def _find_status_file(agent_config: Path) -> Path:
-    """Return the path to which this host's agent writes the status file of reconciliation, or the default path."""
+    """Return the status file of reconciliation in the settings of this host's agent, or the default path."""
     settings = read_settings(agent_config).scheduler if agent_config.exists() else None
     return (settings or SchedulerSettings()).status
 

@@ -83,7 +83,7 @@ def _print_json_pages(pages: Iterable[Sequence[Document]]) -> None:
 
 
 def _print_table_pages(columns: Sequence[str], pages: Iterable[Sequence[Row]], empty: str) -> None:
-    """Print the rows of all pages as one table. The rows of the first page determine the widths of the columns."""
+    """Print the rows of all pages as one table. The first page determines the widths of the columns."""
     terminal, widths, width = sys.stdout.isatty(), None, 0
     for number, page in enumerate(pages):
         cells = _format_cells((columns, *page))
@@ -112,8 +112,7 @@ def print_json(document: Document) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Row], empty: str) -> None:
     """Print a table. If the table has no rows, print ``empty``.
 
-    In a pipe, each row is one line. If a terminal is too narrow for the table, each row is printed as a list of its
-    cells.
+    In a pipe, each row is one line. If a terminal is too narrow for the table, each row is a list of its cells.
     """
     _print_table_pages(columns, [rows] if rows else [], empty)
 
@@ -139,11 +138,10 @@ def _format_lists(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 
 
 def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Return the width of each column, or None if the longest words of all columns do not fit side by side. Pure.
+    """Return the width of each column, or None if the longest words do not fit side by side. Pure.
 
-    ``cells`` contains the rows, which all have the same number of cells. The first row is the head. A column is at
-    least as wide as its longest word and at most as wide as its longest cell. The remaining width widens the
-    narrowest columns first. No word is ever broken.
+    ``cells`` contains rows with equal numbers of cells. A column is at least as wide as its longest word and at most as
+    wide as its longest cell. The remaining width widens the narrowest columns first.
     """
     columns = list(zip(*cells, strict=True))
     minimum = [max(_longest_word(cell) for cell in column) for column in columns]
@@ -172,7 +170,7 @@ def _longest_word(cell: str) -> int:
 def wrap_text(text: str, width: int) -> list[str]:
     """Break a text between words into lines of at most ``width`` characters. A longer word is not broken. Pure.
 
-    The result for an empty text is one empty line.
+    An empty text is one empty line.
     """
     lines = [""]
     for word in text.split():
@@ -184,7 +182,7 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 
 def shorten(text: str | None) -> str | None:
-    """Return a text on one line. A text that is too long for a table is truncated."""
+    """Return a text on one line, truncated to ``MAX_CELL_CHARACTERS``."""
     line = " ".join(text.split()) if text else text
     return f"{line[:MAX_CELL_CHARACTERS].rstrip()}…" if line and len(line) > MAX_CELL_CHARACTERS + 1 else line
 
@@ -203,7 +201,7 @@ def format_vlans(view: ClusterView) -> str:
 
 
 def format_size(size: float) -> str:
-    """Format a number of bytes in the largest unit in which the number is at least 1: 1610612736 -> ``1.5 GiB``."""
+    """Format a number of bytes: 1610612736 -> ``1.5 GiB``."""
     unit = 0
     while size >= 1024 and unit < len(UNITS) - 1:  # noqa: PLR2004 - IEC 80000-13
         size, unit = size / 1024, unit + 1

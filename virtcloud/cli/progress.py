@@ -63,7 +63,7 @@ class ProgressLines(Generic[V]):
 
 
 class ProgressDisplay:
-    """A function object that displays views of a cluster. At the end of a ``with`` block, the terminal is restored."""
+    """A function object that displays views of a cluster. The end of a ``with`` block restores the terminal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
         """Create a display and start its clock. ``clock`` returns seconds."""
@@ -141,7 +141,7 @@ def format_progress(placement: PlacementView, view: ClusterView) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """Return a text on one line. The error of a program, for example of libvirt, can have several lines."""
+    """Return a text on one line. An error of libvirt, for example, can have several lines."""
     return " ".join(text.split())
 
 
@@ -165,9 +165,10 @@ def wait_with_progress(
 ) -> float:
     """Wait until the cluster is in the state ``goal``, and display the progress. Return the duration in seconds.
 
-    On Ctrl-C, exit with a message. In the message, ``continues`` describes what SBF continues to do. Raise TimedOut
-    after ``timeout`` seconds. Also raise TimedOut, not ServiceUnreachable, if SBF does not answer any more: the request
-    itself was accepted. Raise ClusterFailed if ``goal`` is ACTIVE and the cluster fails or ends.
+    On Ctrl-C, exit with a message. In the message, ``continues`` describes what SBF continues to do.
+
+    Raise TimedOut after ``timeout`` seconds. Also raise TimedOut if SBF does not answer any more, because SBF accepted
+    the request. Raise ClusterFailed if ``goal`` is ACTIVE and the cluster fails or ends.
     """
     key = cluster.key
     try:
@@ -182,7 +183,7 @@ def wait_with_progress(
 
 
 def describe_pending(view: SshAccessView | VpnProfileView) -> Iterator[tuple[str, str]]:
-    """Yield each element that has not confirmed SSH or VPN access yet, with the reason, for :class:`ProgressLines`."""
+    """Yield each element that has not confirmed SSH or VPN access yet, with the reason."""
     for element in view.pending:
         reason = element.trouble or ("" if element.reachable else "its agent does not answer")
         yield element.element, f"waiting for its confirmation{f'; {reason}' if reason else ''}"

@@ -15,14 +15,14 @@ MIB = 1 << 20
 
 
 class MemoryType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click
-    """A size in the notation of batch systems (``64gb``). The value is converted to MiB."""
+    """A size in the notation of batch systems (``64gb``), converted to MiB."""
 
     name = "memory"
 
     def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> int:
         """Return the size in MiB, rounded down. A value without a unit is a number of bytes.
 
-        A size below 1 MiB, except 0, is an error: a limit of 0 is not what the caller expects.
+        Refuse a size below 1 MiB, except 0: callers do not expect the limit 0.
         """
         try:
             size = parse_bytes(str(value))

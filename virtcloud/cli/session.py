@@ -1,4 +1,4 @@
-"""Copies bytes between a session with a guest and the standard streams or the terminal of the command line."""
+"""Copies bytes between a session with a guest and the standard streams or the terminal."""
 
 import codecs
 import os
@@ -70,7 +70,7 @@ def _write(data: bytes) -> None:
 
 @contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Set the terminal to raw mode within the block. Do nothing if the standard input is no terminal."""
+    """Set the terminal to raw mode within the block. Without a terminal, change nothing."""
     if not os.isatty(0):
         yield
         return

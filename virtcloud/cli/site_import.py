@@ -22,7 +22,7 @@ from virtcloud.model.values import Name
 
 MODULE = "sbf_service.survey"
 SHOWN_PORTS = 6
-"""Maximum number of ports that a row of the table lists for each switch."""
+"""Maximum number of ports of a switch in one row of the table."""
 
 
 @click.command("import", cls=SummaryCommand)
@@ -76,7 +76,7 @@ def import_(  # noqa: PLR0913, PLR0917 - click passes each option by its name
 
 
 def print_survey(survey: SiteSurvey) -> None:
-    """Print the VLANs in use, the free VLAN IDs, the proposed pool and the draft's links, then the notes."""
+    """Print the VLANs in use, the free VLAN IDs, the proposed pool, the draft's links, and the notes."""
     count = sum(switch.is_read for switch in survey.switches)
     click.echo(f"site {survey.site}: read {count} of {count_of(len(survey.switches), 'switch', 'switches')}\n")
     rows = [(vlan.vlan, format_names(vlan.names), _format_ports(vlan)) for vlan in survey.vlans]

@@ -42,7 +42,7 @@ def login(context: click.Context, token_input: TextIO | None) -> None:
 
 
 def _prompt_for_token() -> str:
-    """Return the token that the user enters at the terminal, or the first line of an input that is no terminal.
+    """Return the token that the user enters at the terminal. Without a terminal, return the first line of the input.
 
     Raise BadInput at the end of the input, and click.Abort on Ctrl-C.
     """

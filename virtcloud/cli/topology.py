@@ -47,7 +47,7 @@ class TopologyDifference(Document):
 
 @dataclass(frozen=True, slots=True)
 class TopologyScope(Generic[D]):
-    """The part of the topology that a command reads or replaces, and the API calls for this part."""
+    """The part of the topology that a command reads or replaces, with its API calls."""
 
     name: str
     read: Callable[[], tuple[D, str | None]]

@@ -1,7 +1,7 @@
 """Topologies in files: one file, or a folder with a file for each site and ``topology.yaml`` for everything else.
 
-``topology.yaml`` contains the name, the transports and the links between sites. The file of a site contains ``site``
-and ``links`` between elements of this site, like the output of ``topology show --site``, and may have any name.
+``topology.yaml`` contains the name, the transports and the links between sites. A site's file has any name. It contains
+``site``, and ``links`` between elements of this site, like the output of ``topology show --site``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ D = TypeVar("D", Topology, SitePart)
 
 
 class CommonPart(Document):
-    """The part of a topology that belongs to no single site: name, transports, links between sites, and version."""
+    """The part of a topology that belongs to no single site."""
 
     name: Name
     transports: tuple[Transport, ...] = ()
@@ -46,7 +46,7 @@ class CommonPart(Document):
 
 
 class SiteFile(SitePart):
-    """A site's part of the topology in a file, and the version of SBF's part from which the file was made."""
+    """A site's part of the topology, and the version of SBF's part from which the file was made."""
 
     version: str | int | None = None
 
@@ -151,7 +151,6 @@ def _check_names(parts: list[_Part]) -> None:
 
 
 def _check_links_within(part: _Part) -> None:
-    """Raise BadDocument for a link to another site in the file of a site."""
     if part.site is None:
         return
     names = {element.name for element in part.site.site.elements}

@@ -1,7 +1,6 @@
-"""``virtcloud access``: join a cluster's network from a computer, list and revoke profiles, and invite users.
+"""``virtcloud access``: join a cluster's network from a computer, and invite users.
 
-The commands ``access ssh`` and ``access outside`` are in the modules `access_ssh` and `access_outside`, the commands
-that list and revoke in `access_list`.
+The modules `access_ssh`, `access_outside` and `access_list` contain the other commands.
 """
 
 import os
@@ -90,7 +89,7 @@ def _check_output(output: Path | None) -> None:
 
 
 def _write(text: str, output: Path | None) -> None:
-    """Write a profile to a file, or to stdout. If stdout is a file, make it readable for its owner only."""
+    """Write a profile to a file, or to stdout. If stdout is a file, only its owner may read it."""
     if output is not None:
         replace_private_file(output, text)
         return
@@ -102,7 +101,7 @@ def _write(text: str, output: Path | None) -> None:
 def _protect_stdout() -> None:
     try:
         descriptor = sys.stdout.fileno()
-    except OSError:  # stdout has no descriptor, for example in tests
+    except OSError:  # in tests, stdout can have no descriptor
         return
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():

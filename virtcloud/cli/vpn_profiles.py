@@ -15,7 +15,7 @@ from virtcloud.model.values import Name, format_utc
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
 
 WAIT_S: Final = 60.0
-"""The longest wait for the gateways, in seconds. A gateway that confirms the profile later accepts the profile too."""
+"""The longest wait for the gateways, in seconds. A gateway may also confirm the profile later."""
 WAIT_POLL_S: Final = 5.0
 """The longest wait in one long poll, in seconds."""
 POLL_S: Final = 0.3
@@ -83,9 +83,6 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
 
 
 def find_ready_gateways(view: VpnProfileView) -> list[Name]:
-    """Return the gateways that have confirmed a profile.
-
-    Return [] while the list of pending elements contains any other element, such as a switch.
-    """
+    """Return the gateways that have confirmed a profile; none while another element, such as a switch, is pending."""
     pending = {element.element for element in view.pending}
     return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]

@@ -1,8 +1,7 @@
 """The client of SBF for Python: clusters as objects (``Client``, ``Cluster``), and all HTTP calls (``SbfClient``).
 
-A name is imported when it is first used, because the command line and the agent need only some names. The import of
-httpx would also import httpx's optional command line. This module prevents the import of httpx's command line, which
-saves 5 MB of memory in each process.
+A name is imported at its first use, because the command line and the agent need only some names. The import of httpx
+does not import httpx's optional command line here. This saves 5 MB of memory in each process.
 """
 
 import sys
@@ -23,7 +22,7 @@ _MODULES = {"ANY_VERSION": "calls", "Client": "api", "Cluster": "cluster", "DEFA
 
 
 def __getattr__(name: str) -> object:
-    """Import a name of this package from its module when it is first used (PEP 562)."""
+    """Import a name of this package at its first use (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -13,10 +13,10 @@ from virtcloud.model.values import UserName
 
 
 class AccessCalls(SbfCalls):
-    """Calls about callers: their identity, tokens, quotas and SSH keys, and SBF's clock."""
+    """Calls about callers. Each call raises Forbidden if the caller lacks the right."""
 
     def whoami(self) -> Identity:
-        """Return the name and role of the caller, as SBF sees them. Raise Unauthenticated if the token is invalid."""
+        """Return the name and role of the caller. Raise Unauthenticated if the token is invalid."""
         return self._document(Identity, self._connection.send("GET", "/v1/whoami"))
 
     def clock(self) -> datetime:
@@ -29,15 +29,12 @@ class AccessCalls(SbfCalls):
     def create_token(
         self, name: str, role: str, sites: Sequence[str] = (), expires_in_s: float | None = None
     ) -> NewToken:
-        """Create a token. Not idempotent, because each call creates a new token.
-
-        Raise BadInput for invalid arguments. Raise Forbidden if the caller may not create the token.
-        """
+        """Create a token. Not idempotent: each call creates a new token. Raise BadInput for invalid arguments."""
         request = validated(TokenRequest, name=name, role=role, sites=sites, expires_in_s=expires_in_s)
         return self._document(NewToken, self._connection.send("POST", "/v1/tokens", request))
 
     def tokens(self) -> list[TokenView]:
-        """Return all tokens, also expired and revoked tokens. Raise Forbidden if the caller may not read tokens."""
+        """Return all tokens, including expired and revoked tokens."""
         return self._documents(TokenView, self._connection.send("GET", "/v1/tokens"))
 
     def token_pages(
@@ -50,14 +47,11 @@ class AccessCalls(SbfCalls):
         return self._pages(TokenView, "/v1/tokens", {"name": name, "role": role}, size)
 
     def revoke_token(self, token_id: str) -> TokenView:
-        """Revoke a token. Idempotent.
-
-        Raise NotFound if there is no such token. Raise Forbidden if the caller may not revoke the token.
-        """
+        """Revoke a token. Idempotent. Raise NotFound if there is no such token."""
         return self._document(TokenView, self._connection.send("DELETE", f"/v1/tokens/{TokenId(token_id)}"))
 
     def quotas(self) -> list[QuotaView]:
-        """Return the quotas of all users with individual limits. Raise Forbidden if the caller may not read quotas."""
+        """Return the quotas of all users with individual limits."""
         return self._documents(QuotaView, self._connection.send("GET", "/v1/quotas"))
 
     def quota_pages(self, *, size: int = PAGE_SIZE) -> Iterator[list[QuotaView]]:
@@ -65,7 +59,7 @@ class AccessCalls(SbfCalls):
         return self._pages(QuotaView, "/v1/quotas", {}, size)
 
     def quota(self, user: str) -> QuotaView:
-        """Return a user's quota. Raise Forbidden if the caller may not read the quota."""
+        """Return a user's quota."""
         return self._document(QuotaView, self._connection.send("GET", f"/v1/quotas/{UserName(user)}"))
 
     def put_quota(  # noqa: PLR0913 - callers pass each limit by its name
@@ -81,9 +75,9 @@ class AccessCalls(SbfCalls):
         memory_mb: int | None = None,
         images_mb: int | None = None,
     ) -> QuotaView:
-        """Set a user's limits. A limit that is None is replaced by the limit in SBF's settings. Idempotent.
+        """Set a user's limits. For None, the limit in SBF's settings applies. Idempotent.
 
-        Raise BadInput for invalid limits. Raise Forbidden if the caller may not set quotas.
+        Raise BadInput for invalid limits.
         """
         limits = validated(
             QuotaLimits,
@@ -99,22 +93,22 @@ class AccessCalls(SbfCalls):
         return self._document(QuotaView, self._connection.send("PUT", f"/v1/quotas/{UserName(user)}", limits))
 
     def keys(self, user: str) -> list[UserKeyView]:
-        """Return a user's public SSH keys, oldest first. Raise Forbidden if the caller may not read the keys."""
+        """Return a user's public SSH keys, oldest first."""
         return self._documents(UserKeyView, self._connection.send("GET", f"/v1/users/{UserName(user)}/keys"))
 
     def add_key(self, user: str, key: str) -> UserKeyView:
-        """Add a public SSH key to a user's keys. Idempotent. Clusters that exist already do not get the key.
+        """Add a public SSH key to a user's keys. Idempotent. Existing clusters do not get the key.
 
         Raise BadInput for a text that is no public key; the message does not contain the text. Raise BeyondLimit for
-        too many keys. Raise Forbidden if the caller may not change the user's keys.
+        too many keys.
         """
         new = validated(NewUserKey, key=key)
         return self._document(UserKeyView, self._connection.send("POST", f"/v1/users/{UserName(user)}/keys", new))
 
     def remove_key(self, user: str, fingerprint: str) -> UserKeyView:
-        """Remove a public SSH key from a user's keys. Guests that were created with the key continue to accept the key.
+        """Remove a public SSH key from a user's keys. Existing guests with the key continue to accept the key.
 
-        Raise NotFound if the user has no such key. Raise Forbidden if the caller may not change the user's keys.
+        Raise NotFound if the user has no such key.
         """
         path = f"/v1/users/{UserName(user)}/keys/{quote(KeyFingerprint(fingerprint), safe=':')}"
         return self._document(UserKeyView, self._connection.send("DELETE", path))

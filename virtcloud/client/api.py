@@ -90,9 +90,9 @@ class Client:
         """Create a cluster. SBF sets up the cluster after this call returns. Idempotent for the same key and spec.
 
         Pass either ``spec`` or the keys of a spec: ``create("demo", hosts=["brno-h1"])``. The default owner is the
-        authenticated caller. Raise BadInput, NoSuchHost or NoSuchNetwork for an invalid spec. Raise Forbidden if the
-        caller may not create the cluster. Raise Gone if ``attempt`` is outdated. Raise a subclass of Conflict, such as
-        NoVlanFree or AttemptWaits, if SBF cannot create the cluster now.
+        caller. Raise BadInput, NoSuchHost or NoSuchNetwork for an invalid spec. Raise Forbidden if the caller may not
+        create the cluster. Raise Gone if ``attempt`` is outdated. Raise a subclass of Conflict, such as NoVlanFree or
+        AttemptWaits, if SBF cannot create the cluster now.
         """
         wanted = self._spec(spec, keys)
         return Cluster(self.sbf, self.sbf.put_cluster(key, ClusterRequest(spec=wanted, attempt=attempt)))
@@ -125,11 +125,11 @@ class Client:
         limit: int | None = None,
         before: str | None = None,
     ) -> "Sequence[Cluster]":
-        """Return the running clusters of all owners, or only of ``owner``.
+        """Return the running clusters of all owners, or only of ``owner``. The oldest cluster is first.
 
-        The oldest cluster is first. With ``network``, return only the clusters of the network with this name or key.
-        With ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and
-        ``before``, return only clusters that are older than the cluster with the id ``before``.
+        With ``network``, return only the clusters of the network with this name or key. With ``ended``, return the
+        newest ``limit`` (default 100) clusters, running or ended. With ``before`` too, return only clusters older than
+        the cluster with the id ``before``.
         """
         views = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
         return [Cluster(self.sbf, view) for view in views]
@@ -148,9 +148,9 @@ class Client:
     ) -> Iterator[Cluster]:
         """Yield the running clusters, oldest first, or ``newest`` first. With ``ended``, also yield ended clusters.
 
-        The clusters are read in pages of at most ``page_size`` while the caller iterates. Each cluster that exists
-        during the whole iteration appears exactly once. ``state``, ``site`` and ``element`` select the clusters in one
-        state, at one site, and on one element. Raise BadInput for an unknown site or element.
+        The clusters are read in pages of at most ``page_size`` during the iteration. Each cluster that exists during
+        the whole iteration appears exactly once. ``state``, ``site`` and ``element`` select clusters. Raise BadInput
+        for an unknown site or element.
         """
         pages = self.sbf.cluster_pages(
             owner,

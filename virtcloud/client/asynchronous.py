@@ -55,10 +55,7 @@ def _asynchronous(method: Callable[Concatenate[Any, P], R]) -> Callable[Concaten
 def _asynchronous_wrapped(
     method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], W]
 ) -> Callable[Concatenate[Any, P], Awaitable[W]]:
-    """Return a coroutine function that runs ``method`` in a thread and returns ``wrap(asynchronous object, result)``.
-
-    ``result`` is the result of ``method``.
-    """
+    """Return a coroutine function: run ``method`` in a thread and return ``wrap(asynchronous object, result)``."""
     called = _asynchronous(method)
 
     @wraps(method)
@@ -69,7 +66,7 @@ def _asynchronous_wrapped(
 
 
 def _return_self(wrapper: W, _result: object) -> W:
-    """Return the asynchronous object, for methods whose synchronous method returns its own object."""
+    """Return the asynchronous object, for a method that returns its own object."""
     return wrapper
 
 
@@ -256,7 +253,7 @@ class AsyncClient:
         newest: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> AsyncIterator[AsyncCluster]:
-        """Yield clusters, read in pages; see :meth:`Client.iterate`, which has the same arguments."""
+        """Yield clusters, read in pages; see :meth:`Client.iterate`."""
         clusters = self.sync.iterate(
             owner,
             ended=ended,

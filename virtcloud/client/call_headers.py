@@ -1,4 +1,4 @@
-"""The request ID and the trace context that this process sends with its calls to SBF. By default, it sends neither."""
+"""The request ID and the trace context that this process sends with its calls to SBF. The default is neither."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +14,8 @@ _CURRENT: ContextVar[CallContext | None] = ContextVar("virtcloud_client_call", d
 def calling_for(call: CallContext | None) -> Iterator[None]:
     """Within the block, send the request ID of ``call`` and a trace context with each call to SBF.
 
-    If ``call`` is None, send neither.
-
-    The trace context is that of the current span or, without a span, that of ``call``.
+    The trace context is that of the current span or, without a span, that of ``call``. If ``call`` is None, send
+    neither.
     """
     token = _CURRENT.set(call)
     try:
@@ -32,7 +31,7 @@ def current_request_id() -> str | None:
 
 
 def call_headers() -> dict[str, str]:
-    """Return the headers with the request ID and the trace context, or no headers without a valid request ID."""
+    """Return the headers with the request ID and the trace context; none without a valid request ID."""
     call = _CURRENT.get()
     if call is None or not RequestId.matches(call.request_id):
         return {}

@@ -13,13 +13,13 @@ from anyio import CapacityLimiter, from_thread, to_thread
 from virtcloud.client.waiting import open_progress
 
 MAX_THREADS = 64
-"""Largest number of simultaneous calls of one client. Each call needs a connection to SBF."""
+"""Maximum number of simultaneous calls of one client. Each call needs a connection to SBF."""
 R = TypeVar("R")
 
 
 @dataclass
 class CallThreads:
-    """The threads of one client's calls. After a cancellation, the call's thread continues until the call ends."""
+    """The threads of one client's calls. The thread of a cancelled call continues until the call ends."""
 
     limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(MAX_THREADS))
     running: int = 0
@@ -52,10 +52,10 @@ class CallAbandoned(BaseException):
 
 
 async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Run a waiting method in a thread. The callback ``progress`` runs in the thread of the event loop.
+    """Run a waiting method in a thread. The callback ``progress`` runs in the event loop's thread.
 
-    Waiting methods call ``progress`` at least every second. After the cancellation of the task, the next
-    call of ``progress`` raises CallAbandoned, which ends the method and its thread.
+    Waiting methods call ``progress`` at least every second. After the cancellation of the task, the next call of
+    ``progress`` raises CallAbandoned, which ends the method and its thread.
     """
     cancelled = Event()
     with open_progress(bound.arguments.get("progress")) as shown:
@@ -74,9 +74,9 @@ async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: ins
 
 
 def _end_if_abandoned(method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Call ``method`` and return its result. If CallAbandoned ends the call, raise RuntimeError.
+    """Return the result of ``method``. If CallAbandoned ends the call, raise RuntimeError.
 
-    No task receives the RuntimeError, because the task that waited for the call was cancelled.
+    No task receives the RuntimeError, because the waiting task was cancelled.
     """
     with suppress(CallAbandoned):
         return method(*bound.args, **bound.kwargs)

@@ -1,4 +1,4 @@
-"""The base class of all classes with calls to SBF. The base class converts answers to documents."""
+"""The base class of all classes with calls to SBF."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -17,9 +17,9 @@ DEVICE_S = 120.0
 PAGE_SIZE: Final = 100
 """The default number of rows of a page."""
 ANY_VERSION = "*"
-"""A value of ``version`` with which SBF replaces a document even if another caller has changed the document."""
+"""A value of ``version`` with which SBF replaces a document even if another caller has changed it."""
 UNKNOWN_KEYS: Final = "ignore"
-"""Unknown keys of answers are ignored, because a later version of SBF may send keys that this client does not know."""
+"""Unknown keys of answers are ignored: a later version of SBF may send them."""
 D = TypeVar("D", bound=Document)
 
 
@@ -37,7 +37,7 @@ class SbfCalls:
     def _pages(self, kind: type[D], path: str, query: Mapping[str, str | float | None], size: int) -> Iterator[list[D]]:
         """Yield the pages of a list. Each page is one call, which is sent when the caller asks for the page.
 
-        An SBF of an earlier version, which does not support pages, sends the whole list as one page.
+        An SBF without support for pages sends the whole list as one page.
         """
         cursor = None
         while True:
@@ -50,8 +50,8 @@ class SbfCalls:
     def _document_to_change(self, kind: type[D], answer: SbfResponse) -> D:
         """Return a document that the caller will modify and send back.
 
-        Raise Conflict if the document has keys that this version does not know. SBF would delete these keys when the
-        caller sends the document back.
+        Raise Conflict for keys that this version does not know. SBF would delete these keys when the document is sent
+        back.
         """
         unknown = answer.read(lambda text: list(find_unknown_keys(kind.model_validate_json(text, extra="allow"))))
         if unknown:

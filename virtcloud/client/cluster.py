@@ -1,4 +1,4 @@
-"""A virtual cluster as an object of the Python API: its state, its guests, and methods that wait for a state."""
+"""A virtual cluster as an object of the Python API, with methods that wait for a state."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,8 +24,7 @@ from virtcloud.model.views import ClusterView
 class Cluster(PolledCluster):
     """A cluster. The end of a ``with`` block deletes the cluster and waits until the cluster is removed.
 
-    ``view`` is the last answer of SBF. Waiting methods use long polls, and tolerate an unreachable SBF for half a
-    minute.
+    ``view`` is the last answer of SBF. Waiting methods use long polls, and tolerate an unreachable SBF for 30 seconds.
     """
 
     def __repr__(self) -> str:
@@ -45,7 +44,7 @@ class Cluster(PolledCluster):
 
     @property
     def key(self) -> str:
-        """The idempotency key that the caller chose for the cluster."""
+        """The idempotency key of the cluster."""
         return self.view.key
 
     @property
@@ -82,7 +81,7 @@ class Cluster(PolledCluster):
         return self
 
     def wait_ended(self, progress: ShownProgress = None, timeout: float | None = None) -> Self:
-        """Wait until the cluster is removed everywhere. Use ``progress`` and ``timeout`` like :meth:`wait_active`."""
+        """Wait until the cluster is removed everywhere. ``progress`` and ``timeout`` are as in :meth:`wait_active`."""
         with open_progress(progress) as shown:
             self._wait(ENDED_STATES, shown, timeout, "released")
         return self
@@ -90,8 +89,8 @@ class Cluster(PolledCluster):
     def verify(self) -> ClusterVerification:
         """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return the result of each pair.
 
-        The hosts exchange the packets. The guests are not involved. Raise Conflict unless the cluster is active or
-        degraded. Also raise Conflict if the cluster has too many hosts for a check of all pairs.
+        The guests are not involved. Raise Conflict unless the cluster is active or degraded. Also raise Conflict for
+        too many hosts.
         """
         return self._sbf.verify_cluster(self.key, self.view.id)
 
@@ -100,10 +99,9 @@ class Cluster(PolledCluster):
         return self._sbf.traffic(self.key, self.view.id)
 
     def known_hosts(self) -> str:
-        """Return the host keys of all guests of the cluster's network, as lines for a file ``known_hosts``.
+        """Return the host keys of all guests of the network, as lines for a file ``known_hosts``.
 
-        With these lines, ssh asks no question about a guest's host key. Raise Conflict if the cluster is ending or has
-        ended.
+        Raise Conflict if the cluster is ending or has ended.
         """
         return render_known_hosts(self._sbf.peers(self.key, self.view.id).peers)
 
@@ -120,15 +118,15 @@ class Cluster(PolledCluster):
         options: SshOptions = DEFAULT_OPTIONS,
         progress: ShowFanOut | None = None,
     ) -> dict[str, GuestResult]:
-        """Run a command on all guests, or on the named ``guests``, at the same time over ssh. Return results by guest.
+        """Run a command on all guests, or on ``guests``, at the same time over ssh. Return results by guest.
 
         If ``command`` is a string, the guest's shell runs it. A sequence contains a program and its arguments.
-        ``stdin`` is the standard input of each command. This method ends a command that does not end within ``timeout``
-        seconds. If a guest does not accept logins yet, for example because the guest boots, this method repeats the
-        login for up to ``wait`` seconds. At most ``jobs`` commands run at the same time.
+        ``stdin`` is the standard input of each command. A command is ended after ``timeout`` seconds. If a guest does
+        not accept logins yet, the login is repeated for up to ``wait`` seconds. At most ``jobs`` commands run at the
+        same time.
 
-        If a command fails or a guest cannot be reached, the guest's result contains the error. With ``check``, the
-        method raises GuestsFailed for such results. Raise NotFound for an unknown guest.
+        If a command fails or a guest cannot be reached, the guest's result contains the error. With ``check``, raise
+        GuestsFailed for such results. Raise NotFound for an unknown guest.
         """
         made = make_command(command, stdin)
         with open_logins(self._sbf, self.key, self.view.id) as logins:
@@ -148,9 +146,9 @@ class Cluster(PolledCluster):
         options: SshOptions = DEFAULT_OPTIONS,
         progress: ShowFanOut | None = None,
     ) -> None:
-        """Copy files or folders to all guests, or to the named ``guests``. The other arguments are those of `run`.
+        """Copy files or folders to all guests, or to ``guests``. The other arguments are those of `run`.
 
-        ``remote`` is a folder in each guest, or the new name of the only file or folder; the default is the home folder
+        ``remote`` is a folder in each guest, or the new name of the only file or folder. The default is the home folder
         of the user in the guest. Raise GuestsFailed if the copy failed on any guest; no incomplete file remains. Raise
         BadInput for a local file that does not exist.
         """
@@ -169,7 +167,7 @@ class Cluster(PolledCluster):
         options: SshOptions = DEFAULT_OPTIONS,
         progress: ShowFanOut | None = None,
     ) -> dict[str, Path]:
-        """Copy files or folders from all guests, or from the named ``guests``. Return the local folder of each guest.
+        """Copy files or folders from all guests, or from ``guests``. Return the local folder of each guest.
 
         The files of guest g1 are copied into the folder ``local/g1``. ``remote`` are paths or patterns such as
         ``*.log``. Raise GuestsFailed if the copy failed on any guest; no incomplete file remains.
@@ -183,8 +181,8 @@ class Cluster(PolledCluster):
     def events(self, timeout: float | None = None) -> Iterator[ClusterEvent]:
         """Yield the present state and progress, and later each change. End when the cluster ends, or after ``timeout``.
 
-        Changes of the state, the lease, the VLAN IDs and the elements' progress are events. A value that changes twice
-        within one long poll results in one event.
+        Events report the state, the lease, the VLAN IDs and the elements' progress. A value that changes twice within
+        one long poll results in one event.
         """
         before = None
         for view in self.poll_views(timeout):
@@ -195,15 +193,15 @@ class Cluster(PolledCluster):
         """Yield the cluster's view now, and again at each change or after ``poll_s`` seconds without a change.
 
         End after the view of the ended cluster, or after ``timeout`` seconds. Raise ServiceUnreachable if SBF does not
-        answer for half a minute.
+        answer for 30 seconds.
         """
         return self._poll_views(timeout, poll_s)
 
     def extend(self, seconds: float) -> Self:
-        """Extend the lease to at least ``seconds`` from now. The call never shortens the lease.
+        """Extend the lease to at least ``seconds`` from now; never shorten the lease.
 
-        Raise QuotaExceeded if the owner's quota forbids the longer lease. Raise Conflict if the cluster is ending or
-        has ended. Raise Gone if another cluster has this cluster's key.
+        Raise QuotaExceeded if the owner's quota forbids the lease. Raise Conflict if the cluster is ending or has
+        ended. Raise Gone if another cluster has this cluster's key.
         """
         self.view = self._sbf.extend_lease(self.key, seconds, *self._fence)
         return self
@@ -212,7 +210,7 @@ class Cluster(PolledCluster):
         """Allow clusters of these users to join this cluster's network. Idempotent.
 
         Raise Conflict if this cluster is a member of another network, is ending or has ended. Raise BeyondLimit for too
-        many users. After an error, the network can be shared with some of the users.
+        many users. After an error, some of the users may be allowed.
         """
         return self._share(users, shared=True)
 
@@ -241,9 +239,8 @@ class Cluster(PolledCluster):
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The attempt, owner and id of this cluster.
+        """The attempt, owner and id of this cluster. With them, SBF refuses calls if another cluster has the key now.
 
-        SBF refuses a call with these values if the key belongs to another cluster now. Earlier versions of SBF ignore
-        the id.
+        Earlier versions of SBF ignore the id.
         """
         return self.view.attempt, self.view.spec.owner, self.view.id

@@ -16,15 +16,17 @@ from virtcloud.model.values import ClusterKey, UserName
 from virtcloud.model.views import ClusterView, JobStatement
 
 VERIFY_S = 300.0
-"""Additional timeout of the check of a cluster's paths, in seconds. The check of many hosts takes minutes."""
+"""Additional timeout of the check of a cluster's paths, in seconds. With many hosts, the check takes minutes."""
 
 
 class ClusterCalls(SbfCalls):
     """Calls about clusters and their jobs.
 
     A later cluster may have the same key. Therefore ``attempt``, ``owner`` and ``cluster_id`` identify the intended
-    cluster. If the key belongs to another cluster now, the calls that extend, share or delete a cluster raise Gone. The
-    other calls with ``cluster_id`` apply to the intended cluster, even if this cluster has ended.
+    cluster. If the key belongs to another cluster now, calls that extend, share or delete a cluster raise Gone. The
+    other calls with ``cluster_id`` apply to the intended cluster, even if it has ended.
+
+    Calls about an existing cluster raise NotFound if no cluster ever had the key.
     """
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
@@ -51,11 +53,11 @@ class ClusterCalls(SbfCalls):
         cluster_id: str | None = None,
         until: Collection[ClusterState] = (),
     ) -> ClusterView:
-        """Return a cluster. Raise NotFound if no cluster ever had the key.
+        """Return a cluster.
 
-        With ``after``, wait until the cluster's version is higher, but at most ``wait`` seconds. With ``cluster_id``,
-        return the cluster with this id, even if a later cluster has the key now. With ``until``, also wait until the
-        cluster has one of these states. An older SBF ignores ``until``.
+        With ``after``, wait until the cluster's version is higher, but at most ``wait`` seconds. With ``until``, also
+        wait until the cluster has one of these states; an older SBF ignores ``until``. With ``cluster_id``, return the
+        cluster with this id, even if a later cluster has the key now.
         """
         query: dict[str, str | Sequence[str]] = {"until": sorted(until)} if until else {}
         query |= {} if cluster_id is None else {"id": cluster_id}
@@ -73,10 +75,9 @@ class ClusterCalls(SbfCalls):
     ) -> list[ClusterView]:
         """Return the running clusters of all owners, or only of ``owner``.
 
-        With ``network``, return only the clusters of one network: the network of the running cluster that has
-        ``network`` as its key, or as the ``name`` in its spec. With ``ended``, return the newest ``limit`` (default
-        100) clusters, running or ended. With ``ended`` and ``before``, return only clusters that are older than the
-        cluster with the id ``before``.
+        With ``network``, return only the clusters of one network: the network of the running cluster with this key, or
+        with this ``name`` in its spec. With ``ended``, return the newest ``limit`` (default 100) clusters, running or
+        ended. With ``before`` too, return only clusters older than the cluster with the id ``before``.
         """
         query = {"owner": owner, "network": network, "limit": limit, "before": before, **flag_query(ended=ended)}
         return self._documents(ClusterView, self._connection.send("GET", "/v1/clusters", query=query))
@@ -110,9 +111,9 @@ class ClusterCalls(SbfCalls):
         owner: str | None = None,
         cluster_id: str | None = None,
     ) -> ClusterView:
-        """Extend a cluster's lease to at least ``seconds`` from now. The call never shortens the lease. Idempotent.
+        """Extend a cluster's lease to at least ``seconds`` from now; never shorten the lease. Idempotent.
 
-        Raise NotFound for an unknown key. Raise BadInput for more than a year. Raise Conflict if the cluster is ending.
+        Raise BadInput for more than a year. Raise Conflict if the cluster is ending.
         """
         path, query = f"/v1/clusters/{ClusterKey(key)}/lease", {"attempt": attempt, "owner": owner, "id": cluster_id}
         extension = validated(LeaseExtension, seconds=seconds)
@@ -121,7 +122,7 @@ class ClusterCalls(SbfCalls):
     def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
         """Return all guests of a cluster's network with their public host keys, and the login name in the guests.
 
-        Raise NotFound if no cluster ever had the key. Raise Conflict if the cluster is ending or has ended.
+        Raise Conflict if the cluster is ending or has ended.
         """
         answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/peers", query={"id": cluster_id})
         return self._document(ClusterPeers, answer)
@@ -129,8 +130,7 @@ class ClusterCalls(SbfCalls):
     def verify_cluster(self, key: str, cluster_id: str | None = None) -> ClusterVerification:
         """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return the result of each pair.
 
-        Raise NotFound if no cluster ever had the key. Raise Conflict unless the cluster is active or degraded.
-        Also raise Conflict if the cluster has too many hosts for a check of all pairs.
+        Raise Conflict unless the cluster is active or degraded. Also raise Conflict for too many hosts.
         """
         path = f"/v1/clusters/{ClusterKey(key)}/verify"
         answer = self._connection.send("POST", path, query={"id": cluster_id}, wait=VERIFY_S)
@@ -146,7 +146,7 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Share a cluster's network with ``user``. If ``shared`` is false, stop sharing the network. Idempotent.
 
-        Raise NotFound for an unknown key. Raise Conflict if the cluster is a member of another network, or is ending.
+        Raise Conflict if the cluster is a member of another network, or is ending.
         """
         path = f"/v1/clusters/{ClusterKey(key)}/shares/{UserName(user)}"
         answer = self._connection.send("PUT" if shared else "DELETE", path, query={"id": cluster_id})
@@ -155,19 +155,19 @@ class ClusterCalls(SbfCalls):
     def delete_cluster(
         self, key: str, attempt: int | None = None, owner: str | None = None, cluster_id: str | None = None
     ) -> ClusterView:
-        """Delete a cluster. Idempotent. Raise NotFound if no cluster ever had the key."""
+        """Delete a cluster. Idempotent."""
         path, query = f"/v1/clusters/{ClusterKey(key)}", {"attempt": attempt, "owner": owner, "id": cluster_id}
         return self._document(ClusterView, self._connection.send("DELETE", path, query=query))
 
     def destination_uses(self, key: str) -> list[DestinationUseView]:
-        """Return the outside destinations that a cluster's network has used. Raise NotFound for an unknown cluster."""
+        """Return the outside destinations that a cluster's network has used."""
         answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/outside")
         return self._documents(DestinationUseView, answer)
 
     def traffic(self, key: str, cluster_id: str | None = None) -> list[ElementTraffic]:
         """Return the traffic of a cluster's network at each host and gateway in the last 15 minutes.
 
-        Raise NotFound if no cluster ever had the key. Raise NoSuchCall if SBF is too old for this call.
+        Raise NoSuchCall if SBF is too old for this call.
         """
         answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/traffic", query={"id": cluster_id})
         return self._documents(ElementTraffic, answer)

@@ -21,13 +21,12 @@ from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachabl
 
 LONGEST_WAIT_S = 60.0
 TRANSFER_S = 60.0
-"""The shortest timeout in seconds for each chunk of a file that is sent or received."""
+"""The minimum timeout in seconds for each chunk of a file that is sent or received."""
 PARTIAL_CONTENT = 206
 NOT_MODIFIED = 304
 CONNECT_S = 5.0
 USER_AGENT = f"virtcloud/{__version__}"
-"""This client's User-Agent (RFC 9110, 10.1.5). If a call has httpx's default User-Agent, SBF answers as version 0.1
-did."""
+"""This client's User-Agent (RFC 9110, 10.1.5). For httpx's default User-Agent, SBF answers as version 0.1 did."""
 R = TypeVar("R")
 
 
@@ -41,9 +40,9 @@ class SbfResponse:
     etag: str | None = None
     date: str | None = None
     cursor: str | None = None
-    """The position of the next page of a list, or None if there is no further page."""
+    """The position of the next page of a list, or None after the last page."""
     is_unchanged: bool = False
-    """Whether SBF answered 304: the document still has the entity tag that was sent in ``If-None-Match``."""
+    """Whether SBF answered 304: the document still has the entity tag of ``If-None-Match``."""
 
     def read(self, parse: Callable[[bytes], R]) -> R:
         """Return ``parse(content)``. Raise AnswerUnreadable if the answer is invalid in this version of the API."""
@@ -102,7 +101,7 @@ class Connection:
         """Send a call and return the answer. ``wait`` seconds are added to the timeout of the call.
 
         The body omits keys that have their default value, because an older SBF rejects unknown keys. Raise
-        ServiceUnreachable if SBF does not answer. If SBF answers with a problem document, raise the error of its type.
+        ServiceUnreachable if SBF does not answer. For a problem document, raise the error of its type.
         """
         content = None if body is None else body.model_dump_json(exclude_defaults=True).encode()
         headers = self._headers() | ({} if content is None else {"content-type": "application/json"})
@@ -132,7 +131,7 @@ class Connection:
     ) -> SbfResponse:
         """Send a file of ``size`` bytes with PUT. Return the answer. The timeout applies to each part of the file.
 
-        ``url`` is the address of the replica to which the file is sent; None: the address of this connection.
+        ``url`` is the address of the replica that receives the file; None: the address of this connection.
         """
         address = url or self.url
         headers = {**self._headers(), "content-type": "application/octet-stream", "content-length": str(size)}
@@ -182,8 +181,8 @@ class Connection:
     ) -> SessionStream:
         """Open a byte stream in both directions (WebSocket) to the replica ``url`` (None: the connection's address).
 
-        ``wait`` seconds are added to the timeout. Raise BadInput if this connection uses TLS and ``url`` does not. Also
-        raise BadInput if the package websockets is missing. Raise ServiceUnreachable if the replica does not answer.
+        ``wait`` seconds are added to the timeout. Raise BadInput if this connection uses TLS and ``url`` does not, or
+        if the package websockets is missing. Raise ServiceUnreachable if the replica does not answer.
         """
         address = url or self.url
         self._check_encryption(address)
@@ -231,6 +230,6 @@ class Connection:
 
 
 def _find_cursor(answer: httpx.Response) -> str | None:
-    """Return the cursor in the address of the next page, from the header ``Link`` (RFC 8288)."""
+    """Return the cursor of the next page from the header ``Link`` (RFC 8288)."""
     address = answer.links.get("next", {}).get("url")
     return None if address is None else httpx.URL(address).params.get("cursor")

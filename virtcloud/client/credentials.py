@@ -2,10 +2,8 @@
 
 The first source that is set is used:
 
-1. ``--token-file FILE``
-2. ``VIRTCLOUD_TOKEN_FILE``
-3. ``~/.config/virtcloud/token``, written by ``virtcloud login``; not used for ``unix://`` addresses, where the kernel
-   identifies the caller
+1. ``--token-file FILE`` 2. ``VIRTCLOUD_TOKEN_FILE`` 3. ``~/.config/virtcloud/token``, written by ``virtcloud login``;
+not used for ``unix://`` addresses, where the kernel identifies the caller
 
 No command accepts a token as an argument, because every local user can read a command's arguments.
 """
@@ -28,8 +26,8 @@ CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
 PREFIX = "vc_"
 TokenSource = Callable[[], SecretStr | None]
-"""A function that returns the token. The client calls the function for each request. Therefore a new token in a file
-takes effect without a restart."""
+"""A function that returns the token. The client calls it for each request, so that a new token in a file takes
+effect."""
 
 
 def no_token() -> None:
@@ -93,7 +91,6 @@ def read_token(path: Path) -> SecretStr:
 
 
 def _check_prefix(path: Path, text: str) -> str:
-    """Return ``text``. Raise BadInput if ``text`` does not begin with a token's prefix."""
     check_token(text if text.startswith(PREFIX) else "", f"token file {path}")
     return text
 
@@ -127,7 +124,7 @@ def _replace(path: Path, text: str, kind: str) -> None:
 
 
 def read_default_token() -> SecretStr | None:
-    """Return the token in the file that ``virtcloud login`` writes, or None if there is no such file.
+    """Return the token in the file of ``virtcloud login``, or None without this file.
 
     Raise the errors of :func:`read_token`.
     """

@@ -93,16 +93,16 @@ class ElementCalls(SbfCalls):
     def ports(self, element: str) -> list[PortView]:
         """Request that SBF reads a switch now. Return the switch's managed ports and their uses.
 
-        Raise NotFound for an unknown element. Raise Conflict if the element is not a switch. Raise ElementError if the
+        Raise NotFound for an unknown element. Raise Conflict unless the element is a switch. Raise ElementError if the
         switch cannot be read.
         """
         path = f"/v1/elements/{Name(element)}/ports"
         return self._documents(PortView, self._connection.send("GET", path, wait=DEVICE_S))
 
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
-        """Allow SBF to change ports in other use. ``uses`` maps each port to the use that the caller saw.
+        """Allow SBF to change ports in other use. Idempotent.
 
-        Idempotent.
+        ``uses`` maps each port to the use that the caller saw.
         """
         adoption = PortAdoption(ports=dict(uses))
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)
@@ -118,9 +118,8 @@ class ElementCalls(SbfCalls):
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Return the wanted state of a host or gateway.
 
-        With ``after``, wait until the revision is higher, but at most ``wait`` seconds. If the document has not changed
-        since the last call, return the document from memory. After three to four hours, read even an unchanged document
-        again.
+        With ``after``, wait until the revision is higher, but at most ``wait`` seconds. A document that has not changed
+        since the last call is returned from memory for three to four hours. Then it is read again.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:
@@ -136,10 +135,7 @@ class ElementCalls(SbfCalls):
         return document
 
     def find_settled(self, element: str, revision: int) -> WantedDocument | None:
-        """Return the wanted document of this revision if this client has received the document and may still use it.
-
-        Return None if the client must read the document again.
-        """
+        """Return the wanted document of this revision, or None if the client must read the document again."""
         known = self._known.get(element)
         is_usable = known is not None and known.document.revision == revision and time.monotonic() < known.until
         return known.document if known is not None and is_usable else None
@@ -153,11 +149,11 @@ class ElementCalls(SbfCalls):
     ) -> None:
         """Report that an element's state is exactly the wanted state of ``revision``. Idempotent.
 
-        ``incomplete`` maps the id of each cluster that is not complete yet to what the cluster waits for. ``remaining``
-        maps the id of each cluster that the element could not remove to the error. An earlier SBF refuses each
-        of these two arguments with BadInput.
+        ``incomplete`` maps the id of each incomplete cluster to what the cluster waits for. ``remaining`` maps the id
+        of each cluster that the element could not remove to the error. An earlier SBF refuses each of these two
+        arguments with BadInput.
         """
-        # The keys of empty arguments are omitted, so that an earlier SBF accepts the call.
+        # Keys of empty arguments are omitted, so that an earlier SBF accepts the call.
         confirmation = Confirmation(
             revision=revision,
             incomplete=dict(incomplete) if incomplete else None,
@@ -176,7 +172,7 @@ class ElementCalls(SbfCalls):
         """Report why an element cannot reach the wanted state of ``revision``.
 
         ``message`` is the error of the element as a whole. ``clusters`` maps a cluster id to the error of this cluster.
-        ``refused`` maps the id of each cluster that the element has refused several times in a row to the reason.
+        ``refused`` maps the id of each cluster that the element refused several times in a row to the reason.
         """
         report = ElementErrorReport(
             revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {})

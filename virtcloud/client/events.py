@@ -8,7 +8,7 @@ from virtcloud.model.views import ClusterView, PlacementView
 
 
 class ClusterEvent(Document):
-    """A change of a cluster: of its state, lease or VLAN IDs, or of the progress of one of its elements."""
+    """A change of a cluster: of its state, lease or VLAN IDs, or of the progress of one element."""
 
     cluster: ClusterKey
     element: Name | None = None
@@ -49,10 +49,7 @@ _FIRST = frozenset({"state", "progress"})
 
 
 def _describe(view: ClusterView) -> dict[tuple[Name | None, str], tuple[str, str | None]]:
-    """Return the values of a view that events report.
-
-    The keys are (element or None, subject). The values are (text, detail or None).
-    """
+    """Return the values of a view that events report: (element or None, subject) → (text, detail or None)."""
     vlans = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(view.vlans.items())) or "no VLAN"
     found: dict[tuple[Name | None, str], tuple[str, str | None]] = {(None, "state"): (view.state, view.reason)}
     found |= {(part.element, "progress"): _describe_part(part) for part in view.placements}

@@ -1,4 +1,4 @@
-"""Fan-out: the same work with many guests at the same time, for example a command over ssh.
+"""Fan-out: the same work with many guests at the same time, such as a command over ssh.
 
 A thread runs the work with each guest. The calling thread enforces the time limit of each guest, and kills processes
 that do not end. Therefore a guest that does not answer delays no other guest.
@@ -18,8 +18,7 @@ from virtcloud.client.ssh_arguments import SshArguments, require_ssh
 from virtcloud.model.errors import BadInput, TimedOut
 
 DEFAULT_JOBS = 32
-"""Default number of guests with which this module works at the same time. SBF allows each user 100 sessions
-(``relay.sessions_per_user``)."""
+"""Default number of simultaneous guests. SBF allows each user 100 sessions (``relay.sessions_per_user``)."""
 TICK_S = 0.1
 """Pause in seconds between two checks of the time limits."""
 GRACE_S = 2.0
@@ -69,9 +68,9 @@ class GuestTask:
     def run(self, arguments: SshArguments, stdin: int, stdout: int) -> Iterator[subprocess.Popen[bytes]]:
         """Run a program with these standard streams within the block. The program's stderr is a pipe.
 
-        The program runs in its own process session (setsid(2)), so that Ctrl-C at the terminal does not reach the
-        program. An exception in the block ends the work. If the work has already ended, raise TimedOut. Raise BadInput
-        if the program does not exist, or cannot be started.
+        The program runs in its own process session (setsid(2)), so that Ctrl-C at the terminal does not reach it. An
+        exception in the block ends the work. If the work has already ended, raise TimedOut. Raise BadInput if the
+        program cannot be started.
         """
         with self._lock:
             if self._ended_at is not None:
@@ -130,8 +129,7 @@ def fan_out(
 ) -> dict[str, R]:
     """Return the result of ``work`` for each name, in the order of the names. At most ``jobs`` calls run at once.
 
-    If ``work`` or ``progress`` raises an exception, or after Ctrl-C, end the work with all guests and raise the
-    exception.
+    After Ctrl-C, or an exception of ``work`` or ``progress``, end the work with all guests and raise the exception.
     """
     tasks = {name: GuestTask(timeout) for name in names}
     threads = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="guest")

@@ -1,7 +1,7 @@
 """Logins to guests through a gateway: the key and certificate of a user, and the configuration of ssh.
 
 The gateway's sshd connects ssh with the sshd of a guest. The private key is made on the user's computer, and its
-certificate is valid for some minutes. The user logs in to the guest with the user's own key, as without a gateway.
+certificate is valid for some minutes. The user logs in to the guest with the user's own key.
 """
 
 import shlex
@@ -34,7 +34,7 @@ from virtcloud.model.ssh_access import (
 from virtcloud.model.ssh_keys import UserKey
 
 CONNECT_S: Final = 10
-"""Seconds for which ssh waits for the answer of a gateway, before the proxy command tries the next gateway."""
+"""Seconds for which ssh waits for a gateway, before the proxy command tries the next gateway."""
 PROBE_S: Final = 2.0
 """Seconds for which :func:`is_reachable` waits for the connection."""
 BANNER_S: Final = 4.0
@@ -120,7 +120,7 @@ def _wait_for_elements(sbf: SbfClient, view: SshAccessView, show: Callable[[SshA
 def find_reachable_access(sbf: SbfClient, key: str, cluster_id: str) -> bool:
     """Return whether the caller can reach the cluster's guests through a gateway from this computer.
 
-    Return False for an SBF of an earlier version, which does not support this access.
+    Return False if SBF is too old for this access.
     """
     try:
         access = sbf.ssh_access(key, cluster_id)
@@ -132,8 +132,7 @@ def find_reachable_access(sbf: SbfClient, key: str, cluster_id: str) -> bool:
 def is_reachable(gateway: SshGatewayView) -> bool:
     """Return whether an sshd answers this computer at the gateway's address (RFC 4253, 4.2).
 
-    An open connection is not sufficient, because proxies and firewalls of some networks accept every connection, even
-    to unreachable servers.
+    An open connection is not sufficient: proxies and firewalls of some networks accept every connection.
     """
     with suppress(OSError), socket.create_connection((gateway.address, gateway.port), PROBE_S) as connection:
         connection.settimeout(BANNER_S)
@@ -167,8 +166,7 @@ def render_login_config(certificate: SshCertificateView, folder: Path) -> str:
 def make_proxy_arguments(gateways: Sequence[SshGatewayView], folder: Path, guest: str) -> list[str]:
     """Return a command that connects its standard input and output with the sshd of a guest. Pure.
 
-    The command ignores arguments that a caller appends. If a gateway does not answer, the command tries the next
-    gateway.
+    The command ignores appended arguments. If a gateway does not answer, the command tries the next gateway.
     """
     config = shlex.quote(str(folder / CONFIG))
     first, *others = (f"ssh -F {config} {_alias(gateway)} {guest}" for gateway in gateways)
@@ -207,14 +205,14 @@ def _render_host(names: str, lines: Sequence[str]) -> str:
 
 
 def _alias(gateway: SshGatewayView) -> str:
-    """Return the name of a gateway in the configuration of ssh. This name contains a dot, and guests' names do not."""
+    """Return the name of a gateway in the configuration of ssh. The dot distinguishes this name from guests' names."""
     return f"{gateway.name}.gateway"
 
 
 def make_login_folder(parent: Path) -> Path:
     """Return the path of a new folder for the files of a login. Remove the folders of logins that have ended.
 
-    Because ssh replaces this program (execve), a later login must remove the folder.
+    ssh replaces this program (execve). Therefore a later login must remove the folder.
     """
     remove_folders_of_ended_processes(parent, "gateway-")
     return parent / name_process_folder("gateway-")

@@ -11,25 +11,25 @@ from virtcloud.model.image import CatalogueImage, ImageContent
 from virtcloud.model.values import ClusterKey, Name
 
 AGENT_S = 60.0
-"""Additional timeout in seconds of a call that opens a session, for the agent of the guest's host to connect."""
+"""Additional timeout in seconds of a call that opens a session, until the agent of the guest's host connects."""
 
 
 class GuestCalls(SbfCalls):
     """Calls about the guests of a cluster.
 
     A later cluster may have the same key. Therefore ``cluster_id`` identifies the intended cluster. If the cluster has
-    ended or is ending, the calls raise Conflict.
+    ended or is ending, the calls raise Conflict. Calls of users raise NotFound if SBF has no such cluster or guest.
     """
 
     def guests(self, key: str, cluster_id: str | None = None) -> list[GuestView]:
-        """Return the guests of a cluster. Raise NotFound if no cluster ever had the key."""
+        """Return the guests of a cluster."""
         answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/guests", query={"id": cluster_id})
         return self._documents(GuestView, answer)
 
     def guest(
         self, key: str, guest: str, after: int | None = None, wait: float = 0, cluster_id: str | None = None
     ) -> GuestView:
-        """Return a guest. Raise NotFound if SBF has no such cluster or guest.
+        """Return a guest.
 
         With ``after``, wait until the guest's host has confirmed a revision above ``after``, at most ``wait`` seconds.
         """
@@ -41,8 +41,8 @@ class GuestCalls(SbfCalls):
     ) -> GuestView:
         """Stop or start a guest. To reset the guest, pass ``resets``: its number of resets plus one. Idempotent.
 
-        If the guest has this number of resets already, do not reset the guest again. Raise Conflict if a stopped guest
-        would be reset, or if another caller has reset the guest in the meantime.
+        A guest that has this number of resets already is not reset again. Raise Conflict if the guest is stopped, or if
+        another caller has reset the guest in the meantime.
         """
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})
@@ -84,8 +84,8 @@ class GuestCalls(SbfCalls):
     ) -> CatalogueImage:
         """Send the image that a session of kind `clone` requested, as the agent of the guest's host.
 
-        Before the upload, check whether SBF would accept the image. Raise NotFound if the user has closed the session.
-        Raise the errors of :meth:`upload_image`.
+        First check whether SBF would accept the image. Raise NotFound if the user has closed the session. Raise the
+        errors of :meth:`upload_image`.
         """
         path = f"/v1/elements/{Name(element)}/sessions/{session.id}/image"
         query = content_query(content)

@@ -1,10 +1,10 @@
 """Commands on many guests at the same time, over ssh.
 
-The guest's shell runs a short script, which runs the command. The script ends the command and its children when the
-standard input ends. This is necessary because sshd, at the end of a connection, sends no signal to a command without
-a terminal. Before the command, the script prints a random line, the *mark*, which shows that the login succeeded. The
-exit code of ssh does not show this, because ssh exits with 255 for its own errors and for a command that exits with
-255.
+The guest's shell runs a short script, which runs the command. When the standard input ends, the script ends the command
+and its children. sshd does not do so: at the end of a connection, it sends no signal to a command without a terminal.
+
+Before the command, the script prints a random line, the *mark*. The mark shows that the login succeeded. The exit code
+of ssh does not show the success, because ssh exits with 255 for its own errors, and for a command that exits with 255.
 """
 
 import secrets
@@ -36,12 +36,11 @@ SCRIPT = (
     '{ read -r w; for f in 1 4; do printf "%s\\n" "$3" >&$f; done; "${SHELL:-sh}" -c "$2" 2>&4 4>&-; c=$?; '
     'kill -KILL "$w"; exit $c; }'
 )
-"""The script. It prints the mark `$3` to stdout and stderr, and runs the command `$2` with the first `$1` bytes of
-stdin.
+"""The script. It prints the mark `$3` to stdout and stderr, and runs the command `$2`. The first `$1` bytes of stdin
+are the command's input.
 
-The part before the pipe writes its process ID and the input to the pipe, waits for the end of stdin, and then ends the
-process group. The part after the pipe runs the command, and then ends the first part. Works in dash, bash and BusyBox's
-sh.
+The part before the pipe writes its process ID and the input to the pipe, waits for the end of stdin, and ends the
+process group. The part after the pipe runs the command, and ends the first part. Works in dash, bash and BusyBox's sh.
 """
 
 
@@ -75,13 +74,13 @@ class GuestResult:
 
     @property
     def failure(self) -> str:
-        """A short description of the failure: the reason, or the exit code."""
+        """The reason of the failure, or the exit code."""
         lost = "; ssh also exits with 255 if the connection is lost" if self.returncode == SSH_FAILED else ""
         return self.error or f"exit code {self.returncode}{lost}"
 
 
 class OutputSink(Protocol):
-    """Receives the output of a guest's command. stdout and stderr are written by different threads."""
+    """Receives the output of a guest's command. Different threads write stdout and stderr."""
 
     def write_stdout(self, data: bytes) -> None:
         """Write bytes of the standard output."""
@@ -148,7 +147,7 @@ def run_collected(  # noqa: PLR0913, PLR0917 - the options of Cluster.run
     progress: ShowFanOut | None = None,
     wait: float = 0,
 ) -> dict[str, GuestResult]:
-    """Run a command on ``guests``, or on all guests if ``guests`` is empty. Return the results with the output.
+    """Run a command on ``guests`` (empty: all guests). Return the results with the output.
 
     ``timeout`` and ``wait`` are times in seconds, as in :func:`run_commands`.
     """
@@ -172,9 +171,9 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
 ) -> dict[str, GuestResult]:
     """Run a command on the guests ``logins``, which maps each guest to arguments of ssh. Return the results by guest.
 
-    ``open_sink`` returns the object to which a guest's output is written. Without ``open_sink``, the results contain
-    the output. ``timeout`` limits the time for each guest, in seconds. If a guest does not accept the login yet, the
-    login is repeated for up to ``wait`` seconds.
+    ``open_sink`` returns the object that receives a guest's output. Without ``open_sink``, the results contain the
+    output. ``timeout`` limits the time for each guest, in seconds. If a guest does not accept the login yet, the login
+    is repeated for up to ``wait`` seconds.
     """
 
     def work(name: str, task: GuestTask) -> GuestResult:
@@ -193,7 +192,7 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
 
 
 class MarkedStream:
-    """Copies the part of a stream after the mark. The part before the mark has messages of ssh and of the login."""
+    """Copies a stream from the mark on. Before the mark, the stream has messages of ssh and of the login."""
 
     def __init__(self, mark: bytes, write: Callable[[bytes], None]) -> None:
         """Create a copier that calls ``write`` with the bytes after the mark."""
@@ -219,7 +218,7 @@ class MarkedStream:
 
 
 class RunningCommand:
-    """The command on one guest. Writes the output of the command to a sink."""
+    """The command on one guest. Writes the command's output to a sink."""
 
     def __init__(self, sink: OutputSink) -> None:
         """Prepare a command with a random mark."""

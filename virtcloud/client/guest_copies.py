@@ -1,8 +1,8 @@
 """Copies of files and folders to and from many guests at the same time, over ssh.
 
 A copy is a tar stream. The receiver unpacks the stream into a temporary folder beside the destination, and then renames
-the files. Therefore an interrupted copy, or a full disk, leaves no incomplete file under a final name. Guests need only
-a POSIX shell, tar and mktemp.
+the files. Therefore an interrupted copy leaves no incomplete file under a final name. Guests need only a POSIX shell,
+tar and mktemp.
 """
 
 import secrets
@@ -24,8 +24,8 @@ from virtcloud.model.errors import BadInput, GuestsFailed, Refused, VirtcloudErr
 from virtcloud.model.message_text import printable
 
 LAST_MEMBER = ".virtcloud-complete"
-"""The last file of a stream to a guest, which shows that the stream is complete. Without this file, a stream that ends
-between two files would look complete to some versions of tar."""
+"""The last file of a stream to a guest: the stream is complete. Some versions of tar accept a stream that ends between
+two files."""
 MAX_REASON_LINES = 3
 HOME = 'case "$d" in "~") d=.;; "~/"*) d=./${d#??};; "") d=.;; esac'
 PUT_SCRIPT = f"""\
@@ -61,9 +61,8 @@ for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 """Script that unpacks a tar stream. Arguments: the destination, 1 if the destination must be a folder (otherwise 0),
 the names in the stream.
 
-The name of the temporary folder contains the guest's name and the process ID. The next copy removes the folders of
-killed processes of this guest. The next copy does not remove the folders of other guests, because several guests may
-receive copies on the same network file system.
+The name of the temporary folder contains the guest's name and the process ID. The next copy removes the folders of this
+guest's killed processes. It does not remove the folders of other guests on the same network file system.
 """
 GET_SCRIPT = f"""\
 echo "$0" >&2; export LC_ALL=C; IFS=
@@ -83,7 +82,7 @@ The script ignores the exit code 1 of GNU tar, which means that a file changed d
 
 
 class RemotePath(NamedTuple):
-    """A path in a guest. If ``guest`` is None, the path is a path in each guest."""
+    """A path in the guest ``guest`` (None: in each guest)."""
 
     guest: str | None
     path: str
@@ -92,7 +91,7 @@ class RemotePath(NamedTuple):
 def parse_copy_path(text: str) -> RemotePath | Path:
     """Parse a path in a guest (``NAME:path``), in all guests (``:path``), or on this computer. Pure.
 
-    A text with a slash before its first colon, such as ``./a:b``, is a local path, as for scp.
+    As for scp, a text with a slash before its first colon, such as ``./a:b``, is a local path.
     """
     guest, colon, path = text.partition(":")
     if not colon or "/" in guest:
@@ -155,11 +154,9 @@ def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
 ) -> None:
     """Copy files and folders from each guest. ``remotes`` are the paths or patterns by guest.
 
-    At most ``jobs`` copies run at the same time. A copy that takes longer than ``timeout`` seconds fails.
-
-    With ``folder_for_each``, the files of each guest are copied into a folder ``target/NAME``, which is created.
-    Without this option, ``target`` is an existing folder, or the new name of the only source. Raise GuestsFailed with
-    the reasons if the copy failed on any guest.
+    With ``folder_for_each``, the files of each guest are copied into a new folder ``target/NAME``. Without this option,
+    ``target`` is an existing folder, or the new name of the only source. ``jobs``, ``timeout`` and GuestsFailed are as
+    in :func:`put_files`.
     """
 
     def get(name: str, task: GuestTask) -> None:
@@ -171,7 +168,7 @@ def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
             receive(name, task, target / name)
         finally:
             with suppress(OSError):
-                (target / name).rmdir()  # rmdir fails, as intended, if the folder contains files
+                (target / name).rmdir()  # fails, as intended, if the folder contains files
 
     def receive(name: str, task: GuestTask, folder: Path) -> None:
         with receive_files(folder) as unpack:
@@ -240,9 +237,9 @@ def _run_script(  # noqa: PLR0913, PLR0917 - the parts of a process
 
 
 def _read(read: Callable[[IO[bytes]], None], stream: IO[bytes] | None) -> tarfile.TarError | None:
-    """Read a stream. Return the error if the stream is not an archive, otherwise None.
+    """Read a stream. Return the error if the stream is no archive, otherwise None.
 
-    The error is not raised, because the message of a failed script explains more than this error.
+    The error is not raised, because the message of a failed script explains more.
     """
     if stream is None:
         return None

@@ -68,22 +68,22 @@ class ClusterGuest:
     def stop(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
         """Stop the guest; idempotent. The disk remains. With ``wait``, return when the host has confirmed the stop.
 
-        During the wait, call ``progress`` and raise errors like :meth:`wait_confirmed`. ``timeout`` is in seconds.
+        ``progress``, ``timeout`` and the errors of the wait are those of :meth:`wait_confirmed`.
         """
         return self._set(GuestPower.OFF, None, progress, timeout, wait=wait)
 
     def start(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
         """Start the stopped guest; idempotent. With ``wait``, return when the host has confirmed the start.
 
-        During the wait, call ``progress`` and raise errors like :meth:`wait_confirmed`. ``timeout`` is in seconds.
+        ``progress``, ``timeout`` and the errors of the wait are those of :meth:`wait_confirmed`.
         """
         return self._set(GuestPower.ON, None, progress, timeout, wait=wait)
 
     def reset(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
         """Restart the guest once. Raise Conflict if the guest is stopped.
 
-        With ``wait``, return when the host has confirmed the restart. During the wait, call ``progress`` and raise
-        errors like :meth:`wait_confirmed`. ``timeout`` is in seconds.
+        With ``wait``, return when the host has confirmed the restart. ``progress``, ``timeout`` and the errors of the
+        wait are those of :meth:`wait_confirmed`.
         """
         resets = self.refresh().resets + 1
         return self._set(GuestPower.ON, resets, progress, timeout, wait=wait)
@@ -150,7 +150,7 @@ class ClusterGuest:
     ) -> None:
         """Copy files or folders from the guest into the folder ``local``.
 
-        If ``local`` is not a folder, the copy of a single file or folder gets the path ``local``. Raise GuestsFailed if
+        If ``local`` is no folder, the copy of a single file or folder gets the path ``local``. Raise GuestsFailed if
         the copy failed or took longer than ``timeout`` seconds; no incomplete file remains.
         """
         remotes = {self.name: [remote] if isinstance(remote, str) else remote}
@@ -173,7 +173,7 @@ class ClusterGuest:
 
         With ``stop``, stop a running guest first, and start the guest again afterwards. Call ``progress`` with each
         report of the host. Without ``stop``, raise Conflict if the guest runs. Raise NameTaken if an image has the
-        name. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session is interrupted.
+        name. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session is interrupted;
         SBF then stores no part of the image.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
@@ -256,7 +256,6 @@ class ClusterGuest:
 
 
 def _read_reports(stream: SessionStream) -> Iterator[CloneProgress]:
-    """Yield the progress reports of a session of kind ``clone``."""
     text = b""
     while data := stream.receive():
         *lines, text = (text + data).split(b"\n")

@@ -1,8 +1,8 @@
 """Networks for the legacy command ``sbf``, which creates a network, and then adds and removes hosts by name.
 
-Each host is a member cluster, whose key consists of the network's ID and the host's name. Every call is idempotent. If
-a call fails, it removes the clusters that it created. ``sbf dumpstate`` prints the networks as XML. Each ``<tag>`` and
-each ``<host>`` is on a separate line, because existing scripts parse this output with grep.
+Each host is a member cluster, whose key consists of the network's ID and the host's name. Every call is idempotent. A
+call that fails removes the clusters that it created. ``sbf dumpstate`` prints the networks as XML, with each ``<tag>``
+and each ``<host>`` on a separate line, because existing scripts parse this output with grep.
 """
 
 import time
@@ -49,7 +49,7 @@ class HostNetwork:
 class HostNetworks:
     """Networks whose IDs a scheduler chooses. ``timeout`` is the time limit of one command, in seconds.
 
-    The time starts when the object is created. Therefore each command needs a new object.
+    The time starts at the creation of the object. Therefore each command needs a new object.
     """
 
     client: Client
@@ -59,8 +59,8 @@ class HostNetworks:
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
         """Create a network at these sites (default: all) if it does not exist. Wait until the network is active.
 
-        If this call fails after it created the network, the call deletes the network. Raise Conflict if the network
-        belongs to another owner than ``owner``. Raise ClusterFailed, TimedOut, or an error of SBF.
+        If this call fails after the creation, it deletes the network. Raise Conflict if the network belongs to another
+        owner than ``owner``. Raise ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)
         if existing is not None:
@@ -77,9 +77,8 @@ class HostNetworks:
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
         """Add hosts and wait until all hosts are active. If a host fails, remove the hosts that this call added.
 
-        Also extend the lease of the network, and the leases of ``hosts`` that the network contains already, to at least
-        ``lease`` seconds from now.
-        Raise NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
+        Also extend the leases of the network, and of the ``hosts`` already in it, to at least ``lease`` seconds from
+        now. Raise NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)
         if existing is None:
@@ -128,7 +127,7 @@ class HostNetworks:
     def _deleted_on_error(self, subject: str) -> Iterator[dict[ClusterKey, UserName]]:
         """Yield a dict of owners by key. If the block raises, delete the clusters that the block added to this dict.
 
-        A cluster of another owner is kept.
+        A cluster of another owner is not deleted.
         """
         new: dict[ClusterKey, UserName] = {}
         try:
@@ -192,7 +191,7 @@ def _member_key(network: ClusterKey, host: Name) -> ClusterKey:
 def render_state_xml(networks: Iterable[HostNetwork]) -> str:
     """Return a ``<vlan ID="…">`` element for each network, with its ``<host>`` and ``<tag>`` elements.
 
-    If all sites have the same VLAN ID, there is a single ``<tag>``. Otherwise there is a ``<tag>`` for each site.
+    If all sites have the same VLAN ID, there is a single ``<tag>``, otherwise a ``<tag>`` for each site.
     """
     state = ET.Element("state")
     for network in networks:

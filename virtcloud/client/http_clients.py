@@ -1,4 +1,4 @@
-"""The HTTP clients for an address of SBF: TLS with the trusted certificates, plain HTTP, or a Unix domain socket."""
+"""The HTTP clients for an address of SBF: TLS, plain HTTP, or a Unix domain socket."""
 
 import socket
 import ssl
@@ -10,7 +10,7 @@ import httpx
 from virtcloud.model.errors import BadInput
 
 CONNECTION_LIMITS = httpx.Limits(max_keepalive_connections=20)
-"""The number of connections is not limited, so that many long polls of an agent do not delay its other calls."""
+"""The number of connections is not limited, so that long polls of an agent do not delay its other calls."""
 
 LAST_PORT = 65535
 
@@ -76,7 +76,7 @@ class _UnixTransport(httpx.HTTPTransport):
     def __init__(self, path: str) -> None:
         super().__init__(
             uds=path, verify=False, limits=CONNECTION_LIMITS
-        )  # verify=False, because a Unix socket uses no TLS, and loading the list of authorities takes time
+        )  # a Unix socket uses no TLS, and loading the list of authorities takes time
         self._path = path
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

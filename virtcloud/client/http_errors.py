@@ -1,7 +1,7 @@
-"""Errors of calls to SBF: failed connections and problem documents become exceptions of the model (RFC 9457).
+"""Errors of calls to SBF: failed connections and problem documents (RFC 9457) become exceptions of the model.
 
-SBF states in ``Retry-After`` after how many seconds a caller should repeat a refused call. Callers add a random time,
-so that many callers do not repeat their calls simultaneously after a restart of SBF.
+``Retry-After`` contains the seconds after which a caller should repeat a refused call. Callers add a random time, so
+that their calls do not coincide after a restart of SBF.
 """
 
 import json
@@ -45,7 +45,7 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     504: Unreachable,
     507: StorageFull,
 }
-"""The exception for each HTTP status, for answers with a problem type that this version of the client does not know."""
+"""The exception for each HTTP status, for problem types that this version of the client does not know."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 FIRST_SERVER_ERROR = 500
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
@@ -98,8 +98,8 @@ def _is_denied(error: BaseException) -> bool:
 def error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
     """Return the exception for an answer with an error status; see `error_of_answer`.
 
-    If the error is in SBF or in a device, the message contains the request ID, so that an administrator can find the
-    log lines.
+    For an error in SBF or in a device, the message contains the request ID, so that an administrator can find the log
+    lines.
     """
     error = error_of_answer(url, answer.status_code, answer.content, answer.request.url.path)
     request_id = answer.headers.get(REQUEST_ID_HEADER)

@@ -10,7 +10,11 @@ from virtcloud.model.values import Name, UserName
 
 
 class ImageCalls(SbfCalls):
-    """Calls about images: add, list, verify, share, certify and remove them."""
+    """Calls about images.
+
+    Calls about an existing image raise NotFound if there is no such image, or if the caller may not use the image.
+    Calls raise Forbidden if the caller lacks the right.
+    """
 
     def images(self) -> list[CatalogueImage]:
         """Return the images that the caller may use, by name."""
@@ -21,7 +25,7 @@ class ImageCalls(SbfCalls):
         return self._pages(CatalogueImage, "/v1/images", {"owner": owner}, size)
 
     def image(self, name: str) -> CatalogueImage:
-        """Return an image. Raise NotFound if there is no such image, or if the caller may not use the image."""
+        """Return an image."""
         return self._document(CatalogueImage, self._connection.send("GET", _path(name)))
 
     def add_image(
@@ -47,8 +51,8 @@ class ImageCalls(SbfCalls):
     def upload_image(self, name: str, content: ImageContent, data: Iterable[bytes]) -> CatalogueImage:
         """Add an image and upload its file, whose content ``data`` yields. Idempotent.
 
-        Raise NameTaken if another image has the name. Raise NotAdmitted if the name is reserved. Raise QuotaExceeded
-        or BeyondLimit if the file is too large. Raise StorageFull if SBF's disk is full. Raise BadInput if the file
+        Raise NameTaken if another image has the name. Raise NotAdmitted if the name is reserved. Raise QuotaExceeded or
+        BeyondLimit if the file is too large. Raise StorageFull if SBF's disk is full. Raise BadInput if the file
         differs from ``content``.
         """
         path, query = f"{_path(name)}/content", content_query(content)
@@ -59,17 +63,12 @@ class ImageCalls(SbfCalls):
     ) -> AbstractContextManager[FileTransfer]:
         """Receive the file of an uploaded image, from byte ``offset`` on if the file has the entity tag ``etag``.
 
-        Otherwise, receive the file from byte 0.
-
-        Raise NotFound if there is no such file, or if the caller may not use the image.
+        For another entity tag, receive the file from byte 0. Raise NotFound if there is no such file.
         """
         return self._connection.download(f"{_path(name)}/content", offset, etag)
 
     def verify_image(self, name: str) -> ImageCheck:
-        """Read the file of an uploaded image at SBF again, and return whether its checksum is correct.
-
-        Raise NotFound if there is no such image, or if the caller may not use the image.
-        """
+        """Read the file of an uploaded image at SBF again, and return whether its checksum is correct."""
         return self._document(ImageCheck, self._connection.send("POST", f"{_path(name)}/verify", wait=DEVICE_S))
 
     def share_image(
@@ -77,35 +76,24 @@ class ImageCalls(SbfCalls):
     ) -> CatalogueImage:
         """Change who may use an image. Idempotent. Clusters that already use the image are not affected.
 
-        Raise BadInput for an invalid user name. Raise NotFound if there is no such image, or if the caller may not use
-        the image. Raise Forbidden if the caller may not share the image.
+        Raise BadInput for an invalid user name.
         """
         added, removed = tuple(map(UserName, add)), tuple(map(UserName, remove))
         shares = validated(ImageShares, add=added, remove=removed, everybody=everybody)
         return self._document(CatalogueImage, self._connection.send("POST", f"{_path(name)}/shares", shares))
 
     def certify_image(self, name: str, site: str) -> CatalogueImage:
-        """Certify an image for a site, as an administrator of the site. Idempotent.
-
-        Raise NotFound if there is no such image or site. Raise Forbidden if the caller may not certify for the site.
-        """
+        """Certify an image for a site, as the site's administrator. Idempotent. Raise NotFound for an unknown site."""
         path = f"{_path(name)}/certifications/{Name(site)}"
         return self._document(CatalogueImage, self._connection.send("PUT", path))
 
     def revoke_certification(self, name: str, site: str) -> CatalogueImage:
-        """Revoke the certification of an image for a site. Idempotent.
-
-        Raise NotFound if there is no such image. Raise Forbidden if the caller may not certify for the site.
-        """
+        """Revoke the certification of an image for a site. Idempotent."""
         path = f"{_path(name)}/certifications/{Name(site)}"
         return self._document(CatalogueImage, self._connection.send("DELETE", path))
 
     def remove_image(self, name: str) -> CatalogueImage:
-        """Remove an image and its file at SBF.
-
-        Raise NotFound if there is no such image, or if the caller may not use the image. Raise Forbidden if the caller
-        may not remove the image. Raise Conflict if a running cluster uses the image.
-        """
+        """Remove an image and its file at SBF. Raise Conflict if a running cluster uses the image."""
         return self._document(CatalogueImage, self._connection.send("DELETE", _path(name)))
 
 

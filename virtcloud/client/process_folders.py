@@ -1,4 +1,4 @@
-"""Folders that are named after the process of this computer that uses the folder. They outlive a killed process."""
+"""Folders named after the process of this computer that uses the folder. They outlive a killed process."""
 
 import glob
 import os
@@ -11,8 +11,7 @@ from pathlib import Path
 def name_process_folder(purpose: str) -> str:
     """Return the name of this process's folder: ``purpose``, the name of this computer, and the process ID.
 
-    The name of the computer is necessary, because several computers may share the folder's parent, and only this
-    computer knows its processes.
+    Several computers may share the folder's parent, and only this computer knows its processes.
     """
     return f"{purpose}{platform.node()}-{os.getpid()}"
 

@@ -16,8 +16,7 @@ _REMAINING = frozenset({PlacementProgress.ADDING, PlacementProgress.REMOVING})
 class ProgressBar:
     """A progress bar of the elements that have set up or removed a cluster. Calling the object updates the bar.
 
-    The bar appears in a terminal (on stderr), and in a notebook that has the package ipywidgets. Elsewhere, the bar is
-    not shown.
+    The bar appears in a terminal (on stderr), and in a notebook that has the package ipywidgets.
     """
 
     def __init__(self, console: Console | None = None) -> None:

@@ -21,13 +21,12 @@ PURPOSE = ".virtcloud-"
 def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
     """Yield a function that unpacks a stream into a temporary folder. Rename the files at the end of the block.
 
-    If the block raises an exception, no file remains. If ``target`` is a folder, the temporary folder is in ``target``,
-    and the files are moved to ``target``. If ``target`` is not a folder, the temporary folder is beside ``target``, and
-    the only file or folder of the stream is renamed to ``target``.
+    If the block raises an exception, no file remains. If ``target`` is a folder, the files are moved into it. Otherwise
+    the only file or folder of the stream is renamed to ``target``. The temporary folder is in or beside ``target``.
 
-    Raise Refused if no temporary folder can be created there. At the end of the block, raise Refused if ``target``
-    is not a folder and the stream did not contain exactly one file or folder. Also raise Refused if a file would
-    replace a folder, or a folder would replace a file. The yielded function raises Refused for an unsafe stream.
+    Raise Refused if no temporary folder can be created there. At the end of the block, raise Refused if ``target`` is
+    no folder and the stream did not contain exactly one file or folder. Also raise Refused if a file would replace a
+    folder, or a folder would replace a file. The yielded function raises Refused for an unsafe stream.
     """
     into = target if target.is_dir() else target.parent
     try:
@@ -46,9 +45,9 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
 
 
 def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:
-    """Unpack one or several archives. Symbolic links are recorded in ``links``, and not created.
+    """Unpack one or several archives. Record symbolic links in ``links`` instead of creating them.
 
-    Therefore a later file of the stream cannot be written through a link.
+    Therefore no later file of the stream can be written through a link.
 
     Raise Refused for a member that is neither file, folder nor link, or that would be outside ``folder``. Also raise
     Refused for a name or time that this computer's file system cannot store.

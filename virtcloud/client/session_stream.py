@@ -1,4 +1,4 @@
-"""Byte streams of sessions with guests, over WebSockets. This is the only module that imports websockets.
+"""Byte streams of sessions with guests, over WebSockets. Only this module imports websockets.
 
 The library is imported when a session is opened, because most commands open no session.
 """
@@ -23,8 +23,8 @@ KEEPALIVE = tuple(
     for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
     if hasattr(socket, name)  # macOS has TCP_KEEPALIVE instead of TCP_KEEPIDLE
 )
-"""TCP options that detect a lost peer after a minute (tcp(7)). Timeouts of WebSocket pings would not be reliable,
-because a slow reader delays the answers to pings."""
+"""TCP options that detect a lost peer after a minute (tcp(7)). WebSocket pings are not reliable, because a slow reader
+delays the answers."""
 
 
 class HandshakeRefusedError(Exception):
@@ -135,7 +135,6 @@ def open_stream(  # noqa: PLR0913, PLR0917 - the parts of a call
 def _connect(
     server: SplitResult, target: str, tls: ssl.SSLContext | None, timeout: float, options: Mapping[str, Any]
 ) -> Any:  # noqa: ANN401 - a connection of websockets
-    """Connect to a server and open a WebSocket within ``timeout`` seconds in all."""
     from websockets.sync.client import connect  # noqa: PLC0415 - as above
 
     deadline = time.monotonic() + timeout

@@ -1,9 +1,8 @@
 """The arguments of ssh for guests.
 
-ssh reaches a guest in one of three ways: through SBF and the agent of the guest's host, through a gateway, or through
-the relay of a job. The program is OpenSSH's client. It uses the user's configuration, ssh-agent and hardware keys. The
-script of a job reaches the guests of its own cluster without SBF, with the ssh configuration that the agent wrote for
-the job.
+ssh reaches a guest through SBF and the agent of the guest's host, through a gateway, or through the relay of a job. The
+program is OpenSSH's client, with the user's configuration, ssh-agent and hardware keys. A job's script reaches the
+guests of its own cluster without SBF, with the ssh configuration that the agent wrote for the job.
 """
 
 import os
@@ -50,11 +49,10 @@ SshArguments = Sequence[str]
 
 
 def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) -> Peer:
-    """Return the guest ``name`` of the cluster's network, or the cluster's first guest if ``name`` is None. Pure.
+    """Return the guest ``name`` of the network, or the cluster's first guest if ``name`` is None. Pure.
 
-    If several members of the network have a guest with this name, the cluster's own guest is chosen. ``names`` are the
-    cluster's guests. Raise NotFound for an unknown guest. Raise BadInput if ``name`` is None and the cluster has no
-    guests.
+    If several members of the network have this guest, the cluster's own guest is chosen. ``names`` are the cluster's
+    guests. Raise NotFound for an unknown guest. Raise BadInput if ``name`` is None and the cluster has no guests.
     """
     if name is None and not names:
         raise BadInput(f"cluster {found.key} has no guests to log in to")
@@ -107,7 +105,7 @@ def _words(options: Sequence[str]) -> list[str]:
 def proxy_arguments(sbf: SbfClient, peer: Peer, folder: Path) -> list[str]:
     """Return the command that connects its standard input and output with a port of the guest. ssh appends the port.
 
-    If the token is not in a file, this function writes the token to a private file in ``folder``.
+    If the token is not in a file, write the token to a private file in ``folder``.
     """
     values = {
         "--url": sbf.url,
@@ -226,5 +224,5 @@ def open_logins(sbf: SbfClient, key: str, cluster_id: str | None = None) -> Iter
 
 
 def find_login_folder() -> Path:
-    """Return the parent folder, in the user's cache, for the files of logins that last longer than this program."""
+    """Return the folder, in the user's cache, for the files of logins that last longer than this program."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "virtcloud"

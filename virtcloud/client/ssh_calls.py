@@ -7,13 +7,10 @@ from virtcloud.model.values import ClusterKey, Name
 
 
 class SshCalls(SbfCalls):
-    """Calls about SSH access through gateways."""
+    """Calls about SSH access through gateways. Each call raises NotFound for an unknown cluster."""
 
     def ssh_access(self, key: str, cluster_id: str | None = None) -> SshAccessView:
-        """Return the gateways through which the caller reaches a cluster's guests.
-
-        Raise NotFound for an unknown cluster. With an SBF of an earlier version, raise NoSuchCall.
-        """
+        """Return the gateways through which the caller reaches the guests. Raise NoSuchCall if SBF is too old."""
         return self._document(SshAccessView, self._connection.send("GET", _path(key), query={"id": cluster_id}))
 
     def create_ssh_certificate(
@@ -21,8 +18,8 @@ class SshCalls(SbfCalls):
     ) -> SshCertificateView:
         """Create a certificate for the caller. The first certificate of a cluster connects the cluster to gateways.
 
-        Raise NotFound for an unknown cluster. Raise NoGateway if no gateway of the cluster offers SSH. Raise Forbidden
-        if the caller neither owns the cluster nor is invited.
+        Raise NoGateway if no gateway of the cluster offers SSH. Raise Forbidden if the caller neither owns the cluster
+        nor is invited.
         """
         answer = self._connection.send("POST", f"{_path(key)}/certificates", request, query={"id": cluster_id})
         return self._document(SshCertificateView, answer)
@@ -30,8 +27,8 @@ class SshCalls(SbfCalls):
     def ssh_certificates(self, key: str, *, ended: bool = False) -> list[SshCertificateEntry]:
         """Return the certificates of a cluster that are not revoked, and are valid or have open connections.
 
-        With ``ended``, also return revoked certificates and expired certificates, if SBF still has their records. SBF
-        keeps the record of an expired certificate for at least an hour. Raise NotFound for an unknown cluster.
+        With ``ended``, also return revoked and expired certificates, if SBF still has their records. SBF keeps the
+        record of an expired certificate for at least an hour.
         """
         answer = self._connection.send("GET", f"{_path(key)}/certificates", query=flag_query(ended=ended))
         return self._documents(SshCertificateEntry, answer)
@@ -43,10 +40,7 @@ class SshCalls(SbfCalls):
         )
 
     def ssh_connections(self, key: str) -> list[SshConnectionView]:
-        """Return the open connections with guests of a cluster, as the gateways reported them.
-
-        Raise NotFound for an unknown cluster.
-        """
+        """Return the open connections with guests of a cluster, as the gateways reported them."""
         return self._documents(SshConnectionView, self._connection.send("GET", f"{_path(key)}/connections"))
 
     def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:

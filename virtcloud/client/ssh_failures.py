@@ -30,7 +30,7 @@ OWN: Final = "virtcloud: "
 def is_temporary(reason: str | None) -> bool:
     """Return whether a failed login may succeed later. A refused key or a wrong host key will be refused again.
 
-    ``reason`` is the result of :func:`explain_failure`. If ``reason`` is None, ssh did not fail: return False.
+    ``reason`` is the result of :func:`explain_failure`. Return False for None: ssh did not fail.
     """
     return reason is not None and not any(text in reason for text in ("Permission denied", "Host key verification"))
 
@@ -38,8 +38,8 @@ def is_temporary(reason: str | None) -> bool:
 def explain_failure(messages: str, code: int | None = SSH_FAILED) -> str:
     """Return the reason why ssh did not start a command, with a remedy.
 
-    ``messages`` is the standard error of ssh, and ``code`` is the exit code of ssh. Lines that begin with
-    ``virtcloud: `` come from virtcloud's proxy command, and take precedence.
+    ``messages`` is the standard error of ssh, and ``code`` is the exit code of ssh. Lines that begin with ``virtcloud:
+    `` come from virtcloud's proxy command, and take precedence.
     """
     lines = _split_lines(messages)
     if own := [line.removeprefix(OWN) for line in lines if line.startswith(OWN)]:

@@ -11,7 +11,7 @@ from virtcloud.model.views import CleanDeclaration, Pool, SiteView
 
 
 class TopologyCalls(SbfCalls):
-    """Calls about the topology, and about sites: pools, quarantine, cables and preparation."""
+    """Calls about the topology and sites. Each call about one site raises NotFound for an unknown site."""
 
     def put_topology(self, topology: Topology, version: str | None = None) -> Topology:
         """Replace the topology. Idempotent. ``version`` is the version that the caller read, or ``ANY_VERSION``.
@@ -45,9 +45,9 @@ class TopologyCalls(SbfCalls):
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
 
     def site_part(self, site: str) -> tuple[SitePart, str | None]:
-        """Return one site's part of the topology, and the part's version. The caller will modify the part.
+        """Return one site's part of the topology, which the caller will modify, and the part's version.
 
-        Raise NotFound if there is no such site. Raise Conflict if a newer SBF sent keys that this client would delete.
+        Raise Conflict if a newer SBF sent keys that this client would delete.
         """
         answer = self._connection.send("GET", f"/v1/sites/{Name(site)}/topology")
         return self._document_to_change(SitePart, answer), version_of(answer)
@@ -74,23 +74,23 @@ class TopologyCalls(SbfCalls):
         return self._pages(SiteView, "/v1/sites", {}, size)
 
     def site(self, name: str) -> SiteView:
-        """Return one site. Raise NotFound if the topology does not contain the site."""
+        """Return one site."""
         return self._document(SiteView, self._connection.send("GET", f"/v1/sites/{Name(name)}"))
 
     def pool(self, site: str) -> Pool:
-        """Return a site's pool. Raise NotFound if the topology does not contain the site."""
+        """Return a site's pool."""
         return self._document(Pool, self._connection.send("GET", f"/v1/sites/{Name(site)}/pool"))
 
     def versioned_pool(self, site: str) -> tuple[Pool, str | None]:
-        """Return a site's pool that the caller will replace, and its version. Raise the errors of :meth:`pool`."""
+        """Return a site's pool that the caller will replace, and its version."""
         answer = self._connection.send("GET", f"/v1/sites/{Name(site)}/pool")
         return self._document(Pool, answer), version_of(answer)
 
     def put_pool(self, site: str, pool: Pool, version: str | None = None) -> Pool:
         """Set a site's pool. Idempotent. ``version`` is the version that the caller read; None replaces any version.
 
-        Raise NotFound for an unknown site. Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a
-        VLAN ID that is in use. Raise PreconditionFailed if the pool changed since ``version``.
+        Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a VLAN ID that is in use. Raise
+        PreconditionFailed if the pool changed since ``version``.
         """
         path = f"/v1/sites/{Name(site)}/pool"
         return self._document(Pool, self._connection.send("PUT", path, pool, if_match=entity_tag(version)))
@@ -106,17 +106,14 @@ class TopologyCalls(SbfCalls):
     def declare_clean(self, site: str, vlan: int, *, reason: str) -> SiteView:
         """Declare a quarantined VLAN ID of a site clean. Idempotent. SBF records the reason and the caller's name.
 
-        Raise NotFound for an unknown site. Raise BadInput for a blank reason. Raise Conflict for a VLAN ID in use.
+        Raise BadInput for a blank reason. Raise Conflict for a VLAN ID in use.
         """
         path = f"/v1/sites/{Name(site)}/quarantine/{VlanId(vlan)}/clean"
         declaration = validated(CleanDeclaration, reason=reason)
         return self._document(SiteView, self._connection.send("POST", path, declaration))
 
     def check_cables(self, site: str) -> SiteCables:
-        """Request that SBF reads a site's switches. Return the comparison of the site's cables with the topology.
-
-        Raise NotFound if there is no such site.
-        """
+        """Request that SBF reads a site's switches. Return the comparison of the site's cables with the topology."""
         path = f"/v1/sites/{Name(site)}/verify"
         return self._document(SiteCables, self._connection.send("POST", path, wait=DEVICE_S))
 
@@ -130,7 +127,7 @@ class TopologyCalls(SbfCalls):
     ) -> SitePreparation:
         """Return the commands with which administrators prepare a site.
 
-        Raise NotFound for an unknown site or transport. Raise BadInput for an unknown platform or unused options. Raise
+        Raise NotFound for an unknown transport. Raise BadInput for an unknown platform or unused options. Raise
         Conflict if the site has no attachment, or for a platform that must not be used.
         """
         query = {"platform": platform, "port": port, "core_port": core_port, "transport": transport}

@@ -31,12 +31,10 @@ OPTIONS: Final = (
 )
 """The options of each profile."""
 REFUSED_OPTIONS: Final = ("route", "redirect-", "dhcp-option", "dns", "block-outside-dns", "setenv", "register-dns")
-"""Prefixes of options that a client ignores if a gateway sends them, so that a gateway cannot change the routes and the
-DNS of the computer."""
+"""Prefixes of options that a client ignores, so that a gateway cannot change the routes and the DNS of the computer."""
 SERVER_MTU: Final = "tun-mtu 1500"
-"""An option that OpenVPN 2.6 sends to each client. If the network has a smaller MTU, the gateway sends the smaller
-MTU first. Profiles make clients ignore this option, because the option would replace the smaller MTU.
-"""
+"""An option that OpenVPN 2.6 sends to each client. If the network has a smaller MTU, the gateway sends the smaller MTU
+first. Profiles ignore this option, because it would replace the smaller MTU."""
 
 
 @dataclass(frozen=True, slots=True)

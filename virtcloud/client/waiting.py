@@ -1,4 +1,4 @@
-"""What the waiting methods of the Python API share: progress callbacks, and long polls that tolerate a silent SBF."""
+"""Progress callbacks of waiting methods, and long polls that tolerate an unreachable SBF."""
 
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -86,8 +86,8 @@ class PolledCluster:
     def _poll(self, answered: float, wait: float, until: Collection[ClusterState]) -> float:
         """Run one long poll of at most ``wait`` seconds for a newer view.
 
-        With ``until``, the poll ends early only when one of these states begins. ``answered`` is the time of SBF's
-        last answer before the poll. Return the time of SBF's last answer, as seconds of ``clock``.
+        With ``until``, the poll ends early only when one of these states begins. ``answered`` is the time of SBF's last
+        answer before the poll. Return the time of SBF's last answer, as seconds of ``clock``.
         """
         try:
             view = self._sbf.cluster(self.view.key, self.view.version, wait, self.view.id, until)
@@ -98,7 +98,7 @@ class PolledCluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if ``view`` is of a later cluster. Only an old SBF sends such a view."""
+        """Return ``view``. Raise ClusterFailed if ``view`` is of a later cluster, which only an old SBF sends."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.view.key} has ended, and a later cluster has its key now (attempt {view.attempt})"
