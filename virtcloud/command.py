@@ -28,7 +28,6 @@ def main() -> int:
 
 
 def _is_agent(arguments: list[str]) -> bool:
-    """Return whether the arguments are those of the agent's systemd unit. All other arguments need the command line."""
     return len(arguments) == len(_AGENT) + 1 and arguments[:-1] == _AGENT
 
 

@@ -106,7 +106,6 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _print_newest(sbf: SbfClient, owner: str | None, limit: int, before: str | None, *, as_json: bool) -> None:
-    """Print the newest clusters of all states, oldest first."""
     if limit > MAX_NEWEST:
         raise BadInput(f"--limit: expected at most {MAX_NEWEST} with --ended, got {limit}: add --newest to read pages")
     views = sbf.clusters(owner, ended=True, limit=limit, before=before)

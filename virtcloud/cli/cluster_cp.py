@@ -73,7 +73,6 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _report(guests: Collection[str], failed: GuestsFailed | None, direction: str, *, as_json: bool) -> None:
-    """Print the outcome of a copy. Raise ``failed`` if it is set."""
     if as_json:
         click.echo(json.dumps({name: failed.failures.get(name) if failed else None for name in guests}, indent=2))
     if failed:
@@ -162,7 +161,6 @@ class GuestCopy:
 
 @contextmanager
 def _show_progress() -> Iterator[ShowFanOut]:
-    """Yield a function that displays, on a terminal, the number of guests whose copy has ended."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -149,7 +149,6 @@ def _check_placement_options(options: ClusterOptions) -> None:
 
 
 def _build_spread(options: ClusterOptions) -> dict[str, object]:
-    """Return the key ``spread`` of a spec: the guests for which SBF chooses the hosts."""
     sites = tuple(site for text in options.spread_sites for site in text.split(",") if site)
     named = {"count": options.guest_count, "image": _require_image(options), "prefix": options.guest_prefix}
     user_data = None if options.user_data is None else options.user_data.read()
@@ -157,7 +156,6 @@ def _build_spread(options: ClusterOptions) -> dict[str, object]:
 
 
 def _list_sizes(options: ClusterOptions) -> dict[str, object]:
-    """Return the requested sizes, limits and extra disks of each guest. Omit missing options."""
     sizes = {
         "cpus": options.cpus,
         "memory_mb": options.memory,
@@ -195,7 +193,6 @@ def _parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def _require_image(options: ClusterOptions) -> str:
-    """Return the image of the guests. Raise BadInput if guests are requested without an image."""
     if options.image is None and (options.guest_count or (options.guests_per_host and options.hosts)):
         raise BadInput(
             "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none; 'virtcloud image list' on a host "

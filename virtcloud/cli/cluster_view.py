@@ -93,7 +93,6 @@ def _print_placements(view: ClusterView) -> None:
 
 
 def _format_progress(placement: PlacementView) -> str:
-    """Return an element's progress. For an unreachable element, add the time of its last reading or report."""
     if placement.reachable:
         return placement.progress
     return (

@@ -81,7 +81,6 @@ def _format_presence(finding: "Prerequisite") -> str:
 
 
 def _check_host(config: Path, *, as_json: bool) -> int:
-    """Print every check of a host. Return the exit code, which is 1 if a required check failed."""
     checks = check_host(config)
     failed = [check for check in checks if check.required and not check.ok]
     if as_json:

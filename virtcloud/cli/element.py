@@ -240,7 +240,6 @@ def _format_unsaved(view: ElementView) -> str | None:
 
 
 def _format_observed(view: ElementView) -> str | None:
-    """Return a summary of a device's observed state. For an unreachable device, add the time of the reading."""
     as_of = (
         "" if view.reachable or view.read_at is None else f" as of {printing.format_time(view.read_at)}, unreachable"
     )

@@ -85,7 +85,6 @@ def try_command(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _make_replay(record: TrialRecord, options: Mapping[str, object]) -> TrialRequest:
-    """Return the request to replay a record. Options override fields of the record."""
     overrides = {key: options[key] for key in REPLAYED_FIELDS if options[key]}
     return _validate_trial({**record.model_dump(include=REPLAYED_FIELDS), **overrides, "replayed": record})
 
@@ -131,7 +130,6 @@ def _validate_trial(fields: Mapping[str, object]) -> TrialRequest:
 
 
 def _run_trial(trial: TrialRequest) -> TrialRecord:
-    """Run the trial in a second process. If the second process fails, exit with its exit code."""
     return TrialRecord.model_validate_json(run_driver_program(MODULE, trial, "element try"))
 
 

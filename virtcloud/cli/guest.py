@@ -41,8 +41,6 @@ WAIT_OPTIONS = (
 
 
 def _guest_command(*options: Callable[..., Any]) -> Callable[[Callable[..., None]], click.Command]:
-    """Return a decorator that makes a command with the arguments CLUSTER and GUEST, and with ``options``."""
-
     def decorate(function: Callable[..., None]) -> click.Command:
         command: Callable[..., Any] = click.pass_context(function)
         for option in reversed((click.argument("cluster"), click.argument("name", metavar="GUEST"), *options)):
@@ -191,7 +189,6 @@ def _change(  # noqa: PLR0913 - click's options
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Change a guest's power state, and wait for the host. On Ctrl-C, exit with a message."""
     found = open_client(context).get(key).guests.find(name)
     progress = ProgressLines(_progress_lines)
     try:

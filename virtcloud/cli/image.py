@@ -187,11 +187,6 @@ def certify(context: click.Context, name: str, sites: tuple[str, ...], *, revoke
 
 
 def _share_command(everybody: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Return a decorator that makes a command with the arguments NAME and USER.
-
-    ``everybody`` is the help text of the option ``--everybody``.
-    """
-
     def decorate(function: Callable[..., None]) -> click.Command:
         command: Callable[..., Any] = click.pass_context(function)
         for option in (
@@ -270,7 +265,6 @@ def _read_catalogue(context: click.Context, *, optional: bool) -> list[Catalogue
 
 
 def _find_folder() -> Path:
-    """Return the image folder in the settings of this host's agent; if these are not readable, the default folder."""
     if os.access(host.AGENT_SETTINGS_FILE, os.R_OK):
         return read_settings(host.AGENT_SETTINGS_FILE).images
     default: Path = AgentSettings.model_fields["images"].default

@@ -101,7 +101,6 @@ def _check_format(source: str, head: bytes, image_format: ImageFormat | None) ->
 
 @contextmanager
 def _open(source: str) -> Iterator[tuple[BinaryIO, int | None]]:
-    """Yield a file or the body of a URL, and its size if known."""
     with _translate_errors(source):
         opened, size = _open_url(source) if _is_url(source) else _open_file(Path(source))
     with opened as file:
@@ -124,7 +123,6 @@ def _open_file(path: Path) -> tuple[BinaryIO, int | None]:
 
 @contextmanager
 def _translate_errors(source: str) -> Iterator[None]:
-    """Raise BadInput, or Unreachable for a URL, if the block cannot open or read ``source``."""
     try:
         yield
     except ValueError as error:

@@ -72,7 +72,6 @@ def _with_images(lab_file: LabFile, images: Iterable[str]) -> LabFile:
 
 
 def _url_option(socket: str) -> str:
-    """Return the option --url for the lab's SBF, or ``""`` for the default address."""
     return "" if f"unix://{socket}" == DEFAULT_URL else f"--url unix://{socket} "
 
 

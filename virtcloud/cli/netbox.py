@@ -190,7 +190,6 @@ def _print(comparison: Comparison, *, as_json: bool) -> None:
 
 
 def _write(draft: Path, comparison: Comparison, *, as_json: bool) -> None:
-    """Write the topology with its version, and the pools as comments. Raise BadInput if the file cannot be written."""
     version = {} if comparison.version is None else {"version": int(comparison.version)}
     pools = [f"# virtcloud pool set {site} {change.wanted}" for site, change in comparison.pools.items()]
     text = "\n".join([*pools, format_yaml(comparison.merged.topology, **version)])

@@ -125,7 +125,6 @@ def status(agent_config: Path, as_json: bool) -> None:
 
 
 def _check_files(server: Mapping[str, Any]) -> None:
-    """Raise BadInput if a file or folder in the hook's settings does not exist on this host."""
     for key in (name for name in FILES if server.get(name) and not os.path.exists(server[name])):  # noqa: PTH110 - Path.exists raises an exception
         raise BadInput(
             f"server: the hook's setting {key}: expected a path on this host, got {server[key]}, which does not exist"
@@ -133,7 +132,6 @@ def _check_files(server: Mapping[str, Any]) -> None:
 
 
 def _find_status_file(agent_config: Path) -> Path:
-    """Return the status file of reconciliation in the settings of this host's agent, or the default path."""
     settings = read_settings(agent_config).scheduler if agent_config.exists() else None
     return (settings or SchedulerSettings()).status
 
@@ -148,7 +146,6 @@ def _announce(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: 
 
 
 def _print_json(changes: Sequence[InstallationChange], *, dry_run: bool) -> None:
-    """Print changes as JSON. ``done`` is true if the changes were made."""
     click.echo(json.dumps({"done": not dry_run, "changes": [change.description for change in changes]}, indent=2))
 
 

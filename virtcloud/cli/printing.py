@@ -73,7 +73,6 @@ def limit_pages(pages: Iterable[Sequence[D]], limit: int | None) -> Iterator[Seq
 
 
 def _print_json_pages(pages: Iterable[Sequence[Document]]) -> None:
-    """Print all documents as one JSON array, in the form of :func:`print_list`."""
     separator = "[\n"
     for document in chain.from_iterable(pages):
         text = json.dumps(document.model_dump(mode="json"), indent=2)

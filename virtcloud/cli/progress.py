@@ -114,7 +114,6 @@ class ProgressDisplay:
         return grid
 
     def _elapsed(self, placement: PlacementView) -> float:
-        """Return the seconds from the display's start to the element's confirmation (no confirmation: to now)."""
         if placement.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING}:
             return self.seconds
         progress, seconds = self._ended.get(placement.element, (None, 0.0))
@@ -141,7 +140,6 @@ def format_progress(placement: PlacementView, view: ClusterView) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """Return a text on one line. An error of libvirt, for example, can have several lines."""
     return " ".join(text.split())
 
 

@@ -70,7 +70,6 @@ def _write(data: bytes) -> None:
 
 @contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Set the terminal to raw mode within the block. Without a terminal, change nothing."""
     if not os.isatty(0):
         yield
         return

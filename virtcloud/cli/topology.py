@@ -220,8 +220,6 @@ def check(context: click.Context, /, file: IO[str] | Path, *, as_json: bool) -> 
 
 @dataclass(frozen=True, slots=True)
 class _SetOptions:
-    """The file and the options of ``topology set``."""
-
     file: str
     force: bool
     dry_run: bool
@@ -230,7 +228,6 @@ class _SetOptions:
 
 
 def _compare(scope: TopologyScope[D], wanted: D) -> str:
-    """Return the unified diff of SBF's document and a wanted document."""
     former = None
     with suppress(NotFound):
         former, _ = scope.read()
@@ -238,7 +235,6 @@ def _compare(scope: TopologyScope[D], wanted: D) -> str:
 
 
 def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, options: _SetOptions) -> None:
-    """Print the difference, ask for confirmation if needed, and replace the topology. A dry run only prints."""
     former, current = None, None
     with suppress(NotFound):
         former, current = scope.read()

@@ -138,7 +138,6 @@ def _parse_file(file: Path) -> YamlText:
 
 
 def _check_names(parts: list[_Part]) -> None:
-    """Raise BadInput if two files contain the same site, or elements with the same name."""
     seen: dict[str, str] = {}
     for part in parts:
         if part.site is None:
@@ -165,7 +164,6 @@ def _check_links_within(part: _Part) -> None:
 
 
 def _locate_faults(error: ValidationError, everything: list[_Part], sites: list[_Part]) -> Iterator[str]:
-    """Yield a text for each error, with the error's file and line number."""
     links = [(part, index) for part in everything for index in range(len(part.links))]
     for detail in list_validation_errors(error):
         path = fault_path(detail)

@@ -66,7 +66,6 @@ def filter_(path: Path, settings: Path, as_json: bool) -> None:
 
 
 def _build_program(settings: Path) -> str:
-    """Check the settings (None exist: the defaults), and return the text of the scripts."""
     try:
         read_script_settings(str(settings))
     except SettingsError as error:

@@ -98,7 +98,6 @@ def _suggest_commands(sites: Sequence[SiteView], elements: Sequence[ElementView]
 
 
 def _describe_console(simulation: Simulation) -> str:
-    """Return the line about the console, or about the API's description if this SBF has no console."""
     if _has_page(simulation, CONSOLE_PATH):
         return (
             f"Console: {simulation.url}{CONSOLE_PATH} (log in with the content of {simulation.folder.operator_token})"

@@ -89,7 +89,6 @@ def _check_output(output: Path | None) -> None:
 
 
 def _write(text: str, output: Path | None) -> None:
-    """Write a profile to a file, or to stdout. If stdout is a file, only its owner may read it."""
     if output is not None:
         replace_private_file(output, text)
         return

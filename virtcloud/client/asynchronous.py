@@ -39,7 +39,6 @@ W = TypeVar("W")
 
 
 def _asynchronous(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Awaitable[R]]:
-    """Return a coroutine function that runs ``method`` of the synchronous object in a thread."""
     signature = inspect.signature(method)
 
     @wraps(method)
@@ -66,7 +65,6 @@ def _asynchronous_wrapped(
 
 
 def _return_self(wrapper: W, _result: object) -> W:
-    """Return the asynchronous object, for a method that returns its own object."""
     return wrapper
 
 

@@ -203,7 +203,6 @@ class Connection:
 
     @contextmanager
     def _open_http(self, url: str) -> Iterator[httpx.Client]:
-        """Yield the connections to SBF, or new connections to the replica at ``url``."""
         if url == self.url:
             yield self._http
             return

@@ -2,8 +2,10 @@
 
 The first source that is set is used:
 
-1. ``--token-file FILE`` 2. ``VIRTCLOUD_TOKEN_FILE`` 3. ``~/.config/virtcloud/token``, written by ``virtcloud login``;
-not used for ``unix://`` addresses, where the kernel identifies the caller
+1. ``--token-file FILE``
+2. ``VIRTCLOUD_TOKEN_FILE``
+3. ``~/.config/virtcloud/token``, written by ``virtcloud login``; not used for ``unix://`` addresses, where the kernel
+   identifies the caller
 
 No command accepts a token as an argument, because every local user can read a command's arguments.
 """

@@ -26,8 +26,6 @@ without a new revision.
 
 @dataclass(frozen=True, slots=True)
 class _KnownDocument:
-    """A wanted document, its entity tag, and the time until which it may be used."""
-
     document: WantedDocument
     etag: str
     until: float

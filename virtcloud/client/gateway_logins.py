@@ -90,10 +90,6 @@ def request_login_files(
 
 @contextmanager
 def _create_folder(folder: Path) -> Iterator[None]:
-    """Create a folder if it does not exist. If the block raises an exception, remove the new folder.
-
-    Raise BadInput if the folder cannot be created or written.
-    """
     try:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

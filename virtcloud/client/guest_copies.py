@@ -252,7 +252,6 @@ def _read(read: Callable[[IO[bytes]], None], stream: IO[bytes] | None) -> tarfil
 
 
 def _send_files(sources: Mapping[str, Path], errors: list[str], stream: IO[bytes]) -> None:
-    """Write files as a tar stream. A local error ends the stream before its last member."""
     try:
         with tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT) as archive:
             for name, path in sources.items():

@@ -90,7 +90,6 @@ def explain_request_error(url: str, error: httpx.RequestError) -> str:
 
 
 def _is_denied(error: BaseException) -> bool:
-    """Return whether ``error`` or one of its causes is a PermissionError."""
     causes = (error.__cause__, error.__context__)
     return isinstance(error, PermissionError) or any(_is_denied(cause) for cause in causes if cause is not None)
 
@@ -111,7 +110,6 @@ def error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
 
 
 def _parse_retry_after(answer: httpx.Response) -> int | None:
-    """Return the number of seconds in the header Retry-After, or None if the header is missing or has a date."""
     text = answer.headers.get("retry-after", "")
     return int(text) if re.fullmatch(r"\d{1,5}", text, re.ASCII) else None
 

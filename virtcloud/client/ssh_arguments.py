@@ -193,7 +193,6 @@ class ClusterLogins:
     def _find_by_gateway(
         self, options: SshOptions, names: Sequence[str | None], cluster_id: str | None
     ) -> dict[str, SshArguments]:
-        """Return the arguments of ssh through a gateway. The caller may be the cluster's owner or an invited user."""
         folder = make_login_folder(self._folder)
         certificate = request_login_files(self._sbf, self._key, folder, cluster_id)
         found = ClusterPeers(key=certificate.cluster, user=certificate.guest_user, peers=certificate.peers)

@@ -40,7 +40,6 @@ def select_public_keys(texts: Iterable[str]) -> List[str]:
 
 
 def _is_complete(kind: str, data: str) -> bool:
-    """Return whether a key's data matches its type and is long enough."""
     try:
         fields = list(_split_fields(b64decode(data, validate=True)))
     except (NotBase64, ValueError):

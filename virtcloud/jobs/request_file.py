@@ -179,7 +179,6 @@ def _check_list(value: object, at: _FilePosition) -> List[object]:
 
 
 def _check_unique(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
-    """Raise RequestError if two guests have the same name, MAC or address."""
     used = {}  # type: Dict[Tuple[str, str], _FilePosition]
     for host_index, part in enumerate(parts):
         for index, guest in enumerate(part):

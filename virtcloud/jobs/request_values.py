@@ -66,7 +66,6 @@ def _size_between(lowest_mb: int, highest_mb: int, expected: str) -> ValueKind:
 
 
 def _read_interface(text: str) -> str:
-    """Return an address with prefix length in canonical form."""
     if "/" not in text:
         raise ValueError(text)
     return str(ipaddress.ip_interface(text))

@@ -1,10 +1,10 @@
 """The lab: an installation with several sites on one machine, for trials, demonstrations and tests.
 
-A lab consists of nodes. Each switch, provider edge, host, gateway and transport core is a node, as are the user's
-laptop and the *station*, on which SBF runs.
+A lab consists of nodes: switches, provider edges, hosts, gateways, transport cores, the user's laptop, and the
+*station*, on which SBF runs.
 
-This package imports a module only when one of the module's names is first used, because imports are slow in User-mode
-Linux, in which a lab can run.
+This package imports a module at the first use of one of its names, because imports are slow in User-mode Linux, in
+which a lab can run.
 """
 
 from typing import TYPE_CHECKING, Any

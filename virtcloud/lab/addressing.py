@@ -63,7 +63,7 @@ def device_addresses(topology: Topology) -> dict[str, str]:
 
 
 def with_addresses(topology: Topology) -> Topology:
-    """Return a copy of the topology in which each switch and edge has a management address and a credential."""
+    """Return a copy of the topology in which each device has a management address and a credential."""
     addresses = device_addresses(topology)
 
     def address_device(device: DeviceT) -> DeviceT:

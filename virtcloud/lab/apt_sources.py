@@ -1,7 +1,7 @@
-"""The Debian sources and transfer options of this machine's APT, for building images and downloading kernels.
+"""The Debian sources and transfer options of this machine's APT, for images and kernels of the lab.
 
-Images contain packages of the same Debian release as this machine, from the same mirrors and through the same proxies.
-The lab's kernel can come from a newer release, from the same mirror.
+Images contain packages of this machine's Debian release, from the same mirrors and through the same proxies. The lab's
+kernel can come from a newer release, from the same mirror.
 """
 
 import platform

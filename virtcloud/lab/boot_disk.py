@@ -36,10 +36,7 @@ menuentry Debian {{
   initrd /initrd.img
 }}
 """
-"""The configuration of GRUB. It names the links /vmlinuz and /initrd.img, which Debian's kernel packages maintain.
-
-Therefore the configuration does not change when a newer kernel is installed.
-"""
+"""The configuration of GRUB. It names the links /vmlinuz and /initrd.img, which Debian's kernel packages maintain."""
 FSTAB = f"LABEL={LABEL} / ext4 errors=remount-ro 0 1\n"
 OLD_EXT4 = "^metadata_csum_seed,^orphan_file"
 """An option of mke2fs that disables the features of ext4 that GRUB 2.06 cannot read."""
@@ -48,8 +45,8 @@ OLD_EXT4 = "^metadata_csum_seed,^orphan_file"
 def make_boot_disk(root: Path, target: Path, size_mib: int = SIZE_MIB, *, compressed: bool = False) -> None:
     """Write a disk to ``target``. The folder ``root`` contains its root file system, with a kernel and GRUB's programs.
 
-    The function adds the file /etc/fstab to ``root``, and the configuration of GRUB if there is none. Raise OSError or
-    CalledProcessError if the disk cannot be created. Raise ValueError if GRUB's core image is too large.
+    Add /etc/fstab to ``root``, and GRUB's configuration if there is none. Raise OSError or CalledProcessError if the
+    disk cannot be created. Raise ValueError if GRUB's core image is too large.
     """
     (root / GRUB_FOLDER[1:]).mkdir(parents=True, exist_ok=True)
     config = root / GRUB_FOLDER[1:] / "grub.cfg"

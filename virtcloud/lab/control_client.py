@@ -55,8 +55,7 @@ def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[
 def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90.0) -> dict[str, Any]:
     """Send a request and return the answer. Raise LabIsDown if no lab is running.
 
-    Raise LabFailed with the lab's message if the request fails. Raise LabFailed if the answer takes longer than
-    ``timeout_s`` seconds.
+    Raise LabFailed if the request fails, or if the answer takes longer than ``timeout_s`` seconds.
     """
     with connect_to_lab(state, timeout_s) as link:
         send_line(link, {**request, "token": state.metadata.get("token", "")})
@@ -121,7 +120,7 @@ def _exit_code(letter: bytes, payload: bytes) -> int:
 
 
 def _start_sending(link: socket.socket, sending: AbstractContextManager[object], read: Callable[[int], bytes]) -> None:
-    """Send the program's input in a thread, because the program may read input only after its output was received.
+    """Send the program's input in a thread, because a program may read input only after its output was received.
 
     ``sending`` is the lock of all threads that send frames. ``read`` returns the next input, at most the given number
     of bytes, or ``b""`` at the end of the input. If the program ends earlier, the thread ends with the connection.
@@ -139,10 +138,7 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
 
 
 def _read_stdin(size: int) -> bytes:
-    """Return the next bytes of this process's input, at most ``size``.
-
-    Return ``b""`` at the end of the input, or if the input is closed.
-    """
+    """Return the next bytes of this process's input, at most ``size``; ``b""`` at its end or if it is closed."""
     if sys.stdin is None:  # the shell closed it: <&-
         return b""
     try:
@@ -153,7 +149,7 @@ def _read_stdin(size: int) -> bytes:
 
 
 def _write_outputs(link: socket.socket) -> int:
-    """Write the program's output to this process's output, and return the program's exit code when it has ended.
+    """Write the program's output to this process's output. Return the program's exit code.
 
     If this process's output is closed earlier, return ``-SIGPIPE``.
     """
@@ -167,7 +163,6 @@ def _write_outputs(link: socket.socket) -> int:
 
 
 def _write_output(output: BinaryIO, payload: bytes) -> bool:
-    """Write data and return whether the output is still open."""
     try:
         output.write(payload)
         output.flush()
@@ -184,7 +179,6 @@ def _window_size() -> tuple[int, int]:
 
 @contextmanager
 def _raw_terminal(link: socket.socket, sending: AbstractContextManager[object]) -> Iterator[None]:
-    """Put the terminal into raw mode, and send the window's size to the node whenever the size changes."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield
         return
@@ -204,8 +198,8 @@ def _raw_terminal(link: socket.socket, sending: AbstractContextManager[object]) 
 def _send_sizes(changed: int, link: socket.socket, sending: AbstractContextManager[object]) -> None:
     """Send the window's size for each byte of the pipe ``changed``.
 
-    The signal's handler must not send, because it runs in the main thread. While another thread sends much input, the
-    handler would wait for the lock, and the main thread would read no output. The program could then read no input.
+    The signal handler must not send, because it runs in the main thread. While another thread sends much input, the
+    handler would wait for the lock. Then the main thread would read no output, and the program could read no input.
     """
     with open(changed, "rb", buffering=0) as changes:
         while changes.read(CHUNK):  # until the end: the handler could not write to a pipe that nobody reads

@@ -2,10 +2,10 @@
 
 mmdebstrap installs the packages in a folder, in separate mount and PID namespaces. The packages come from the sources
 of this machine's APT. The lab stores each image once in its cache, in a folder whose name contains a digest of the
-image's recipe. The images contain systemd and sshd, like ordinary cloud images, but no host key, host name or user.
+image's recipe. The images contain systemd and sshd, but no host key, host name or user.
 
-cloud-init starts Python four times when a guest boots, which takes 15 s in User-mode Linux. The lab's image ``debian``
-therefore lacks cloud-init. The agent writes the essential parts of a seed into the root file system of such a guest.
+cloud-init starts Python four times when a guest boots, which takes 15 s in User-mode Linux. Therefore the lab's image
+``debian`` lacks cloud-init. The agent writes the essential parts of a seed into the root file system of such a guest.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ OMITTED = tuple(
 )
 """Files of packages that are omitted from the image.
 
-If the file system does not support idmapped mounts, the agent changes the owner of each file when a guest first starts.
+If the file system does not support idmapped mounts, the agent changes the owner of each file at a guest's first start.
 With fewer files, this start takes less time.
 """
 
@@ -80,7 +80,7 @@ chroot "$1" systemctl --quiet disable e2scrub_reap.service e2scrub_all.timer
 """
 """Shell commands after the installation, which delete files that an image must not contain.
 
-mmdebstrap copies this machine's host name and name servers, and the package openssh-server creates host keys.
+mmdebstrap copies this machine's host name and name servers. The package openssh-server creates host keys.
 """
 CUSTOMIZE_CLOUD_INIT = """\
 printf 'locale: C.UTF-8\\napt_preserve_sources_list: true\\n' > "$1/etc/cloud/cloud.cfg.d/10_image.cfg"
@@ -101,7 +101,7 @@ END_S = 30.0
 class DebianRecipe:
     """The packages of an image, the shell commands after their installation, and the mode of the image's folder.
 
-    A root file system contains setuid programs. The mode of its folder therefore excludes other users of this machine.
+    A root file system contains setuid programs. Therefore the mode of its folder excludes other users of this machine.
     """
 
     name: str
@@ -199,7 +199,7 @@ def ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], w
 
 @contextlib.contextmanager
 def _lock_builds(watch: Watcher) -> Iterator[IO[str]]:
-    """Hold the lock of image builds. Wait until no other process holds this lock. Yield the lock's open file.
+    """Hold the lock of image builds. Yield the lock's open file.
 
     Programs that inherit the open file hold the lock, too.
     """
@@ -214,7 +214,6 @@ def _lock_builds(watch: Watcher) -> Iterator[IO[str]]:
 
 
 def _remove_incomplete() -> None:
-    """Remove the folders of builds that were killed."""
     for path in Path(CACHE).glob("debian-*.new"):
         shutil.rmtree(path)
 
@@ -241,7 +240,7 @@ def install_packages(recipe: DebianRecipe, target: Path, lock: IO[str]) -> None:
     """Install a recipe's packages in the folder ``target``.
 
     Raise LabImpossible unless root runs this process on an x86_64 machine with mmdebstrap. Also raise LabImpossible if
-    mmdebstrap fails. The error message then contains the end of mmdebstrap's output.
+    mmdebstrap fails; the message contains the end of its output.
     """
     _check_buildable()
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", f"--hook-dir={MERGED_USR}"]

@@ -27,13 +27,13 @@ class LabError(VirtcloudError):
 
 
 class LabImpossible(LabError, BadInput):
-    """The machine lacks a prerequisite. The operation has not started or changed a lab."""
+    """The machine lacks a prerequisite. No lab was started or changed."""
 
     slug = "lab-impossible"
 
 
 class LabIsUp(LabError, BadInput):
-    """A lab is running already. The operation has changed nothing."""
+    """A lab is running already. Nothing was changed."""
 
     slug = "lab-is-up"
 
@@ -45,7 +45,7 @@ class LabIsDown(LabError, NotFound):
 
 
 class UnknownInLab(LabError, NotFound):
-    """The lab has no such node, or the node has no such service. The operation has changed nothing."""
+    """The lab has no such node, or the node has no such service. Nothing was changed."""
 
     slug = "unknown-in-lab"
 

@@ -1,7 +1,7 @@
 """FRR, which implements BGP EVPN at the lab's edges: the configuration of zebra and bgpd, and their services. Pure.
 
-Edges use iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface is up. zebra
-writes the learnt routes into the bridge. The configuration does not depend on the clusters.
+Edges use iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface is up. zebra writes
+the learnt routes into the bridge. The configuration does not depend on the clusters.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from virtcloud.model.topology import Topology
 FRR_PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"
 SHELL = "/etc/frr/vtysh.conf"
-"""The configuration file of vtysh. Each node has a separate folder /etc/frr, because vtysh also writes files there."""
+"""The configuration file of vtysh. Each node has a separate /etc/frr, because vtysh also writes files there."""
 ZEBRA = "frr defaults datacenter\nhostname {name}\n"
 BGP = """\
 frr defaults datacenter
@@ -36,8 +36,7 @@ router bgp {asn}
  exit-address-family
 """
 """The configuration of bgpd. The timers are short because all edges run on one machine. With ``advertise-all-vni``,
-bgpd needs no separate configuration for each VNI (FRR's manual, EVPN).
-"""
+bgpd needs no configuration for each VNI (FRR's manual, EVPN)."""
 
 
 def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:

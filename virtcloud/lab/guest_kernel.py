@@ -1,6 +1,6 @@
 """The kernel of the lab's QEMU guests: Debian's cloud kernel, installed on the machine or downloaded for the lab.
 
-A downloaded package is not installed. The lab unpacks only the kernel and a few modules into the lab's cache.
+A downloaded package is not installed. The kernel and a few modules are unpacked into the lab's cache.
 """
 
 import os
@@ -48,10 +48,7 @@ class GuestKernel:
 
 
 def find_guest_kernel() -> GuestKernel | None:
-    """Return the newest cloud kernel that is installed on the machine.
-
-    If none is installed, return the kernel that the lab has downloaded, or None.
-    """
+    """Return the newest cloud kernel that is installed on the machine, otherwise the downloaded kernel, or None."""
     for image in sorted(BOOT.glob("vmlinuz-*cloud-amd64"), key=_version_numbers, reverse=True):
         modules = MODULE_TREE / image.name.removeprefix("vmlinuz-")
         if modules.is_dir():
@@ -77,7 +74,7 @@ def _module_name(file: str) -> str:
 
 
 def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
-    """Return the guest kernel. If this machine has no guest kernel, download one from Debian. Idempotent.
+    """Return the guest kernel. If this machine has none, download a kernel from Debian. Idempotent.
 
     Raise LabImpossible if the kernel cannot be downloaded.
     """

@@ -139,7 +139,7 @@ class Lab:
     def power_on(self, node: str) -> None:
         """Boot a host or a gateway that is powered off, and wait until its services run. Idempotent.
 
-        If the node's disk contains a boot script, run this script. Raise LabFailed if the script fails. Raise
+        If the node's disk contains a boot script, run the script. Raise LabFailed if the script fails. Raise
         UnknownInLab if the node is neither a host nor a gateway of the lab.
         """
         self._power(node, "on")
@@ -155,7 +155,7 @@ class Lab:
         control_client.send_request(self.state, {"do": "power", "node": node, "power": power})
 
     def service(self, node: str, name: str) -> ServiceHandle:
-        """Return the handle of a service, for example ``libvirtd`` of a host, or ``sbf`` of the node ``station``."""
+        """Return the handle of a service, such as ``libvirtd`` of a host, or ``sbf`` of the node ``station``."""
         return ServiceHandle(self.state, node, name)
 
     @property
@@ -243,7 +243,6 @@ def _remove_on_error(state: LabState) -> Iterator[None]:
 
 
 def _format_os_error(error: OSError) -> str:
-    """Return the message for an error of the operating system. The message for a full disk contains the remedy."""
     name = error.filename2 or error.filename  # if a copy failed, `filename2` is the target of the copy
     prefix = f"{name}: " if name else ""
     disk_is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}

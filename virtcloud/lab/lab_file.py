@@ -1,6 +1,6 @@
 """Reads lab files, and checks whether the described lab can be built.
 
-A lab file is a YAML document that contains a topology and the pools of the topology's sites.
+A lab file is a YAML document that contains a topology and the pools of its sites.
 """
 
 from collections.abc import Iterator
@@ -30,20 +30,18 @@ PLATFORMS = ("linux_bridge", openvswitch.PLATFORM)
 class LabFile(Topology):
     """The description of a lab.
 
-    The names of ports must also be valid names of Linux interfaces. Some names of ports, elements and transports are
-    reserved, because the lab itself uses them.
+    The names of ports must also be valid names of Linux interfaces. The lab reserves some names of ports, elements and
+    transports.
     """
 
     pools: dict[Name, VlanSet] = Field(default_factory=dict)
     lldp: bool = False
     """If true, elements announce themselves to their neighbours (LLDP). This needs two more processes (lldpd) on each
-    element.
-    """
+    element."""
 
     images: tuple[Literal["debian", "debian-cloud"], ...] = ()
-    """Images that the lab creates besides its busybox images. The first lab on a machine builds these images from
-    Debian's packages.
-    """
+    """Images that the lab creates besides its busybox images. The first lab on a machine builds them from Debian's
+    packages."""
 
     @property
     def topology(self) -> Topology:
@@ -63,7 +61,6 @@ class LabFile(Topology):
 
 
 def _find_errors(lab: LabFile) -> Iterator[BadInput]:
-    """Yield an error for each reason why the lab cannot be built. The error names the path in the document."""
     sites = {site.name for site in lab.sites}
     for name in lab.pools:
         if name not in sites:
@@ -98,7 +95,6 @@ def _port_errors(lab: LabFile) -> Iterator[BadInput]:
 
 
 def _core_wire_errors(lab: LabFile) -> Iterator[BadInput]:
-    """Yield errors in the links to the cores, such as invalid interface names and aggregates."""
     used: set[tuple[str, str]] = set()
     paths = [("sites", s, "attachments", a) for s, site in enumerate(lab.sites) for a in range(len(site.attachments))]
     for path, wire in zip(paths, core_wires(lab), strict=True):
@@ -119,7 +115,6 @@ def _core_wire_errors(lab: LabFile) -> Iterator[BadInput]:
 
 
 def _describe_edge_errors(edge: Edge, wire: CoreWire, used: set[tuple[str, str]]) -> Iterator[str]:
-    """Yield the reasons why an edge cannot be connected to a core."""
     name = wire.transport.name
     if wire.transport.kind is TransportKind.VPLS:
         yield f"expected a transport of kind direct, qinq or evpn, got {name}: the lab's edges have no MPLS"

@@ -1,7 +1,7 @@
 """The lab's guest images: busybox for containers and for QEMU guests, and busybox with OpenSSH for containers.
 
-The programs of the image ``busybox-ssh`` are copied from this machine, with their libraries. The lab's user key allows
-a login as any of the lab's users, and as root.
+The programs of the image ``busybox-ssh`` and their libraries are copied from this machine. The lab's user key allows a
+login as any of the lab's users, and as root.
 """
 
 import gzip
@@ -66,7 +66,7 @@ def make_debian_image(folder: Path, name: str, root: Path) -> None:
 
 
 def make_images_readable(folder: Path) -> None:
-    """Make images readable by all users, independent of the umask, because owners of guests must read the images."""
+    """Make images readable by all users, independent of the umask: owners of guests must read the images."""
     for description in folder.glob("*/image.yaml"):
         description.chmod(0o644)
         description.parent.chmod(0o755)
@@ -178,6 +178,5 @@ def _files(authorized_key: str) -> dict[str, str]:
 
 
 def _libraries(programs: Iterable[Path]) -> set[Path]:
-    """Return the paths of the shared libraries that programs need, including the dynamic loader."""
     output = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout  # noqa: S603, S607
     return {Path(path) for path in LIBRARY.findall(output)}

@@ -51,7 +51,7 @@ def missing_features() -> list[KernelFeature]:
 def has_feature(feature: KernelFeature) -> bool:
     """Return whether the machine's kernel has a feature.
 
-    Also return False if the test cannot run, for example without root's rights.
+    Also return False if the test cannot run, such as without root's rights.
     """
     command = ["unshare", "--net", "sh", "-c", " && ".join(feature.commands)]
     try:
@@ -87,8 +87,7 @@ def require_uml_kernel() -> UmlKernel:
 def choose_kernel(requested: str | None = None) -> str:
     """Return the lab's kernel: ``direct`` or ``uml``. If ``requested`` is None, prefer ``direct``.
 
-    Raise LabImpossible with the reasons if the requested kernel cannot run the lab. If ``requested`` is None, raise
-    LabImpossible only if neither kernel can run the lab.
+    Raise LabImpossible with the reasons if the requested kernel, or neither kernel, can run the lab.
     """
     missing = [] if requested == "uml" else missing_features()
     if not missing and requested != "uml":
@@ -118,8 +117,8 @@ def find_compiler() -> str | None:
 def preload_library(kernel: UmlKernel, folder: Path) -> str:
     """Build a library by which a kernel without seccomp avoids most reads and writes of the extended processor state.
 
-    Return the path of the library, or "" if the kernel uses seccomp and needs no library. Also return "" if the library
-    cannot be built, but the kernel can run without it. Raise LabImpossible if the kernel needs the library.
+    Return the path of the library. Return "" if the kernel uses seccomp, or if the library cannot be built and the
+    kernel can run without it. Raise LabImpossible if the kernel needs the library.
     """
     if kernel.uses_seccomp:
         return ""
@@ -140,9 +139,8 @@ def preload_library(kernel: UmlKernel, folder: Path) -> str:
 def uml_command(kernel: UmlKernel, state: Path, init: Path) -> tuple[str, ...]:
     """Return the command that boots User-mode Linux on the machine's own file tree, bound to one processor.
 
-    A second processor would not help: a program in User-mode Linux waits during each system call, while the kernel's
-    process executes this call. If both processes are bound to the same processor, the switch between them takes a third
-    less time.
+    A second processor would not help: a program in User-mode Linux waits while the kernel's process executes its system
+    call. With both processes on the same processor, the switch between them takes a third less time.
     """
     processor = choose_processor(os.sched_getaffinity(0), _bound_processors())
     return (
@@ -172,7 +170,7 @@ def choose_processor(allowed: Iterable[int], used: Iterable[int]) -> int:
 
 
 def _bound_processors() -> Iterator[int]:
-    """Yield the processor of each User-mode Linux process that is bound to one processor, for example of other labs."""
+    """Yield the processor of each User-mode Linux process that is bound to one processor, such as of other labs."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has ended
             if (folder / "comm").read_text().strip() == PROGRAM.name:

@@ -1,6 +1,6 @@
 """OpenVPN clients on the laptop of a lab: unmodified clients with the profiles of users.
 
-Two clusters may have the same addresses. The tap interface of each client can therefore be moved to a separate network
+Two clusters may have the same addresses. Therefore the tap interface of each client can be moved to a separate network
 namespace. The client's process stays in the laptop's namespace, from which it reaches the gateways.
 """
 
@@ -24,7 +24,7 @@ exit 1
 """A shell script that waits until a client has logged a line, and then exits with code 0.
 
 The script exits with code 1 if the client ends or the time limit passes. A client writes the file with its process ID
-some time after its start. The script does not treat a missing file as the client's end.
+some time after its start. Therefore a missing file does not mean that the client has ended.
 """
 STOP = 'kill "$(cat "$0.pid")" && while kill -0 "$(cat "$0.pid")" 2>/dev/null; do sleep 0.1; done'
 
@@ -68,8 +68,8 @@ class LaptopVpn:
     def move_interface(self, *addresses: str) -> None:
         """Move the tap interface to the client's namespace, add addresses with their prefix lengths, and set it up.
 
-        Call this soon after the start. While the interface is down, OpenVPN cannot write a received frame to the
-        interface, and reads no further data from the gateway until the frame is written.
+        Call this soon after the start. While the interface is down, OpenVPN cannot write a received frame to it, and
+        reads no further data from the gateway.
         """
         lines = [f"ip link set {self.interface} netns {self.name}"]
         lines += [f"ip -n {self.name} addr add {address} dev {self.interface} nodad" for address in addresses]

@@ -91,8 +91,8 @@ def _start_first_process(state: LabState) -> subprocess.Popen[bytes]:
 def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[bytes], watch: Watcher) -> None:
     """Wait until the services of all nodes run. Raise LabFailed if a step fails.
 
-    ``station.events`` is read until then, also after the station's last service has started: the first process writes
-    the end of User-mode Linux to this file.
+    Read ``station.events`` until then, even after the station's last service has started: the first process records the
+    end of User-mode Linux there.
     """
     files = [state.folder / "station.events"] + ([state.folder / "fabric.events"] if kernel == "uml" else [])
     readers = {file: follow_events(file) for file in files}
@@ -214,5 +214,5 @@ def defer_interrupts() -> Iterator[None]:
 def _set_handler(number: int, handler: Any) -> None:  # noqa: ANN401 - a value of the signal module
     try:
         signal.signal(number, handler)
-    except ValueError:  # this is not the main thread, and only the main thread receives signals
+    except ValueError:  # not the main thread, which alone receives signals
         return

@@ -100,7 +100,6 @@ def _source() -> Path:
 
 
 def _hidden_folders() -> tuple[str, ...]:
-    """Return the folders of this program that a node's temporary file systems would hide."""
     folders = {str(_source()), sys.prefix, sys.base_prefix}
     return tuple(sorted(folder for folder in folders if any(Path(folder).is_relative_to(hidden) for hidden in TMPFS)))
 
@@ -143,7 +142,7 @@ def python_path() -> list[str]:
 def make_keys(folder: Path, devices: Iterable[str]) -> tuple[str, Mapping[str, str]]:
     """Create all SSH keys: SBF's key for devices, the users' key, and each device's host key.
 
-    Return SBF's public key, and the private host key of each device, by the device's name.
+    Return SBF's public key, and the private host key of each device by name.
     """
     _make_key(folder / "switch")
     _make_key(folder / "user")

@@ -111,7 +111,6 @@ def _lldpd(name: str, topology: Topology, materials: LabMaterials) -> Iterator[N
 
 
 def _node_by_kind(name: str, number: int, topology: Topology, materials: LabMaterials) -> LabNode:
-    """Return a node in which only the fields that depend on the node's kind are set."""
     element = topology.elements.get(name)  # type: ignore[call-overload]
     if isinstance(element, Switch):
         return _switch(element, number, materials)
@@ -187,7 +186,6 @@ def _host(host: Host, number: int, materials: LabMaterials) -> LabNode:
 
 
 def _token_binds(element: str, materials: LabMaterials) -> tuple[tuple[str, str], ...]:
-    """Return the bind mount by which a node contains the folder with its agent's token."""
     return () if materials.bare else ((node_services.token_folder(materials.state, element),) * 2,)
 
 

@@ -1,9 +1,9 @@
 """The lab's links, and the commands (ip, bridge, tc) that create them on each node. Pure.
 
-Links connect elements with each other, and sites with the cores of transports. The core of a transport is a node that
-represents the provider's network: a bridge, or a router in an EVPN fabric. If a transport uses service VLANs, an edge's
-port towards the core is the edge's ``core_port``. In an EVPN fabric, this port has the name of the transport, and the
-edges reach each other at their loopback addresses.
+Links connect elements with each other, and sites with the cores of transports. A core is a node that represents the
+provider's network: a bridge, or a router in an EVPN fabric. If a transport uses service VLANs, an edge's port towards
+the core is the edge's ``core_port``. In an EVPN fabric, this port has the name of the transport, and the edges reach
+each other at their loopback addresses.
 """
 
 from collections.abc import Collection, Iterator
@@ -48,8 +48,8 @@ class CoreWire:
 def core_wires(topology: Topology) -> Iterator[CoreWire]:
     """Yield the link of each attachment.
 
-    A core's port has the name of the attached site, such as ``brno``. If a site has several attachments to a transport,
-    the second port is ``brno-2`` and the third ``brno-3``.
+    A core's port has the name of the attached site, such as ``brno``. Ports of a site's further attachments to the
+    transport are ``brno-2``, ``brno-3`` and so on.
     """
     count = 0
     for site in topology.sites:
@@ -89,7 +89,7 @@ def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, 
     """Return two lists of commands for a transport's core: commands of ``ip``, and commands of ``bridge``.
 
     The core of an EVPN fabric is a router. Every other core is a bridge, whose own interface is a tagged member of the
-    VLANs. A capture on this interface therefore contains the frames with their tags.
+    VLANs. Therefore a capture on this interface contains the frames with their tags.
     """
     ends = [wire for wire in core_wires(topology) if wire.transport == transport]
     if is_fabric(transport):
@@ -118,10 +118,7 @@ def _router_lines(topology: Topology, wire: CoreWire) -> CommandLines:
 
 
 def edge_lines(edge: Edge, topology: Topology) -> CommandLines:
-    """Return the commands that create an edge's bridge with its customer ports, and its ports towards the cores.
-
-    The commands create no circuits.
-    """
+    """Return the commands that create an edge's bridge and its ports to customers and cores, but no circuits."""
     wires = [wire for wire in core_wires(topology) if wire.node == edge.name]
     lines = bridge_lines(tuple(str(port) for port in edge.ports))
     if any(is_fabric(wire.transport) for wire in wires):
@@ -168,8 +165,8 @@ class NodeLink:
 def node_links(topology: Topology) -> list[NodeLink]:
     """Return all links between nodes: first the topology's links, then the links to the cores of transports.
 
-    A link between two aggregates is replaced by a link for each pair of member ports. Each of these links has the
-    latency and bandwidth of the replaced link.
+    A link between two aggregates is replaced by a link for each pair of member ports, with the same latency and
+    bandwidth.
     """
     links = [
         NodeLink(link.a.element, a, link.b.element, b, link.latency_ms, link.bandwidth_mbit)

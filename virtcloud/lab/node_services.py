@@ -18,7 +18,7 @@ AGENT_SOCKET = "/run/virtcloud/agent.sock"
 LLDP_SOCKET = "/run/lldpd.socket"
 CACHE = "/var/cache/virtcloud/lab"
 BOOT_SCRIPT = "/var/spool/rc.local"
-"""A shell script on a node's disk. The lab runs it once after each boot, if it exists and all services have started."""
+"""A shell script on a node's disk. If it exists, it runs once after each boot, when all services have started."""
 RUN_BOOT_SCRIPT = f"test ! -e {BOOT_SCRIPT} || test -e /run/booted || {{ sh {BOOT_SCRIPT} && touch /run/booted; }}"
 
 SSHD_CONFIG = """\
@@ -83,13 +83,13 @@ class LabMaterials:
 
 
 PEOPLE: Final = "alice:x:1001:1001::/:/usr/sbin/nologin\nbob:x:1002:1002::/:/usr/sbin/nologin\n"
-"""The accounts of users on gateways. A gateway accesses a user's files with the rights of the user's account."""
+"""The accounts of users on gateways. A gateway accesses a user's files with the rights of this account."""
 
 
 def base_files(hosts: str, lldp: LldpAccount | None = None, people: str = "") -> dict[str, str]:
     """Return the files of a node's /etc: accounts, name resolution from files only, and a fast login shell.
 
-    ``hosts`` is the text of /etc/hosts. ``people`` contains the lines of /etc/passwd for the accounts of users.
+    ``hosts`` is the text of /etc/hosts. ``people`` contains the lines of /etc/passwd for users.
     """
     user = f"_lldpd:x:{lldp.user}:{lldp.group}::/run/lldpd:/usr/sbin/nologin\n" if lldp else ""
     return {

@@ -1,8 +1,8 @@
 """A switch of the lab that is an Open vSwitch: ``ovsdb-server`` and ``ovs-vswitchd`` run on the switch's node. Pure.
 
 The datapath runs in user space (``netdev``) and therefore on any kernel. Linux can leave checksums and VLAN tags to the
-network card (offloads). This datapath does not add such missing checksums and tags. Offloads must therefore be disabled
-on the ports that send to the switch.
+network card (offloads). This datapath does not add them. Therefore offloads must be disabled on the ports that send to
+the switch.
 """
 
 from virtcloud.lab.fabric.plan import NodeService

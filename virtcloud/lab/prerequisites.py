@@ -97,8 +97,8 @@ def has_routers() -> bool:
 class Prerequisite:
     """The result of one check.
 
-    ``needed`` is true if the checked lab cannot run without this prerequisite. If no particular lab is checked, a
-    minimal lab with LXC hosts is assumed. ``remedy`` describes the installation.
+    ``needed`` is true if the checked lab cannot run without this prerequisite. Without a checked lab, a minimal lab
+    with LXC hosts is assumed. ``remedy`` describes the installation.
     """
 
     group: str
@@ -156,10 +156,7 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
 
 
 def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
-    """Yield the results for all programs and drivers. ``needed`` is true if ``lab`` needs the program or driver.
-
-    If ``lab`` is None, ``needed`` is true for the programs that every lab needs, and for the driver of LXC.
-    """
+    """Yield the results for all programs and drivers. If ``lab`` is None, ``needed`` is true for a minimal lab."""
     hypervisors = (Hypervisor.LXC,) if lab is None else lab.hypervisors
     groups = (
         (REQUIRED_PROGRAMS, True),

@@ -9,9 +9,9 @@ seed             Debian's cloud-init with the data source NoCloud: stages ``loca
 network          ifupdown and dhclient, as cloud-init configures them
 ===============  ===================================================================================
 
-Unlike the larger image in `virtcloud.lab.debian_image`, this image omits what is slow on an emulated processor: it has
-no systemd and no udev, and cloud-init runs only the modules that a seed of virtcloud needs. The script
-/etc/init.d/boot writes the guest's uptime in seconds before and after cloud-init to the file `BOOT_TIMES`.
+The image omits what is slow on an emulated processor: it has no systemd and no udev, and cloud-init runs only the
+modules that a seed of virtcloud needs. The script /etc/init.d/boot writes the guest's uptime in seconds before and
+after cloud-init to the file `BOOT_TIMES`.
 """
 
 import gzip
@@ -49,8 +49,7 @@ exec /bin/busybox switch_root /root /usr/sbin/init
 """
 """The first program of the initial file system, where its path is /init. The disk also contains it, as /boot/init.
 
-The initial file system contains busybox from the machine that builds the disk. The package busybox-static provides a
-busybox that needs no libraries.
+busybox comes from the machine that builds the disk. The package busybox-static provides a busybox without libraries.
 """
 
 CLOUD_INIT_STAGES = """\
@@ -66,7 +65,7 @@ main(["cloud-init", "init"])
 """
 """A Python program that runs cloud-init's two stages in one process.
 
-With a process for each stage, both would import the same modules, which takes a quarter of the boot's processor time.
+With two processes, both would import the same modules, which takes a quarter of the boot's processor time.
 """
 
 CUSTOMIZE = f"""\
@@ -115,8 +114,8 @@ END
 """
 """Shell commands after the installation of the packages.
 
-They delete files that an image must not contain, such as host keys. They write the scripts of the first program and the
-configuration of GRUB.
+They delete files that an image must not contain, such as host keys. They write the scripts of the first program and
+GRUB's configuration.
 """
 
 SMALL = DebianRecipe("debian-small", PACKAGES, CUSTOMIZE, OPEN_FOLDER)

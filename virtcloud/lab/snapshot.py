@@ -34,8 +34,8 @@ true"""
 class Snapshot:
     """The VLANs of each port of switches and cores, and the interfaces and guests of each host.
 
-    The entry of an edge contains its interfaces, its bridge's VLANs, the MAC addresses that the bridge has learnt, and
-    the EVPN routes of its bgpd.
+    The entry of an edge contains its interfaces, its bridge's VLANs and learnt MAC addresses, and the EVPN routes of
+    its bgpd.
     """
 
     switches: dict[str, dict[str, str]]

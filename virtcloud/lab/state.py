@@ -31,7 +31,7 @@ class LabState:
     def of_machine(cls) -> "LabState":
         """Return the folder that the variable ``VIRTCLOUD_LAB_STATE`` names (default: ``/run/virtcloud/lab``).
 
-        Raise LabImpossible if the folder exists and this process is not permitted to enter it.
+        Raise LabImpossible if the folder exists and this process may not enter it.
         """
         folder = Path(os.environ.get(STATE_FOLDER_VARIABLE, DEFAULT_STATE_FOLDER)).absolute()
         if _is_inaccessible(folder):
@@ -48,7 +48,7 @@ class LabState:
 
     @property
     def sbf_socket(self) -> Path:
-        """The path of SBF's socket. If the lab has the default folder, this is the path that clients use by default."""
+        """The path of SBF's socket. In the default folder of a lab, clients use this path by default."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property
@@ -93,7 +93,6 @@ class LabState:
 
 
 def _is_inaccessible(folder: Path) -> bool:
-    """Return whether the folder exists and this process is not permitted to read or enter it."""
     try:
         return folder.exists() and not os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
     except PermissionError:

@@ -1,8 +1,8 @@
 """The User-mode Linux kernels of this machine: Debian's installed package, or a newer package that the lab unpacked.
 
 Before Linux 6.16, User-mode Linux intercepts the system calls of its programs with ptrace. Newer versions can use
-seccomp instead, which halves the processor time. Debian 12 and 13 contain older versions. The module
-:mod:`virtcloud.lab.uml_package` therefore downloads a newer package.
+seccomp instead, which halves the processor time. Debian 12 and 13 contain older versions. Therefore
+:mod:`virtcloud.lab.uml_package` downloads a newer package.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class UmlKernel:
 def find_uml_kernel() -> UmlKernel | None:
     """Return the kernel for labs, or None if this machine has no kernel that runs.
 
-    Return the installed kernel if it can use seccomp. Otherwise return the newest of all kernels.
+    Return the installed kernel if it can use seccomp, otherwise the newest of all kernels.
     """
     installed = read_kernel(INSTALLED)
     if installed is not None and installed.uses_seccomp:

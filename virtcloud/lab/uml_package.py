@@ -1,7 +1,7 @@
 """The download of a newer User-mode Linux from a newer release of Debian. The package is unpacked and not installed.
 
 ``make setup`` runs this module. APT verifies the package with the keys of the package debian-archive-keyring. The
-package lists of the newer release are stored separately from the lists of this machine's APT.
+package lists of the newer release are stored separately from this machine's lists.
 """
 
 import fcntl
@@ -39,8 +39,8 @@ class DownloadedPackage:
 def main() -> int:
     """Download User-mode Linux if labs need a newer version. If the download fails, print a warning.
 
-    Labs need no newer version if this machine's kernel can run labs, or if an installed or unpacked User-mode Linux can
-    use seccomp. Return the exit code, which is always 0.
+    No newer version is needed if this machine's kernel can run labs, or if an existing User-mode Linux can use seccomp.
+    The exit code is always 0.
     """
     if os.geteuid() == 0 and not lab_kernel.missing_features():
         return 0
@@ -66,8 +66,8 @@ def _print(text: str, file: TextIO | None = None) -> None:
 def fetch_package() -> UmlKernel:
     """Download the package, and unpack the kernel and its modules into the folder of all labs of this machine.
 
-    A lock prevents parallel downloads by several processes. Files of interrupted downloads are deleted first. Raise
-    LabImpossible if the package cannot be downloaded, or if the kernel does not run on this machine.
+    A lock prevents parallel downloads. Files of interrupted downloads are deleted first. Raise LabImpossible if the
+    package cannot be downloaded, or if the kernel does not run on this machine.
     """
     uml_kernel.UNPACKED.mkdir(parents=True, exist_ok=True)
     with _lock_folder(uml_kernel.UNPACKED), tempfile.TemporaryDirectory(prefix=".", dir=uml_kernel.UNPACKED) as folder:
@@ -79,7 +79,6 @@ def fetch_package() -> UmlKernel:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the folder of unpacked kernels, and remove the temporary folders in it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -91,7 +90,6 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _download(folder: Path) -> DownloadedPackage:
-    """Download the version :data:`PREFERRED`. If `SUITE` lacks this version, download the version in `SUITE`."""
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "sources.list").write_text(apt_sources.newer_source(SUITE))
@@ -104,7 +102,6 @@ def _download(folder: Path) -> DownloadedPackage:
 
 
 def _apt(folder: Path, seconds: float, *command: str) -> str:
-    """Run apt-get with the sources and package lists in ``folder``, and return its error messages."""
     own = ("State::Lists=lists", "Cache=cache", "Etc::SourceList=sources.list", "Etc::SourceParts=none")
     options = [f"Dir::{name}={folder / path}" for name, path in (option.split("=") for option in own)]
     arguments = [
@@ -128,8 +125,7 @@ def _apt(folder: Path, seconds: float, *command: str) -> str:
 def store_package(package: Path, target: Path) -> UmlKernel:
     """Unpack the kernel and its modules into ``target``, adapt the kernel to this machine's glibc, and return it.
 
-    The folder ``target`` appears only when it is complete. Raise LabImpossible if the kernel does not run on this
-    machine.
+    ``target`` appears only when it is complete. Raise LabImpossible if the kernel does not run on this machine.
     """
     unpacked = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -155,7 +151,6 @@ def _unpack(package: Path, folder: Path) -> None:
 
 
 def _adapt(root: Path) -> UmlKernel:
-    """Change the kernel's program below ``root`` so that it runs with this machine's glibc. Return the kernel."""
     program, reason = root / uml_kernel.PROGRAM, ""
     try:
         program.write_bytes(glibc_names.use_older_names(program.read_bytes()))

@@ -194,7 +194,6 @@ def _find_line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
 
 
 def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the nodes of the key ``part`` and of its value."""
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return node.value[part], node.value[part]
     if isinstance(node, yaml.MappingNode):

@@ -147,7 +147,6 @@ def _describe_other_text(value: object) -> str:
 
 
 def _check_data(kind: str, data: str) -> None:
-    """Raise BadInput if a key's data does not match its type, is incomplete, or is too short."""
     try:
         fields = list(_split_fields(b64decode(data, validate=True)))
     except (NotBase64, ValueError) as error:

@@ -59,7 +59,6 @@ def _port_faults(topology: TopologyDocument) -> Iterator[BadInput]:
 
 
 def _port_uses(topology: TopologyDocument) -> Iterator[tuple[PortRef, Path]]:
-    """Yield every use of a port, with the path of this use in the document."""
     for site_index, site in enumerate(topology.sites):
         for index, attachment in enumerate(site.attachments):
             yield attachment.port, ("sites", site_index, "attachments", index, "port")

@@ -54,7 +54,6 @@ class _Merger:
         return NetBoxMerge(topology, pools, tuple(notes))
 
     def _topology(self, notes: list[str]) -> Topology:
-        """Return the merged topology, and append notes. Raise ValidationError if an element or a link is invalid."""
         sites = {site.name: site for site in self.former.sites} if self.former else {}
         for name in self.translation.sites:
             sites[name] = self._site(sites.get(name) or Site(name=name), notes)
@@ -154,7 +153,6 @@ def merge(translation: Translation, former: Topology | None, *, prune: bool = Fa
 
 
 def _merge_switch(device: TranslatedDevice, former: Switch | None, kept: tuple[PortName, ...]) -> Switch | None:
-    """Return the switch, or None if its platform is unknown. In this case, the translation has reported a problem."""
     platform = device.platform or (former.platform if former else None)
     if platform is None:
         return None

@@ -258,7 +258,6 @@ def _group_vlans(group: Row) -> Iterator[int]:
 
 
 def _address(row: Row) -> DeviceAddress | None:
-    """Return the management address without the prefix length."""
     text = str((row.get("primary_ip") or {}).get("address") or "").partition("/")[0]
     try:
         return DeviceAddress(text) if text else None

@@ -163,7 +163,6 @@ def _extend_mismatch(before: Mismatch | None, why: str, now: float) -> Mismatch:
 
 
 def _find_mismatches(observation: Observation) -> Iterator[tuple[MismatchKey, str]]:
-    """Yield each mismatch in the observation, with the reason."""
     wanted = {cluster.key: cluster for cluster in observation.clusters if cluster.state in WANTED_STATES}
     for key, cluster in wanted.items():
         job = observation.jobs.get(key)
@@ -187,7 +186,6 @@ def _find_mismatches(observation: Observation) -> Iterator[tuple[MismatchKey, st
 
 
 def _describe_mismatch(cluster: ClusterView, job: SchedulerJob) -> str | None:
-    """Return the reason why a cluster no longer belongs to its job, or None if the cluster belongs to the job."""
     if job.phase in {JobPhase.PENDING, JobPhase.GONE}:
         return f"job {job.key} {job.description}"
     if job.phase is JobPhase.RUNNING and job.attempt is not None and cluster.attempt < job.attempt:

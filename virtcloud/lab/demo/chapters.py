@@ -1,7 +1,7 @@
 """The chapters of the demonstration: two clusters, their connectivity and isolation, a failed creation, the removal.
 
-The checks of VLANs, frames, interfaces and guests read the lab's nodes, not SBF. The states of clusters and the VLAN
-IDs in use are read from SBF.
+The checks of VLANs, frames, interfaces and guests read the lab's nodes. The states of clusters and the VLAN IDs in use
+come from SBF.
 """
 
 import re
@@ -150,10 +150,6 @@ def check_failed_creation(context: DemoContext) -> None:
 
 
 def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict[Name, VlanId]]:
-    """Request the cluster demo-c and wait until it fails.
-
-    Return the cluster's last view, and the VLAN IDs that SBF had claimed for the cluster.
-    """
     report = context.report
     view = context.request("demo-c", DEADLINE_S)
     view = context.follow(
@@ -171,7 +167,6 @@ def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict
 
 
 def _check_removal(context: DemoContext, view: ClusterView, vlans: dict[Name, VlanId], before: Snapshot) -> None:
-    """Wait until SBF has removed a failed cluster. Check that every element has the state from before the request."""
     report = context.report
     context.follow(view, lambda current: current.state is ClusterState.FAILED, LIMIT_S)
     after = take_snapshot(context.lab, context.topology)
@@ -240,7 +235,7 @@ CHAPTERS = (
 
 
 DEMO_TIMING = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 2}
-"""Settings of SBF for the demonstration, in seconds. They are shorter than the defaults, so that failures show soon."""
+"""Settings of SBF, in seconds. They are shorter than the defaults, so that failures show soon."""
 
 
 def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:

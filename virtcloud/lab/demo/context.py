@@ -70,11 +70,10 @@ class DemoContext:
 
 WINDOW_S = 6
 ENTER_CONTAINER = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -m -u -- "$@"'
-"""A shell command that runs a program in a container. The container's first process is the only child of the
-container's libvirt_lxc process.
-"""
+"""A shell command that runs a program in a container. The container's first process is the only child of its
+libvirt_lxc process."""
 ABSENT_ADDRESS = "10.0.0.77"
-"""An address that no guest has. The ARP request for this address reaches every guest of the cluster."""
+"""An address that no guest has. An ARP request for this address reaches every guest of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)

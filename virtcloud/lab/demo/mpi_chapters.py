@@ -29,8 +29,8 @@ BANDWIDTH = re.compile(r"^n\d - n\d: \d+ Mbit/s$", re.MULTILINE)
 class GuestLogins:
     """Logins to the guests of a cluster with OpenSSH, as from the user's own machine.
 
-    SBF relays the connection to the guest's port 22. The file ``known_hosts`` contains the guests' host keys, which SBF
-    returned. ssh therefore does not ask the user to confirm a host key.
+    SBF relays the connection to the guest's port 22. The file ``known_hosts`` contains the guests' host keys from SBF,
+    so that ssh does not ask the user to confirm a host key.
     """
 
     url: str
@@ -57,7 +57,7 @@ class GuestLogins:
         return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=PROGRAM_S, check=False)  # noqa: S603
 
     def wait_until_accepted(self, guest: str) -> subprocess.CompletedProcess[str]:
-        """Repeat a login until the guest accepts the login or a time limit passes. Return the last result."""
+        """Repeat a login until the guest accepts it or a time limit passes. Return the last result."""
         deadline = time.monotonic() + LOGIN_S
         while True:
             login = self.run(guest, "hostname; id -un")
@@ -87,7 +87,6 @@ def run_mpi_program(context: DemoContext) -> None:
 
 
 def _create_cluster(context: DemoContext) -> ClusterView:
-    """Add the user's key, request the cluster, and wait until the cluster is active."""
     public_key = (context.lab.state.folder / "keys/user.pub").read_text().strip()
     context.report.print_line(f"virtcloud key add: {context.client.add_key(OWNER, public_key).fingerprint}")
     guests = tuple(
@@ -110,7 +109,6 @@ def _prepare_logins(context: DemoContext) -> GuestLogins:
 
 
 def _measure_bandwidth(context: DemoContext, logins: GuestLogins, guests: Sequence[str]) -> None:
-    """Run the MPI program in all guests, and check that its output has a line for each pair of guests."""
     program = resources.files("virtcloud.lab.demo").joinpath("bandwidth.py").read_text(encoding="utf-8")
     for guest in guests:
         logins.run(guest, "cat > bandwidth.py", stdin=program)

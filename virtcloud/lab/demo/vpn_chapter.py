@@ -53,7 +53,6 @@ def _create_cluster(context: DemoContext, key: str, lease_s: float) -> ClusterVi
 
 
 def _make_profile(context: DemoContext) -> str:
-    """Create a VPN profile for the laptop, wait until the gateways have confirmed it, and return its text."""
     device_key = make_device_key()
     profile = context.client.create_profile(KEY, VpnProfileRequest(device=LAPTOP, csr=device_key.csr))
     context.report.print_line(f"virtcloud access profile {KEY} > demo.ovpn: {' and '.join(profile.addresses)}")
@@ -64,7 +63,6 @@ def _make_profile(context: DemoContext) -> str:
 
 
 def _copy_file(context: DemoContext, laptop: LaptopVpn) -> None:
-    """Copy a file from the guest with scp. scp accepts only the host key of this cluster's guest."""
     lab = context.lab
     known_hosts = render_known_hosts(context.client.peers(KEY).peers)
     for name, text in (("known_hosts", known_hosts), ("key", (lab.state.folder / "keys/user").read_text())):

@@ -64,7 +64,7 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
 
 
 def _prepare_station(settings: FabricSettings) -> None:
-    """Write to a file the id that this process has in the machine's PID namespace. Then mount the lab's own /proc."""
+    """Write this process's id in the machine's PID namespace to a file. Then mount the lab's own /proc."""
     pid = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     syscalls.mount_private()
@@ -89,7 +89,6 @@ def _create_listener(address: str) -> socket.socket:
 
 
 def _connect(address_and_port: str) -> socket.socket:
-    """Connect to the control server in User-mode Linux. Repeat the attempt while User-mode Linux is still booting."""
     address, _, port = address_and_port.rpartition(":")
     deadline = time.monotonic() + KERNEL_S
     while True:

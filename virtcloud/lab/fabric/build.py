@@ -23,7 +23,7 @@ class Fabric:
     def __init__(self, plan: FabricPlan, state: str, events: EventLog) -> None:
         """Fork the first processes of all nodes. ``state`` is the lab's folder.
 
-        Do not start a thread before this call, because a process with threads must not fork.
+        Start no thread before this call, because a process with threads must not fork.
         """
         logs, groups = Path(state, "log"), nodes.lab_cgroup(state)
         self._plan = plan

@@ -149,7 +149,8 @@ class ControlServer:
 def _reset_without_client(connection: socket.socket, other: socket.socket) -> None:
     """Wait until the client disconnects. Then reset the connection with the other control server.
 
-    TCP delivers the end of a connection only after all data, so never if the other side does not read the data.
+    TCP delivers the end of a connection only after all data. If the other side does not read the data, it never learns
+    of the end.
     """
     wait_until_disconnected(connection)
     with contextlib.suppress(OSError):
@@ -165,8 +166,6 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 class _Sender:
-    """A file-like object. It sends all data that a caller writes to it over the socket ``target``."""
-
     def __init__(self, target: socket.socket) -> None:
         self._target = target
 

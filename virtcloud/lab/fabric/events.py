@@ -33,7 +33,7 @@ class EventLog:
         self._lock = threading.Lock()
 
     def write(self, step: str, state: str, text: str = "") -> None:
-        """Write an event of ``step``. The values of ``state`` are described at :class:`LabEvent`."""
+        """Write an event of ``step``. :class:`LabEvent` describes the values of ``state``."""
         line = json.dumps({"time": time.time(), "step": step, "state": state, "text": text})
         with self._lock, self._path.open("a") as file:
             file.write(line + "\n")
@@ -53,7 +53,7 @@ class EventLog:
 def follow_events(path: Path) -> Iterator[list[LabEvent]]:
     """Yield, without end, lists of the events that were added to the file since the previous list.
 
-    The iterator does not wait for events: without new events, it yields an empty list.
+    The iterator does not wait: without new events, it yields an empty list.
     """
     with path.open() as file:
         part = ""

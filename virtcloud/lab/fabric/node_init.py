@@ -1,8 +1,8 @@
 """The first process of a node: creates the node's file tree and network, and runs programs on request.
 
-The process exchanges messages with the fabric over a Unix socket (SOCK_SEQPACKET). Each message is one JSON object. A
-message that starts a program also carries the file descriptors of the program's standard streams. Requests are
-``network``, ``spawn`` and ``signal``. The process also reaps all processes of the node.
+The process exchanges messages with the fabric over a Unix socket (SOCK_SEQPACKET). Each message is one JSON object.
+Requests are ``network``, ``spawn`` and ``signal``. A ``spawn`` message also carries the file descriptors of the
+program's standard streams. The process reaps all processes of the node.
 """
 
 import array
@@ -58,8 +58,8 @@ def set_up_node(node: LabNode) -> None:
 def _create_boot_id() -> None:
     """Mount a new boot ID over the kernel's boot ID in /proc, so that the node has a different boot ID after each boot.
 
-    Also mount a second /proc elsewhere. The kernel permits a container on the node to mount /proc only if the node has
-    a /proc without other mounts in it.
+    Also mount a second /proc elsewhere. The kernel permits a container to mount /proc only if the node has a /proc
+    without other mounts in it.
     """
     _write(Path("/run/boot_id"), f"{uuid.uuid4()}\n")
     syscalls.bind("/run/boot_id", str(BOOT_ID))
@@ -76,7 +76,7 @@ def _mount_cgroups() -> None:
 def delegate_controllers(group: Path) -> None:
     """Enable all controllers of a control group for the groups below it."""
     for controller in (group / "cgroup.controllers").read_text().split():
-        with contextlib.suppress(OSError):  # continue with the other controllers if one cannot be enabled
+        with contextlib.suppress(OSError):  # continue if a controller cannot be enabled
             (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
@@ -97,7 +97,6 @@ def run_batch(program: str, lines: tuple[str, ...]) -> str:
 
 
 def _disable_offloads(port: str) -> str:
-    """Disable a port's offloads. Return the error message, or ""."""
     command = ["ethtool", "-K", port, "tx", "off", "txvlan", "off", "rxvlan", "off"]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the port comes from the plan
     return f"ethtool: {completed.stderr.strip()}" if completed.returncode else ""

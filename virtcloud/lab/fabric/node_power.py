@@ -1,9 +1,9 @@
 """The power of nodes: simulates a power failure of a node, and boots the node again.
 
-Without power, the node has no processes, interfaces, mounts and control groups. Two things remain: the node's disk
-(`LabNode.disk`), and its cables. A cable is a veth pair. The fabric moves the node's end of the pair into the fabric's
-network namespace and sets it down, so the other end has no carrier. The fabric must not delete the node's end, because
-this would also delete the other end, for example a port of a switch.
+Without power, the node has no processes, interfaces, mounts and control groups. The node's disk (`LabNode.disk`) and
+its cables remain. A cable is a veth pair. The fabric moves the node's end into the fabric's network namespace and sets
+it down, so that the other end has no carrier. Deleting the node's end would also delete the other end, such as a port
+of a switch.
 """
 
 import json
@@ -62,7 +62,6 @@ def power_on(handle: NodeHandle, ports: Iterable[str]) -> None:
 
 
 def _kill_first_process(handle: NodeHandle) -> None:
-    """Kill a node's first process. The kernel then kills the other processes of the node's PID namespace."""
     process = os.pidfd_open(handle.pid)
     try:
         signal.pidfd_send_signal(process, signal.SIGKILL)
@@ -75,7 +74,7 @@ def _kill_first_process(handle: NodeHandle) -> None:
 def _boot(handle: NodeHandle) -> tuple[int, socket.socket]:
     """Start a node's first process. Return its process id and its channel.
 
-    The fabric has threads and should not fork. It therefore runs this module as a program, which forks the process.
+    The fabric has threads and must not fork. It therefore runs this module as a program, which forks the process.
     """
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with node_end:
@@ -92,7 +91,6 @@ def _waiting_name(handle: NodeHandle, port: str) -> str:
 
 
 def _run_ip(handle: NodeHandle, lines: Iterable[str], namespace: int | None = None) -> None:
-    """Run ip(8), by default in the fabric's network namespace."""
     enter = [] if namespace is None else ["nsenter", f"--net=/proc/self/fd/{namespace}"]
     completed = subprocess.run(  # noqa: S603 - constant programs; the lines come from the plan
         [*enter, "ip", "-batch", "-"],
@@ -107,7 +105,7 @@ def _run_ip(handle: NodeHandle, lines: Iterable[str], namespace: int | None = No
 
 
 def _remove_groups(group: Path) -> None:
-    """Remove a node's control groups. Try again until the kernel has reaped the groups' processes."""
+    """Remove a node's control groups. Repeat until the kernel has reaped the groups' processes."""
     deadline = time.monotonic() + END_S
     while group.exists() and time.monotonic() < deadline:
         folders = sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True)

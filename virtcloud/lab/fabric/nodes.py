@@ -1,7 +1,7 @@
 """The fabric's handles of nodes.
 
-The fabric forks the first process of each node in new namespaces. The fabric sends requests to this process over a Unix
-socket (SOCK_SEQPACKET), the node's channel.
+The fabric forks the first process of each node in new namespaces. The node's channel, a Unix socket (SOCK_SEQPACKET),
+carries the fabric's requests to this process.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ CHANNEL_ENDED = {errno.EPIPE, errno.ECONNRESET, errno.EBADF}
 
 
 class NodeFailed(Exception):
-    """A node could not be created, or a request to a node failed. The message contains the error of the node."""
+    """A node could not be created, or a request to a node failed. The message contains the node's error."""
 
 
 class ProgramNotStarted(NodeFailed):
@@ -136,7 +136,6 @@ class NodeHandle:
     def _listen(
         self, channel: socket.socket, pending: dict[int, Queue[Message]], programs: dict[int, RunningProgram]
     ) -> None:
-        """Receive the answers of one boot of the node. ``pending`` and ``programs`` belong to this boot."""
         with channel, contextlib.suppress(ConnectionResetError):  # the node ended with an unread request
             while packet := channel.recv(PACKET):
                 _take(json.loads(packet), pending, programs)
@@ -213,7 +212,6 @@ def _run_first_process(node: LabNode, channel: socket.socket, group: Path) -> No
 
 
 def _enter_namespaces(group: Path) -> None:
-    """Move this process into the node's control group and into new namespaces, except the PID namespace."""
     has_cgroups = _enter_new_group(group)
     syscalls.unshare(NAMESPACES)
     if has_cgroups:

@@ -1,4 +1,4 @@
-"""Plans and settings of the fabric, which are passed to the fabric's processes as JSON."""
+"""Plans and settings of the fabric, which its processes receive as JSON."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -14,8 +14,8 @@ class FabricSettings:
     - ``token``: the secret that requests to the control server must contain.
     - ``listen``: the address of the control server, ``unix:PATH`` or ``tcp:ADDRESS:PORT``.
     - ``relay``: the ADDRESS:PORT of the control server in User-mode Linux, or "".
-    - ``in_uml``: true for the first process of a User-mode Linux kernel. ``modules``: the folder with the modules of
-      this kernel, or "".
+    - ``in_uml``: true for the first process of a User-mode Linux kernel. ``modules``: the folder with its modules, or
+      "".
     - ``kernel``: the command with which the station (the node on which SBF runs) boots User-mode Linux, or empty.
       ``preload``: a library that is loaded into the process of this kernel, or "".
     """
@@ -49,7 +49,7 @@ class NodeService:
     """A program that runs on a node.
 
     If ``module`` is set, the zygote runs the service (``zygote.py``). The zygote has already imported this Python
-    module and the modules ``imports``. The zygote forks, and the fork runs the module's ``main(argv[1:])``.
+    module and the modules ``imports``. A fork of the zygote runs the module's ``main(argv[1:])``.
 
     The service is ready when the address ``ready`` (``unix:PATH`` or ``tcp:ADDRESS:PORT``) accepts connections. If
     ``ready`` is "", the service is ready immediately.
@@ -67,9 +67,9 @@ class NodeService:
 class LabNode:
     """A node: its files, its network as batch lines of ip, bridge and tc, and its services in starting order.
 
-    The fabric disables offloads on the ports ``no_offload_ports``, so that each frame leaves these ports with its
-    checksum and its tag. If ``isolated`` is false, the node shares all namespaces with the fabric's process. Only the
-    station, the node on which SBF runs, is not isolated.
+    Offloads are disabled on ``no_offload_ports``, so that each frame leaves these ports with its checksum and its tag.
+    If ``isolated`` is false, the node shares all namespaces with the fabric's process. Only the station, the node on
+    which SBF runs, is not isolated.
 
     A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node that contains the node's
     ``disk_folders``. The content of ``disk_folders`` survives a power failure. The content of the ``tmpfs`` folders
@@ -132,7 +132,7 @@ def plan_from_json(text: str) -> FabricPlan:
 
 
 def node_from_data(data: dict[str, Any]) -> LabNode:
-    """Return the node for a dict that ``dataclasses.asdict`` returned. The dict may have lists instead of tuples."""
+    """Return the node for a dict of ``dataclasses.asdict``. The dict may have lists instead of tuples."""
     services = tuple(
         NodeService(**{**service, "argv": tuple(service["argv"]), "imports": tuple(service["imports"])})
         for service in data.pop("services")
@@ -146,7 +146,7 @@ def node_from_data(data: dict[str, Any]) -> LabNode:
 def veth_line(cable: VethPair, pids: dict[str, int]) -> str:
     """Return the arguments of ``ip`` that create a veth pair and move each end to its node.
 
-    ``pids`` maps the name of each node to the process id of its first process.
+    ``pids`` maps each node to the process id of its first process.
     """
     return (
         f"link add name {cable.port} mtu {cable.mtu}{_netns_option(cable.node, pids)} type veth "

@@ -54,7 +54,6 @@ def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapp
 def _copy_streams(
     connection: socket.socket, streams: "ProgramStreams", handle: NodeHandle, running: RunningProgram
 ) -> None:
-    """Copy the program's input and output until the program has ended and the client has received the exit code."""
     lock = threading.Lock()
     pumps = [
         threading.Thread(target=_send_output, args=(connection, lock, letter, streams), daemon=True)
@@ -80,8 +79,8 @@ def _copy_streams(
 class ProgramStreams:
     """The file descriptors of a program's standard streams: the program's ends, and this process's ends.
 
-    ``stdin`` differs from the descriptors in ``outputs``, even if all refer to one terminal: the thread that writes or
-    reads a descriptor also closes this descriptor.
+    ``stdin`` differs from the descriptors in ``outputs``, even if all refer to one terminal. The thread that writes or
+    reads a descriptor also closes it.
     """
 
     def __init__(
@@ -89,9 +88,8 @@ class ProgramStreams:
     ) -> None:
         """Store the descriptors. ``child_ends`` are the program's ends.
 
-        ``stdin`` is the descriptor to which this process writes the program's input. ``outputs`` maps the letter of a
-        frame (``protocol.py``) to the descriptor from which this process reads the program's output. ``terminal`` is
-        true if the streams are a terminal.
+        This process writes the program's input to ``stdin``. ``outputs`` maps the letter of a frame (``protocol.py``)
+        to the descriptor of the program's output. ``terminal`` is true if the streams are a terminal.
         """
         self.child_ends = child_ends
         self.stdin = stdin
@@ -116,7 +114,7 @@ class ProgramStreams:
             self.close_stdin()
 
     def close_stdin(self) -> None:
-        """Close the descriptor to which this process writes the program's input. Idempotent."""
+        """Close the descriptor of the program's input. Idempotent."""
         if self.stdin >= 0:
             os.close(self.stdin)
             self.stdin = -1
@@ -167,7 +165,7 @@ def _send_rest(connection: socket.socket, streams: ProgramStreams) -> None:
 
 
 def _read_available(end: int) -> bytes | None:
-    """Return the available output. Return b"" at the end of the stream, and None if no output is available yet."""
+    """Return the available output; b"" at the end of the stream, and None if no output is available yet."""
     output = select.poll()
     output.register(end, select.POLLIN)
     if not output.poll(0):
@@ -179,7 +177,6 @@ def _read_available(end: int) -> bytes | None:
 
 
 def _receive_input(connection: socket.socket, streams: ProgramStreams) -> None:
-    """Pass the client's input to the program until the client disconnects. Then close the program's input."""
     try:
         while True:
             letter, payload = receive_frame(connection)
@@ -194,7 +191,7 @@ def _receive_input(connection: socket.socket, streams: ProgramStreams) -> None:
 def _end_without_client(connection: socket.socket, handle: NodeHandle, running: RunningProgram) -> None:
     """Wait until the client disconnects. Then terminate the program.
 
-    The thread that passes the input may not notice the end of the connection: it waits while the program does not read.
+    The thread that passes the input waits while the program does not read, and may not notice the disconnection.
     """
     wait_until_disconnected(connection)
     if running.exit is None:

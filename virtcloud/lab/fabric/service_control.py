@@ -120,8 +120,8 @@ def _streams(log: Path) -> Iterator[tuple[int, int, int]]:
 def readiness_check(ready: str, pid: int | None) -> Callable[[], bool]:
     """Return a function that returns whether the address ``ready`` accepts connections.
 
-    A path in ``ready`` is a path in the mount namespace of process ``pid``. If ``ready`` is "", the returned function
-    always returns True.
+    A path in ``ready`` is a path in the mount namespace of process ``pid``. If ``ready`` is "", the function always
+    returns True.
     """
     kind, _, rest = ready.partition(":")
     if kind == "unix":

@@ -1,4 +1,4 @@
-"""System calls that Python 3.11 lacks: unshare, setns, mount, prctl. The functions raise OSError if a call fails."""
+"""System calls that Python 3.11 lacks: unshare, setns, mount, prctl. The functions raise OSError on failure."""
 
 import ctypes
 import os

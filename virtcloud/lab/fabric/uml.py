@@ -1,6 +1,6 @@
 """User-mode Linux: boots the kernel on the file tree of the machine, and mounts the file systems that a lab needs.
 
-A lab must not write to the machine's files. The fabric therefore first mounts a separate file system over each folder
+A lab must not write to the machine's files. Therefore the fabric first mounts a separate file system over each folder
 to which a lab writes.
 """
 
@@ -69,7 +69,7 @@ def _load_modules(modules: str) -> None:
 
 
 def boot_kernel(settings: FabricSettings) -> subprocess.Popen[bytes]:
-    """Boot User-mode Linux and return its process. The kernel writes its console output to ``console.log``."""
+    """Boot User-mode Linux and return its process. The kernel's console is written to ``console.log``."""
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": settings.state, "TMPDIR": "/dev/shm"}  # noqa: S108
     if settings.preload:
         environment["LD_PRELOAD"] = settings.preload

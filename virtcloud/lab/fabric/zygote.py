@@ -1,4 +1,4 @@
-"""The zygote: a process that has imported the modules of services, and forks itself to run these modules on nodes.
+"""The zygote: a process that has imported the modules of services. Its forks run these modules on nodes.
 
 The imports of SBF or of an agent take seconds of processor time, but a fork takes a fraction of a second.
 """
@@ -49,7 +49,7 @@ class Zygote:
         """Start a service's module inside a node. Wait until the zygote's imports are complete.
 
         Raise NodeFailed if the module cannot be imported, if the zygote cannot enter the node, or if the zygote has
-        ended or ends without an answer.
+        ended.
         """
         request = {
             "group": str(handle.group / "init"),
@@ -102,7 +102,7 @@ def _serve(channel: socket.socket, modules: tuple[str, ...]) -> None:
     os.closerange(channel.fileno() + 1, 4096)
     gc.disable()  # garbage collections would take a sixth of the imports' time and free almost no memory
     failed = _import(modules)
-    gc.freeze()  # a garbage collection in a child would copy the memory of all imported modules
+    gc.freeze()  # in a child, it would copy the memory of all imported modules
     gc.enable()
     children: dict[int, int] = {}
     while True:

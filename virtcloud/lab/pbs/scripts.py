@@ -42,8 +42,8 @@ Subsystem sftp internal-sftp
 def pbs_conf(programs: str, *, server: bool) -> str:
     """Return the text of pbs.conf.
 
-    The station shares /tmp with the machine, where a daemon of ``qsub`` from another lab may listen on a socket. With
-    TMPDIR in /tmp, this lab's ``qsub`` would send its jobs to that daemon. The station therefore has a separate TMPDIR.
+    The station shares /tmp with the machine. A daemon of ``qsub`` from another lab may listen on a socket there, and
+    would receive this lab's jobs. Therefore the station has a separate TMPDIR.
     """
     yes, no = int(server), int(not server)
     return (
@@ -136,7 +136,6 @@ mkdir -m 755 {HOME}
 
 
 def _boot_host(programs: str) -> str:
-    """Return the host's boot script, which creates the users and starts the MoM."""
     accounts = "".join(f"{name}:x:{number}:{number}::/home/{name}:/bin/bash\n" for name, number in USERS.items())
     groups = "".join(f"{name}:x:{number}:\n" for name, number in USERS.items())
     return f"""set -e

@@ -205,7 +205,6 @@ class FakeBatch:
             raise NoSuchJob(f"Unknown Job Id {job}") from None
 
     def _apply_outcome(self, record: FakeJob, outcome: HookOutcome) -> None:
-        """Apply the changes that a hook made. Raise BatchRefused if the hook rejected the event."""
         if not outcome.accepted:
             raise BatchRefused(outcome.message or HOOK_FAILED % self._hooks.server_name)
         record.apply_server_hook(outcome)
@@ -224,7 +223,6 @@ class FakeBatch:
                 self._changed.wait(self._pace.cycle)
 
     def _try_to_run(self, record: FakeJob) -> None:
-        """Run a job if its start time has come, enough hosts are free, and the hook accepts the job."""
         if record.state in (BatchJobState.QUEUED, BatchJobState.WAITING):
             record.set_waiting_state(self._now())
         hosts = self._find_free_hosts(count_chunks(record.resources.get("select", "1")))
@@ -274,7 +272,6 @@ class FakeBatch:
         record.set_waiting_state(self._now())
 
     def _requeue_after_host_death(self, job: str, run: FakeRun) -> None:
-        """Queue a job again after its first host died."""
         with self._changed:
             self._changed.wait_for(lambda: self._server_is_up or self._closing)
             if self._closing or self._runs.get(job) is not run:

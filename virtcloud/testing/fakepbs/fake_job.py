@@ -97,7 +97,6 @@ class FakeJob:
         return HookJob(self.id, attributes, resources, dict(self.variables), first, str(self.stdout), str(self.stderr))
 
     def _run(self) -> dict[str, str | int]:
-        """Return the attributes of the current or next run: its vnodes and the run count."""
         vnodes = "+".join(f"({name}:ncpus=1)" for name in self.hosts)
         placed: dict[str, str | int] = {"exec_vnode": vnodes} if vnodes else {}
         counted: dict[str, str | int] = {"run_version": self.run_version, "run_count": self.run_version}

@@ -179,7 +179,6 @@ class FakeRun:
             self.first_host.end(self.script, number)
 
     def _run_on_each(self, hosts: Iterable[FakeHost], event: str) -> list[HookOutcome]:
-        """Run the hook of an event on several hosts at the same time."""
         host_list = list(hosts)
         if not host_list:
             return []

@@ -79,7 +79,6 @@ class HookCallers:
 
 
 def _with_caller(hook_event: HookEvent, record: FakeJob | None, hook: HookDefinition) -> HookEvent:
-    """Return the event with three added values: the caller, the hook's name and the hook's alarm."""
     by_user = record is not None and hook_event.kind in ("queuejob", "modifyjob")
     return replace(
         hook_event,

@@ -71,7 +71,6 @@ class HookStage:
 
 
 def _readonly(pbs_object: Any) -> Any:
-    """Make an object read-only for hooks."""
     for part in [pbs_object] + [value for value in vars(pbs_object).values() if isinstance(value, Resources)]:
         part.__dict__["_readonly"] = True
     return pbs_object
