@@ -1,6 +1,6 @@
 """virtcloud: private layer-2 networks across several sites, with virtual machines on them.
 
-This package is installed on every host and gateway, and on users' computers: it contains the model, the client, the
+This package is installed on every host and gateway, and on users' computers. It contains the model, the client, the
 agent, the command line and the lab. The service that manages all clusters is the package ``sbf_service``.
 """
 
@@ -21,7 +21,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import the Python API when it is first used, so that ``import virtcloud`` is fast (PEP 562)."""
+    """Import the Python API at its first use, so that ``import virtcloud`` is fast (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

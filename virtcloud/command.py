@@ -1,8 +1,7 @@
 """Entry point of the command ``virtcloud``.
 
-At first, this module imports only small modules of the standard library. The module sets a handler of Ctrl-C before
-the long import of the command line, so that Ctrl-C during this import ends the program without a traceback. An agent
-does not import the libraries of the other commands.
+This module first sets a handler of Ctrl-C, and then imports the command line. Therefore Ctrl-C during the long import
+ends the program without a traceback. An agent does not import the libraries of the other commands.
 """
 
 import os

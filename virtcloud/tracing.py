@@ -1,7 +1,7 @@
 """Spans of traces. Without an installed tracer, a span costs one comparison, and no library is loaded.
 
 ``virtcloud/otlp_tracing.py`` installs a tracer if the settings name a collector. The tracer is global to the process,
-like the configuration of logging, because the code of all layers begins spans.
+because the code of all layers begins spans.
 """
 
 from collections.abc import Sequence

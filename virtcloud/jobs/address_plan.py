@@ -36,7 +36,7 @@ class Subnet:
     """A subnet, and the address at which the assignment starts."""
 
     def __init__(self, text: str) -> None:
-        """Parse ``address/prefix``. Raises ValueError for another text."""
+        """Parse ``address/prefix``. Raise ValueError for another text."""
         interface = ipaddress.ip_interface(text)
         self.text = text
         self.network = interface.network
@@ -76,11 +76,14 @@ def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a r
 ) -> List[Tuple[str, ...]]:
     """Return the addresses of ``count`` guests, in order.
 
-    ``subnets``: the subnets of the request. ``used``: the addresses of guests, without prefix length. ``own``: the
-    subnets of the running network that the job joins, or None for another network. If ``own`` is empty, guests without
-    a subnet get no addresses. ``default``: the subnet of a new network, if the request has no subnet. ``others``: the
-    addresses of gateways, users' devices and the router, without prefix length. Raises RequestError if a subnet is too
-    small, and AddressesInUse if too few of its addresses are free.
+    - ``subnets``: the subnets of the request.
+    - ``used``: the addresses of guests, without prefix length.
+    - ``own``: the subnets of the running network that the job joins, or None for another network. If ``own`` is empty,
+      guests without a subnet get no addresses.
+    - ``default``: the subnet of a new network, if the request has no subnet.
+    - ``others``: the addresses of gateways, users' devices and the router, without prefix length.
+
+    Raise RequestError if a subnet is too small, and AddressesInUse if too few of its addresses are free.
     """
     if count == 0:
         return []
@@ -99,9 +102,9 @@ def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a r
 
 
 def find_subnets(addresses: Iterable[str]) -> Tuple[str, ...]:
-    """Return the first subnet of each IP version. ``addresses`` have a prefix length.
+    """Return the first subnet of each IP version: a guest gets one address of each subnet.
 
-    A guest gets one address of each subnet.
+    ``addresses`` have a prefix length.
     """
     networks = [ipaddress.ip_interface(address).network for address in addresses]
     first = {network.version: str(network) for network in reversed(networks)}

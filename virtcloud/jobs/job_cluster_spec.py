@@ -29,10 +29,10 @@ class JobRun(NamedTuple):
 class JobNetwork(NamedTuple):
     """A running network that a job joins. ``used``: the addresses of guests, without prefix length.
 
-    ``subnets``: None if neither the network's spec nor its guests name a subnet. Guests get no addresses in a network
-    with an empty list of subnets. ``former``: the addresses that this job's guests already have, by guest name. The
-    guests retain these addresses. ``others``: the addresses of gateways, users' devices and the router, without prefix
-    length.
+    - ``subnets``: None if neither the network's spec nor its guests name a subnet. With an empty list, guests get no
+      addresses.
+    - ``former``: the addresses that this job's guests already have, and retain, by guest name.
+    - ``others``: the addresses of gateways, users' devices and the router, without prefix length.
     """
 
     key: str
@@ -49,7 +49,7 @@ def build_cluster_spec(
 
     The default names are g1, g2 and so on. If job ``12.pbssrv`` joins a network, they are j12-g1, j12-g2 and so on.
 
-    ``plan`` is the subnet for a request without a subnet. Raises RequestError if a subnet is too small, or if the
+    ``plan`` is the subnet for a request without a subnet. Raise RequestError if a subnet is too small, or if the
     request file does not fit the number of hosts.
     """
     check_host_count(request, len(job.hosts))
@@ -107,8 +107,7 @@ def _assign_addresses(
 ) -> Dict[str, Tuple[str, ...]]:
     """Return the addresses of each guest, by the guest's name.
 
-    If the request lists addresses for a guest, the guest gets these addresses. If not, the guest retains its previous
-    addresses. A guest without previous addresses gets new addresses.
+    A guest gets the addresses that the request lists for it, otherwise its previous addresses, otherwise new addresses.
     """
     assigned = {name: guest.addresses for name, guest in named if guest.addresses is not None}
     names = [name for name, _ in named if name not in assigned]

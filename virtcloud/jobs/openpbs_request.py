@@ -30,7 +30,7 @@ class Chunk(NamedTuple):
 
 
 def admit_pbs_job(request: JobRequest, job: JobShape, longest_s: int) -> str:
-    """Return the ``place`` of a job. Raises RequestError if the job cannot have a cluster.
+    """Return the ``place`` of a job. Raise RequestError if the job cannot have a cluster.
 
     ``longest_s``: the maximum walltime in seconds.
     """
@@ -44,7 +44,7 @@ def admit_pbs_job(request: JobRequest, job: JobShape, longest_s: int) -> str:
 
 
 def parse_select(select: str) -> Tuple[Chunk, ...]:
-    """Parse a select such as ``2:ncpus=4:mem=8gb+1:ncpus=8``. Raises RequestError for any other form."""
+    """Parse a select such as ``2:ncpus=4:mem=8gb+1:ncpus=8``. Raise RequestError for any other form."""
     return tuple(_parse_chunk(text) for text in select.split("+"))
 
 
@@ -57,7 +57,7 @@ def _parse_chunk(text: str) -> Chunk:
 
 
 def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
-    """Raise RequestError if guests need more than their host's chunk has, or if the size of a chunk is invalid.
+    """Raise RequestError if guests need more than their host's chunk has, or if a chunk's size is invalid.
 
     Also raise the errors of :func:`check_host_count`.
     """
@@ -117,7 +117,7 @@ def check_walltime(walltime: Optional[str], longest_s: int) -> None:
 def _check_place(place: Optional[str]) -> str:
     """Return the place, or the default place for None.
 
-    Raises RequestError unless the place gives each chunk its own exclusive host. Guests and other jobs must not share a
+    Raise RequestError unless the place gives each chunk its own exclusive host. Guests and other jobs must not share a
     host.
     """
     if not place:

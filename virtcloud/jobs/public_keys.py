@@ -9,7 +9,7 @@ from binascii import Error as NotBase64
 from typing import Iterable, Iterator, List
 
 MAX_KEYS = 8
-"""Maximum number of keys of one job. This number is lower than SBF's default limit (``limits.keys``)."""
+"""Maximum number of keys of one job; lower than SBF's default limit (``limits.keys``)."""
 MIN_RSA_BITS = 2048
 FIELDS = {
     "ssh-ed25519": 1,
@@ -28,7 +28,7 @@ LINE = re.compile(r"([a-z0-9@.-]+)[ \t]+([A-Za-z0-9+/]{16,16384}={0,2})([ \t].*)
 def select_public_keys(texts: Iterable[str]) -> List[str]:
     """Return the different keys in files such as ``id_ed25519.pub``, without comments, and at most `MAX_KEYS` keys.
 
-    Lines that contain no acceptable key are omitted.
+    Omit lines without an acceptable key.
     """
     found = []  # type: List[str]
     for line in (line.strip() for text in texts for line in text.splitlines()):

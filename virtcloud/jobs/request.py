@@ -40,11 +40,14 @@ HostGuests = Tuple[GuestRequest, ...]
 class JobRequest(NamedTuple):
     """A request. Each item of ``parts`` contains the guests of one host. The last item also applies to all later hosts.
 
-    ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
-    network. ``reach``: further sites of the new network, in addition to the sites of the job's hosts. ``services``: the
-    services of hosts for the guests of the new network, such as DHCP. ``service``: the services of gateways in the new
-    network, such as NFS. ``vpn``: whether SBF connects the cluster to gateways. ``outside``: the destinations that
-    guests may reach through a gateway. ``spec``: the path of the request file, which contains the parts, or None.
+    - ``net``: the name of a running network to join, or None for a new network.
+    - ``share``: users who may join the new network.
+    - ``reach``: further sites of the new network, in addition to the sites of the job's hosts.
+    - ``services``: the services of hosts for the guests of the new network, such as DHCP.
+    - ``service``: the services of gateways in the new network, such as NFS.
+    - ``vpn``: whether SBF connects the cluster to gateways.
+    - ``outside``: the destinations that guests may reach through a gateway.
+    - ``spec``: the path of the request file, which contains the parts, or None.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -215,7 +218,7 @@ class _Pair(NamedTuple):
 
 
 def parse_request(text: str) -> JobRequest:
-    """Parse a request line. Raises RequestError with the key, the expectation, the value, and the position."""
+    """Parse a request line. Raise RequestError with the key, the expectation, the value, and the position."""
     pairs = OrderedDict()  # type: OrderedDict[str, _Pair]
     for pair in _parse_pairs(text):
         if pair.key in pairs:

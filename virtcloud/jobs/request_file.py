@@ -87,7 +87,7 @@ class _FilePosition(NamedTuple):
 
 
 def merge_request_file(request: JobRequest, document: object) -> JobRequest:
-    """Return the request with the content of its file. Raises RequestError with the file's name and the position.
+    """Return the request with the content of its file. Raise RequestError with the file's name and the position.
 
     ``name`` and ``net`` on the request line override ``name`` and ``net`` in the file.
     """

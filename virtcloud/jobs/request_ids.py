@@ -1,7 +1,7 @@
 """The request ID of a job's attempt, and its trace context.
 
 Both are computed from the cluster's key and the attempt number. Therefore all hooks and agents use the same request ID
-for the same attempt, even if a hook repeats a call. The hooks and agents need not store the ID.
+for the same attempt, without storing it.
 """
 
 import re

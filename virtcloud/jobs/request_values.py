@@ -21,7 +21,7 @@ _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 class ValueKind(NamedTuple):
     """A kind of value. ``expected`` describes valid values. The parser ``read`` raises ValueError for other values.
 
-    ``many``: several values are allowed. ``+`` separates the values on the request line. A request file has a list.
+    ``many``: several values are allowed, separated by ``+`` on the request line, or in a list in a request file.
     """
 
     expected: str

@@ -13,7 +13,7 @@ STEPS = (24, 60, 60)
 def parse_bytes(text: str) -> int:
     """Return a size in bytes. Without a unit, the size is in bytes; ``w`` means words of 8 bytes.
 
-    Raises ValueError for a text in another notation.
+    Raise ValueError for a text in another notation.
     """
     match = SIZE.fullmatch(text.strip())
     if match is None:
@@ -26,7 +26,7 @@ def parse_bytes(text: str) -> int:
 def parse_seconds(text: str) -> int:
     """Return a duration in seconds: ``seconds``, ``minutes:seconds`` and so on, up to ``days:hours:minutes:seconds``.
 
-    Only Torque has days. A fraction of a second is ignored. Raises ValueError for a text in another notation.
+    Only Torque has days. A fraction of a second is ignored. Raise ValueError for a text in another notation.
     """
     match = TIME.fullmatch(text.strip())
     if match is None:

@@ -1,8 +1,10 @@
 """Torque jobs: their resources (``-l nodes=3:ppn=4,walltime=4:00:00,vcluster=…``), and how a request reaches the hosts.
 
-Torque does not know the resource ``vcluster``, and passes to a host only resources that Torque knows. One of these is
-``other``, which Torque reserves for local use. Therefore the submit filter copies the request into ``other``. A site
-can define the resource ``net`` in its Torque. Then ``net=private`` or ``net=ID`` requests a network without guests.
+Torque does not know the resource ``vcluster``, and passes only known resources to a host. One of these is ``other``,
+which Torque reserves for local use. Therefore the submit filter copies the request into ``other``.
+
+A site can define the resource ``net`` in its Torque. Then ``net=private`` or ``net=ID`` requests a network without
+guests.
 """
 
 import re
@@ -52,9 +54,8 @@ def check_no_array(array: bool) -> None:
 def parse_nodes(nodes: str) -> Tuple[Chunk, ...]:
     """Parse ``3:ppn=4+n7:ppn=8:big``.
 
-    Parts are separated by ``+``. Each part begins with a number of hosts or a host's name. After a colon follow the
-    number of processors (``ppn=4``) and properties (``big``). Raise RequestError for an empty part, 0 hosts, or an
-    invalid number of processors.
+    Each part begins with a number of hosts or a host's name. After a colon follow the number of processors (``ppn=4``)
+    and properties (``big``). Raise RequestError for an empty part, 0 hosts, or an invalid number of processors.
     """
     return tuple(_parse_chunk(text) for text in nodes.split("+"))
 
@@ -95,8 +96,7 @@ class QsubSubmission(NamedTuple):
 def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
     """Parse qsub's arguments and the script's directives.
 
-    The resources of all options ``-l`` are merged. If a resource occurs several times, its last value is used.
-    Arguments override directives.
+    The resources of all options ``-l`` are merged. The last value of a resource is used. Arguments override directives.
     """
     words = [word for line in _parse_directives(script) for word in line.split()]
     resources = {}  # type: Dict[str, str]
@@ -116,7 +116,7 @@ def add_request_directive(script: str, request: str) -> str:
 
 
 def find_carried_request(script: str) -> Optional[str]:
-    """Return the request in the directive that `add_request_directive` added, or None if there is no such directive."""
+    """Return the request in the directive of `add_request_directive`, or None without this directive."""
     return next(
         (line[len(CARRIED_DIRECTIVE) :].strip() for line in script.split("\n") if line.startswith(CARRIED_DIRECTIVE)),
         None,

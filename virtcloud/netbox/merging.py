@@ -1,10 +1,10 @@
 """Merges NetBox's devices, links and pools with SBF's topology. Pure.
 
 The ports, aggregates, links, platforms, addresses and pools of the imported sites are those of NetBox. A platform or
-address that NetBox lacks remains as in SBF's topology. A device that moved to another imported site leaves its former
-site. SBF's topology keeps what NetBox cannot describe: transports,
-attachments, gateways, edges, rules, credentials and latencies. SBF's topology also keeps elements and links that NetBox
-lacks, unless ``prune`` is true.
+address that NetBox lacks remains. A device that moved to another imported site leaves its former site.
+
+SBF's topology keeps what NetBox cannot describe: transports, attachments, gateways, edges, rules, credentials and
+latencies. It also keeps elements and links that NetBox lacks, unless ``prune`` is true.
 """
 
 from collections.abc import Iterator, Mapping
@@ -146,7 +146,7 @@ class _Merger:
 def merge(translation: Translation, former: Topology | None, *, prune: bool = False) -> NetBoxMerge:
     """Return SBF's topology and pools after an import from NetBox. ``former`` is None if SBF has no topology yet.
 
-    ``prune``: whether to remove the switches and hosts of the imported sites, and the links, that NetBox lacks. Raise
+    ``prune``: whether to remove switches and hosts of the imported sites, and links, if NetBox lacks them. Raise
     BadInput if the merged topology is invalid.
     """
     return _Merger(translation, former, prune).run()

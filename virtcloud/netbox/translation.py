@@ -1,8 +1,8 @@
 """Translates NetBox's devices, cables and VLANs to elements, links and pools. Pure.
 
-Cables are followed through patch panels, because NetBox reports the endpoints of an interface's path
-(``connected_endpoints``). The custom fields ``virtcloud_name``, ``virtcloud_platform`` and ``virtcloud_credential``
-override the other fields of a device.
+Cables are followed through patch panels: NetBox reports the endpoints of an interface's path (``connected_endpoints``).
+The custom fields ``virtcloud_name``, ``virtcloud_platform`` and ``virtcloud_credential`` override the other fields of a
+device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -198,8 +198,8 @@ class _Translator:
     def _pool(self, site: int) -> VlanSet:
         """Return a site's pool: the VLANs with the tag, and the VLAN IDs in the ranges of the site's groups.
 
-        A VLAN ID of a range is omitted if NetBox has a VLAN with this ID that is in use and lacks the tag. All groups
-        in ``data`` have the tag.
+        A VLAN ID of a range is omitted if a VLAN with this ID is in use and lacks the tag. All groups in ``data`` have
+        the tag.
         """
         groups = [row for row in self.data.groups if _scope_site(row) == site]
         ids = {row["id"] for row in groups}

@@ -62,7 +62,7 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
 
 
 def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
-    """Return the folder of OpenPBS's commands, or None if no configuration file names the folder."""
+    """Return the folder of OpenPBS's commands, or None if no configuration file names it."""
     try:
         folder = parse_pbs_conf(configuration.read_text(errors="replace")).get("PBS_EXEC")
     except OSError:
@@ -71,7 +71,7 @@ def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
 
 
 def parse_pbs_conf(text: str) -> dict[str, str]:
-    """Parse a pbs.conf. If a key occurs several times, the last value counts, as in PBS."""
+    """Parse a pbs.conf. As in PBS, the last value of a key counts."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line and not line.lstrip().startswith("#"))
     return {key.strip(): value.strip() for key, _, value in pairs}
 

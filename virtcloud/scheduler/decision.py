@@ -65,7 +65,7 @@ class MismatchKind(StrEnum):
 class MismatchKey:
     """Identifies a mismatch of one attempt of a cluster or job.
 
-    If the attempt or the owner changes, the next observation begins a new mismatch.
+    After a change of the attempt or the owner, the next observation begins a new mismatch.
     """
 
     kind: MismatchKind
@@ -78,7 +78,7 @@ class MismatchKey:
 class Mismatch:
     """A mismatch. ``since``: the time of its first observation, in monotonic seconds.
 
-    ``observations``: the number of successive observations that showed the mismatch. ``why``: the reason, for messages.
+    ``observations``: the number of successive observations with the mismatch. ``why``: the reason, for messages.
     """
 
     since: float
@@ -201,14 +201,14 @@ def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
 
 
 EXTEND_BELOW_S = 120
-"""A lease is extended if it ends less than this many seconds after the end of the job's walltime, or could do so before
-the next observation, because the job is suspended. Therefore the clocks of SBF and the agent may differ by up to this
-time.
+"""A lease is extended if its end is less than this many seconds after the end of the job's walltime.
+
+The lease of a suspended job is also extended if this could happen before the next observation. Therefore the clocks of
+SBF and the agent may differ by up to this time.
 """
 EXTEND_TO_S = 900
 """A lease is extended to this many seconds after the end of the job's walltime. The end of a suspended job's walltime
-moves, and this long extension limits the number of extensions.
-"""
+moves. A long extension limits the number of extensions."""
 
 
 def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime, interval_s: float = 0.0) -> float | None:

@@ -1,6 +1,6 @@
 """Confirms jobs to SBF. SBF requires this confirmation before it creates a cluster that a host requested for a job.
 
-A prologue waits for the confirmation. Therefore a separate thread confirms jobs, not the thread of reconciliation.
+A prologue waits for the confirmation. Therefore a separate thread confirms jobs.
 """
 
 import threading
@@ -15,9 +15,8 @@ from virtcloud.scheduler.protocols import Log
 
 QUERY_WAIT_S = 30.0
 PAUSE_S = 0.5
-"""Pause in seconds after statements were sent. While a host repeats its request for a job that does not run, SBF asks
-about this job again and again. The pause limits how often the agent queries the batch system about this job.
-"""
+"""Pause in seconds after statements were sent. While a host repeats its request for a job that does not run, SBF
+repeats its query. The pause limits how often the agent queries the batch system about this job."""
 RETRY_S = 5.0
 """Pause in seconds after the batch system or SBF did not answer."""
 OLD_SBF_PAUSE_S = 60.0
@@ -56,9 +55,8 @@ def confirm_requested_jobs(
 ) -> float:
     """Wait for SBF's next queries about jobs and answer them. Return the seconds to pause before the next call.
 
-    Errors of the batch system and of SBF are logged and not raised, because SBF repeats unanswered queries. If the
-    batch system's answer about one job is invalid, the other jobs are confirmed nevertheless. ``beat`` reports
-    progress.
+    Errors of the batch system and of SBF are logged and not raised, because SBF repeats unanswered queries. An invalid
+    answer about one job does not affect the other jobs. ``beat`` reports progress.
     """
     pause = 0.0
     try:

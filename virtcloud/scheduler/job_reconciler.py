@@ -90,10 +90,10 @@ class ServerObservation:
 
 
 def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
-    """Return an observation. If the observation is incomplete, raise SchedulerUnavailable or an error of SBF.
+    """Return an observation. If it is incomplete, raise SchedulerUnavailable or an error of SBF.
 
-    Clusters are read before jobs. If jobs were read first, a cluster created between the two readings would appear
-    without its job.
+    Clusters are read before jobs. In the reverse order, a cluster created between the two readings would appear without
+    its job.
     """
     server = scheduler.server()
     views = [cluster for cluster in clusters.clusters() if belongs_to_server(cluster, server)]
@@ -106,7 +106,7 @@ def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
     """Return whether a batch system requested the cluster for a job of this server.
 
     The function checks the caller who created the cluster (``created_by``) and the job id in the cluster's key. If an
-    old version of SBF did not record the caller, only the key is checked.
+    old SBF did not record the caller, only the key is checked.
     """
     is_for_job = cluster.created_by is None or cluster.created_by.startswith(BATCH_PREFIXES)
     return is_for_job and parse_job_number(cluster.key, server) is not None
@@ -148,9 +148,9 @@ class JobReconciler:
         self._last_good: datetime | None = None
 
     def run_round(self, report_progress: Callable[[], None] = lambda: None) -> ReconciliationReport:
-        """Run one round and return its report. Raises no exception.
+        """Run one round and return its report. Raise no exception.
 
-        ``report_progress`` is called after each action. A slow SBF can delay each of many actions.
+        ``report_progress`` is called after each action, because a slow SBF can delay many actions.
         """
         at = self._clocks.now()
         observed: ServerObservation | None = None

@@ -54,7 +54,7 @@ class SchedulerServer:
 def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
     """Return the key of a job's cluster: the job's id in lower case.
 
-    Raises SchedulerUnavailable if this is no valid key, because the number comes from the batch system.
+    Raise SchedulerUnavailable if this is no valid key, because the number comes from the batch system.
     """
     try:
         return ClusterKey(f"{number}.{server.name}".lower())
@@ -77,7 +77,7 @@ def parse_seconds_or_zero(text: object) -> int:
 
 
 def check_server_name(name: str) -> str:
-    """Return a server's name. Raises BadInput if the name is empty, or if cluster keys cannot end with this name."""
+    """Return a server's name. Raise BadInput if the name is empty, or if cluster keys cannot end with it."""
     ClusterKey(f"9999999.{name}".lower())
     if not name:
         raise BadInput("expected the name of the scheduler's server, got nothing")
@@ -105,7 +105,7 @@ def parse_phase(states: PhaseTable, state: str) -> tuple[JobPhase, str]:
 
 
 def build_server(result: CommandResult, name: str, state: str, jobs: str) -> SchedulerServer:
-    """Return the server with these attributes. Raises SchedulerUnavailable unless ``state`` is a serving state."""
+    """Return the server with these attributes. Raise SchedulerUnavailable unless ``state`` is a serving state."""
     try:
         server = SchedulerServer(check_server_name(name), empty=int(jobs) == 0)
     except (ValueError, BadInput) as error:

@@ -1,8 +1,8 @@
 """Queries OpenPBS with ``qstat -f -F json``, ``qstat -B``, ``qselect`` and ``pbsnodes``, and parses their output.
 
-Jobs are queried by their numbers. ``qstat`` reports a finished or unknown job on stderr. If the caller may not see a
-job, ``qstat`` omits the job and exits with code 0. Therefore this module raises an error if the output lacks a job. The
-parsers were written from output of version 23.06.
+Jobs are queried by their numbers. ``qstat`` reports a finished or unknown job on stderr. ``qstat`` omits a job that the
+caller may not see, and exits with code 0. Therefore this module raises an error if the output lacks a job. The parsers
+were written from output of version 23.06.
 """
 
 import json
@@ -37,13 +37,11 @@ OPENPBS_STATES = {
     "M": (JobPhase.UNREADABLE, "it was moved to another server, where it may run"),
     "F": (JobPhase.GONE, "has finished"),
 }
-"""The states of OpenPBS. The states B and X are missing, because only job arrays have them, and arrays have no
-clusters.
-"""
+"""The states of OpenPBS, without B and X: only job arrays have them, and arrays have no clusters."""
 
 
 def parse_server(result: CommandResult) -> SchedulerServer:
-    """Parse ``qstat -B -f -F json``. Raises SchedulerUnavailable unless the output describes a serving server."""
+    """Parse ``qstat -B -f -F json``. Raise SchedulerUnavailable unless the output describes a serving server."""
     if result.code != 0:
         raise SchedulerUnavailable(result.failure)
     try:
@@ -57,7 +55,7 @@ def parse_server(result: CommandResult) -> SchedulerServer:
 def parse_job_numbers(result: CommandResult) -> set[str]:
     """Parse the job numbers in the output of ``qselect``, except job arrays.
 
-    Raises SchedulerUnavailable if ``qselect`` failed or printed other output.
+    Raise SchedulerUnavailable if ``qselect`` failed or printed other output.
     """
     if result.code != 0 or result.err.strip():
         raise SchedulerUnavailable(f"{result.failure}; were the hooks installed (virtcloud pbs install)?")
@@ -71,7 +69,7 @@ def parse_job_numbers(result: CommandResult) -> set[str]:
 def parse_jobs(result: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
     """Parse ``qstat -f -F json NUMBER…``.
 
-    Raises SchedulerUnavailable if ``qstat`` failed. Raises ValueError if the output is not JSON.
+    Raise SchedulerUnavailable if ``qstat`` failed. Raise ValueError if the output is not JSON.
     """
     gone = _parse_gone_jobs(result, server)
     listed = _as_mapping(_parse_json(result).get("Jobs"))
@@ -89,7 +87,7 @@ def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
 def parse_nodes(result: CommandResult) -> set[str]:
     """Return the host of each vnode in the output of ``pbsnodes -a -F json``.
 
-    Raises SchedulerUnavailable if ``pbsnodes`` failed or printed other output.
+    Raise SchedulerUnavailable if ``pbsnodes`` failed or printed other output.
     """
     if result.code != 0:
         raise SchedulerUnavailable(result.failure)
@@ -152,8 +150,7 @@ JOBS_PER_QSTAT = 100
 """Maximum number of jobs in one call of qstat. The output is large, because it contains the jobs' environments."""
 SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
 """The command that selects running jobs that requested a cluster. ``qselect`` compares the text of the request with
-``a``. Every request is greater than or equal to ``a``. A job without a request has an empty text, which is less.
-"""
+``a``. Every request is greater than or equal to ``a``. Without a request, the text is empty, which is less."""
 
 
 class OpenPbsScheduler:
@@ -164,13 +161,13 @@ class OpenPbsScheduler:
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Return the server. Raises SchedulerUnavailable, for example while the server reads its jobs after a start."""
+        """Return the server. Raise SchedulerUnavailable, such as while the server reads its jobs after a start."""
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
         """Return the jobs with these numbers, and all running jobs that requested a cluster.
 
-        Raises SchedulerUnavailable if a command fails, or if ``qstat`` omits a job.
+        Raise SchedulerUnavailable if a command fails, or if ``qstat`` omits a job.
         """
         wanted = sorted({*numbers, *parse_job_numbers(self._run(SELECT_WITH_CLUSTER))}, key=int)
         jobs: dict[ClusterKey, SchedulerJob] = {}
@@ -185,7 +182,7 @@ class OpenPbsScheduler:
         return jobs
 
     def nodes(self) -> Collection[str]:
-        """Return the hosts of all vnodes. Raises SchedulerUnavailable if the command fails."""
+        """Return the hosts of all vnodes. Raise SchedulerUnavailable if the command fails."""
         return parse_nodes(self._run(("pbsnodes", "-a", "-F", "json")))
 
     def _read(self, numbers: Sequence[str], server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:

@@ -32,15 +32,15 @@ class ClusterApi(Protocol):
         """
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """Delete a cluster. Raises Gone if a later attempt, or a cluster of another owner, has the key now."""
+        """Delete a cluster. Raise Gone if a later attempt, or a cluster of another owner, has the key now."""
 
     def extend_lease(
         self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
     ) -> ClusterView:
-        """Extend a cluster's lease to at least ``seconds`` from now. Raises Gone like ``delete_cluster``."""
+        """Extend a cluster's lease to at least ``seconds`` from now. Raise Gone like ``delete_cluster``."""
 
     def topology(self) -> Topology:
-        """Return the topology. Raises NotFound if SBF has no topology yet."""
+        """Return the topology. Raise NotFound if SBF has no topology yet."""
 
 
 class Log(Protocol):

@@ -20,8 +20,7 @@ from virtcloud.scheduler.torque_adapter import TorqueScheduler
 SCHEDULERS: dict[str, Callable[[CommandRunner], Scheduler]] = {"openpbs": OpenPbsScheduler, "torque": TorqueScheduler}
 StartThread = Callable[[str, Callable[[Callable[[], None]], None], float], threading.Thread]
 """A function that starts a thread. Its arguments are the thread's name, a function to run, and the maximum time in
-seconds between two progress reports. The function to run has one argument: a function that reports progress.
-"""
+seconds between two progress reports. The function to run receives a function that reports progress."""
 COMMANDS_PER_ROUND = 20
 """A round counts as hanging if it takes longer than this many times the time limit of one command."""
 CONFIRMING_SCHEDULERS: dict[str, Callable[[CommandRunner], ConfirmingScheduler]] = {"torque": TorqueScheduler}
@@ -29,7 +28,7 @@ CONFIRMING_SCHEDULERS: dict[str, Callable[[CommandRunner], ConfirmingScheduler]]
 STOP_WAIT_S = 2.0
 """Maximum time in seconds for which the end of reconciliation waits for each thread.
 
-If a round takes longer, the process ends before the round, because the threads are daemon threads.
+A longer round ends with the process, because the threads are daemon threads.
 """
 
 
@@ -37,10 +36,7 @@ If a round takes longer, the process ends before the round, because the threads 
 def run_reconciliation(
     keys: SchedulerSettings, sbf: SbfClient, address: str, log: Log, start: StartThread
 ) -> Iterator[None]:
-    """Run reconciliation while this context is open, in threads that ``start`` starts.
-
-    ``address`` is the address of SBF.
-    """
+    """Run reconciliation while this context is open, in threads that ``start`` starts. ``address`` is SBF's address."""
     stop = threading.Event()
     patience = keys.interval + COMMANDS_PER_ROUND * keys.timeout
     threads = [start("scheduler", lambda beat: _reconcile_until_stopped(keys, sbf, address, log, stop, beat), patience)]

@@ -37,8 +37,8 @@ def _check_node(node: str, name: str, topology: Topology) -> Iterator[Alert]:
 class NodeWatch:
     """Checks the nodes at the interval ``nodes_interval``. Between two checks, the alerts of the last check apply.
 
-    After a check with alerts, the next check follows after ``ALERT_SHARE`` of the interval, so that an alert ends soon
-    after an administrator has added the missing host.
+    After a check with alerts, the next check follows after ``ALERT_SHARE`` of the interval. Therefore an alert ends
+    soon after an administrator has added the missing host.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """The status file of the reconciliation, that is, of the comparison of a batch system's jobs with the clusters.
 
-The agent on the host of the batch system's server writes this file after each round of the reconciliation.
-``virtcloud pbs status`` reads the file.
+The agent on the host of the batch system's server writes this file after each round. ``virtcloud pbs status`` reads it.
 """
 
 from datetime import datetime
@@ -32,7 +31,7 @@ class MismatchView(Document):
 
     ``subject`` is ``cluster`` if the cluster's job does not run or runs a later attempt, ``job`` if the job has no
     cluster, and ``start`` if the job's script does not start. ``looks`` is the number of rounds in a row with this
-    mismatch, and ``seconds`` is the time since the first of these rounds. ``why`` is the reason in the last round.
+    mismatch, and ``seconds`` the time since the first of these rounds. ``why`` is the reason in the last round.
     """
 
     subject: MismatchKind
@@ -78,12 +77,12 @@ class SchedulerStatus(Document):
     report: ReconciliationReport
 
     def late(self, now: datetime) -> bool:
-        """Return whether the next round is overdue. If so, the agent does not run, or a round hangs."""
+        """Return whether the next round is overdue: the agent does not run, or a round hangs."""
         return (now - self.report.at).total_seconds() > 3 * self.interval_s + 60
 
 
 def write_status(path: Path, status: SchedulerStatus) -> None:
-    """Write the status file atomically. Raises OSError if the file cannot be written."""
+    """Write the status file atomically. Raise OSError if the file cannot be written."""
     new_path = path.with_name(f".{path.name}.new")
     path.parent.mkdir(parents=True, exist_ok=True)
     new_path.write_text(status.model_dump_json(indent=1) + "\n")
@@ -91,10 +90,7 @@ def write_status(path: Path, status: SchedulerStatus) -> None:
 
 
 def read_status(path: Path) -> SchedulerStatus:
-    """Read the status file. Raises NotFound if the file is missing.
-
-    Raises BadInput if the file cannot be read or is invalid.
-    """
+    """Read the status file. Raise NotFound if it is missing, and BadInput if it is unreadable or invalid."""
     try:
         # A file of a later version may have more fields.
         return SchedulerStatus.model_validate_json(path.read_bytes(), extra="ignore")

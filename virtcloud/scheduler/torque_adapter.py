@@ -34,7 +34,7 @@ TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished"
 
 
 def parse_server(result: CommandResult) -> SchedulerServer:
-    """Parse ``qstat -B -f``. Raises SchedulerUnavailable unless the output describes a serving server."""
+    """Parse ``qstat -B -f``. Raise SchedulerUnavailable unless the output describes a serving server."""
     if result.code != 0:
         raise SchedulerUnavailable(result.failure)
     attributes = dict(re.findall(r"^\s*(Server: |[a-z_]+ = )(.*?)\s*$", result.out, re.MULTILINE))
@@ -48,7 +48,7 @@ def parse_server(result: CommandResult) -> SchedulerServer:
 def parse_jobs(result: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
     """Parse the output of ``qstat -x`` for all jobs or for single jobs, except job arrays and jobs of other servers.
 
-    Raises SchedulerUnavailable if ``qstat`` failed or lists only jobs of other servers. Raises ValueError if the output
+    Raise SchedulerUnavailable if ``qstat`` failed or lists only jobs of other servers. Raise ValueError if the output
     is not XML.
     """
     if result.code not in QSTAT_CODES:
@@ -74,8 +74,7 @@ def parse_job_statement(
 ) -> JobStatement:
     """Parse ``qstat -x NUMBER`` and return the server's statement about the job.
 
-    Raises SchedulerUnavailable if ``qstat`` failed or lists only jobs of other servers. Raises ValueError if the output
-    is not XML.
+    Raise the errors of :func:`parse_jobs`.
     """
     job = parse_jobs(result, server).get(job_cluster_key(number, server))
     if job is None or job.phase is not JobPhase.RUNNING:
@@ -112,7 +111,7 @@ def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
 def parse_nodes(result: CommandResult) -> set[str]:
     """Return the nodes in the output of ``pbsnodes -x``.
 
-    Raises SchedulerUnavailable if ``pbsnodes`` failed or printed other output.
+    Raise SchedulerUnavailable if ``pbsnodes`` failed or printed other output.
     """
     try:
         if result.code != 0:
@@ -123,7 +122,7 @@ def parse_nodes(result: CommandResult) -> set[str]:
 
 
 def _parse_xml(result: CommandResult) -> ET.Element:
-    """Parse XML. Empty output means that there are no jobs. Raises ValueError if the output is not XML."""
+    """Parse XML. Empty output means that there are no jobs. Raise ValueError if the output is not XML."""
     try:
         text = INVALID_XML.sub("?", result.out)
         return ET.fromstring(text) if text.strip() else ET.Element("Data")  # noqa: S314 - qstat wrote it
@@ -170,13 +169,13 @@ class TorqueScheduler:
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Return the server. Raises SchedulerUnavailable unless the server serves."""
+        """Return the server. Raise SchedulerUnavailable unless the server serves."""
         return parse_server(self._run(("qstat", "-B", "-f")))
 
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
         """Return all jobs. If the list of jobs lacks one of ``numbers``, this job is queried separately.
 
-        Raises SchedulerUnavailable if a command fails, or if the list of jobs is not XML.
+        Raise SchedulerUnavailable if a command fails, or if the list of jobs is not XML.
         """
         try:
             jobs = parse_jobs(self._run(("qstat", "-x")), server)
@@ -188,11 +187,11 @@ class TorqueScheduler:
         return jobs
 
     def nodes(self) -> Collection[str]:
-        """Return all nodes. Raises SchedulerUnavailable if the command fails."""
+        """Return all nodes. Raise SchedulerUnavailable if the command fails."""
         return parse_nodes(self._run(("pbsnodes", "-x")))
 
     def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
-        """Return a statement about a job. Raises SchedulerUnavailable, for example if the output is not XML."""
+        """Return a statement about a job. Raise SchedulerUnavailable, such as for output that is not XML."""
         try:
             return parse_job_statement(self._run(("qstat", "-x", number)), number, server, names)
         except ValueError as error:

@@ -100,8 +100,7 @@ class SimulationFolder:
 def open_folder(kept: Path | None) -> Iterator[SimulationFolder]:
     """Yield the folder ``kept``. If ``kept`` is None, yield a new folder, which is removed at the end of the block.
 
-    Raise BadInput for a folder with other content, a folder that another simulation uses, or a folder that cannot be
-    written.
+    Raise BadInput for a folder that has other content, is used by another simulation, or cannot be written.
     """
     if kept is not None:
         _check_content(kept)

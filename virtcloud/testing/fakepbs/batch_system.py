@@ -1,6 +1,6 @@
 """Interfaces to a batch system with hooks.
 
-`FakeBatch` and a real OpenPBS implement these interfaces. Therefore the same scenarios run on both batch systems.
+`FakeBatch` and a real OpenPBS implement them. Therefore the same scenarios run on both.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class BatchJobState(StrEnum):
 
 
 class BatchRefused(Exception):
-    """The server or one of its hooks rejected the request. The message is the text for the user."""
+    """The server or a hook rejected the request. The message is the text for the user."""
 
 
 class NoSuchJob(Exception):
@@ -102,7 +102,7 @@ class Batch(Protocol):
         """End a running job and queue it again (``qrerun``)."""
 
     def status(self, job: str) -> JobStatus:
-        """Return the status of a job. The job may have ended."""
+        """Return the status of a job, which may have ended."""
 
     def output(self, job: str) -> JobOutput:
         """Return the output of a job that ended."""
@@ -115,10 +115,10 @@ class Machines(Protocol):
         """Kill a host with all its processes."""
 
     def start_host(self, name: str) -> None:
-        """Start a host, without the processes that ran on the host before."""
+        """Start a host, without the processes that ran on it before."""
 
     def stop_server(self) -> None:
         """Stop the server. The hosts continue to run."""
 
     def start_server(self) -> None:
-        """Start the server with the jobs that existed when the server stopped."""
+        """Start the server with the jobs that existed at its stop."""

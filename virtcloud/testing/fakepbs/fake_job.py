@@ -1,4 +1,4 @@
-"""A job of the fake server, and the views of the job for hooks at the server and on hosts."""
+"""A job of the fake server, and its views for hooks at the server and on hosts."""
 
 import re
 from dataclasses import dataclass, field
@@ -9,9 +9,7 @@ from virtcloud.testing.fakepbs.hook_event import HookJob, HookOutcome
 
 SENT_BY_THE_FIRST = "Variable_List."
 SENT_BY_MOMS = ("Execution_Time", "Hold_Types", "Variable_List.", "Error_Path", "Output_Path", "run_count")
-"""Attributes that a hook on a host can set and that reach the server (measured on OpenPBS). Changes of other attributes
-are lost.
-"""
+"""Attributes that a hook on a host can set and that reach the server (measured on OpenPBS). Other changes are lost."""
 
 
 @dataclass(slots=True)

@@ -41,10 +41,12 @@ class HookVnode:
 class HookEvent:
     """One event. ``kind`` is the event's name in PBS, such as ``execjob_begin``.
 
-    ``config``: the text of the hook's configuration; if None, ``hook_config_filename`` is None. ``custom_resources``:
-    the types of resources that the site defines. ``alarm``: the hook's time limit in seconds. ``server_jobs`` and
-    ``server_vnodes``: the content of ``pbs.server()``. Raises ValueError if the kind is unsupported, or if a job is
-    missing.
+    - ``config``: the text of the hook's configuration; if None, ``hook_config_filename`` is None.
+    - ``custom_resources``: the types of resources that the site defines.
+    - ``alarm``: the hook's time limit in seconds.
+    - ``server_jobs`` and ``server_vnodes``: the content of ``pbs.server()``.
+
+    Raise ValueError if the kind is unsupported, or if a job is missing.
     """
 
     kind: str
@@ -97,10 +99,12 @@ class HookFailure(StrEnum):
 class HookOutcome:
     """The outcome of a hook: whether the hook accepted the event, the hook's changes, and its log.
 
-    ``changed``: the attributes of the job that the hook set, in PBS's notation: ``{"Hold_Types": "s",
-    "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}``. ``rerun`` and ``delete``: whether the hook
-    requested these actions. ``env``, ``argv`` and ``progname``: the parameters of a launch event after the hook.
-    ``log``: lines as (level, text). ``job_log``: lines as (job, text). ``seconds``: the run time of the hook.
+    - ``changed``: the attributes of the job that the hook set, in PBS's notation: ``{"Hold_Types": "s",
+      "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}``.
+    - ``rerun`` and ``delete``: whether the hook requested these actions.
+    - ``env``, ``argv`` and ``progname``: the parameters of a launch event after the hook.
+    - ``log``: lines as (level, text). ``job_log``: lines as (job, text).
+    - ``seconds``: the run time of the hook.
     """
 
     accepted: bool

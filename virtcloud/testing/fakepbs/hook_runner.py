@@ -47,10 +47,10 @@ def run_hook(  # noqa: PLR0913 - options of the interpreter
 ) -> HookOutcome:
     """Run a hook on an event and return the outcome.
 
-    ``python``: the interpreter (default: the current one). ``within``: a command prefix, such as
-    ``("ip", "netns", "exec", "n1")``. ``folder``: where the hook's files are created. ``run_program``: runs the
-    interpreter, for example on another computer that has the same ``folder``. The hook is killed after its alarm.
-    Raises HookDidNotRunError if the interpreter did not run the hook.
+    ``python``: the interpreter (default: the current one). ``within``: a command prefix, such as ``("ip", "netns",
+    "exec", "n1")``. ``folder``: where the hook's files are created. ``run_program``: runs the interpreter, perhaps on
+    another computer that has the same ``folder``. The hook is killed after its alarm. Raise HookDidNotRunError if the
+    interpreter did not run the hook.
     """
     with tempfile.TemporaryDirectory(prefix="fakepbs-", dir=folder) as name:
         work = Path(name)
@@ -124,7 +124,7 @@ class FakeHost:
         return run_hook(hook.text, event, hook.python, within=self.within)
 
     def start(self, script: str, env: Mapping[str, str], stdout: Path, stderr: Path) -> "subprocess.Popen[bytes]":
-        """Start a job's script in a new process session. The script's output is appended to the two files."""
+        """Start a job's script in a new process session. Its output is appended to the two files."""
         with stdout.open("ab") as out, stderr.open("ab") as err:
             started = subprocess.Popen(  # noqa: S603 - a script of a test
                 [*self.within, "/bin/sh", "-c", script], env=env, stdout=out, stderr=err, start_new_session=True

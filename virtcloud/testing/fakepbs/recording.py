@@ -17,8 +17,8 @@ Lines = list[tuple[str, str | None, str]]
 def recorded_event(file: Path, config: str | None = None) -> HookEvent:
     """Read an ``.in`` file. For a server hook, also read the ``.data`` file of the same name, which contains the job.
 
-    Raises ValueError for an unsupported event. Raises KeyError if the recording lacks a fact of the event, such as its
-    type. Raises OSError if a file cannot be read.
+    Raise ValueError for an unsupported event. Raise KeyError if the recording lacks a fact of the event, such as its
+    type. Raise OSError if a file cannot be read.
     """
     data = file.with_suffix(".data")
     parts = [file.read_text(encoding="utf-8"), data.read_text(encoding="utf-8") if data.exists() else ""]

@@ -37,7 +37,7 @@ class pbs_env(Dict[str, Any]):
         super().__init__(_parse_environment(value) if isinstance(value, str) else value)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Set a variable. Raises BadAttributeValueError for a variable of PBS."""
+        """Set a variable. Raise BadAttributeValueError for a variable of PBS."""
         if name in READ_ONLY and not self._generic:
             raise BadAttributeValueError("env variable '%s' is readonly" % name)
         text = re.sub(LONE_BACKSLASH, r"\\\\", value) if isinstance(value, str) else value

@@ -24,13 +24,13 @@ class Attributes:
         self.__dict__.update(_rules=rules, _types=types, _values={}, _changed=[], _readonly=False)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the value, or None if the attribute is unset. Raises AttributeError for an unknown name."""
+        """Return the value, or None if the attribute is unset. Raise AttributeError for an unknown name."""
         if name.startswith("__") or name not in self._types:
             raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
         return self._values.get(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. Raises PBS's exception if a hook may not set the attribute."""
+        """Set an attribute. Raise PBS's exception if a hook may not set it."""
         if name not in self._types:
             self._handle_unknown(name)
         if self._readonly and self._rules.in_hook:
@@ -62,7 +62,7 @@ class Resources(Attributes):
     _owner = "resource"
 
     def __getitem__(self, name: str) -> Any:
-        """Return the value. Raises AttributeError for an unknown resource."""
+        """Return the value. Raise AttributeError for an unknown resource."""
         return getattr(self, name)
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -119,11 +119,11 @@ class PbsJob(Attributes):
         return str(self.id)
 
     def rerun(self) -> None:
-        """Request a rerun of the job. Raises NotImplementedError in a hook of the server."""
+        """Request a rerun of the job. Raise NotImplementedError in a hook of the server."""
         self._request("_rerun", "rerun(): only for mom hooks")
 
     def delete(self) -> None:
-        """Request the deletion of the job. Raises NotImplementedError in a hook of the server."""
+        """Request the deletion of the job. Raise NotImplementedError in a hook of the server."""
         self._request("_delete", "delete(): only for mom hooks")
 
     def _request(self, flag: str, refusal: str) -> None:
@@ -221,7 +221,7 @@ class PbsEvent:
         raise SystemExit(str(code))
 
     def __getattr__(self, name: str) -> Any:
-        """Return a parameter. Raises EventIncompatibleError if the event has no such parameter."""
+        """Return a parameter. Raise EventIncompatibleError if the event has no such parameter."""
         try:
             return self.__dict__["_param"][name]
         except KeyError:
@@ -230,8 +230,7 @@ class PbsEvent:
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a parameter of a launch event.
 
-        Raises UnsetAttributeNameError if the event has no such parameter, and BadAttributeValueError if the parameter
-        is read-only.
+        Raise UnsetAttributeNameError if the event has no such parameter, and BadAttributeValueError if it is read-only.
         """
         if name not in self._param:
             raise UnsetAttributeNameError("event attribute '%s' not found" % name)

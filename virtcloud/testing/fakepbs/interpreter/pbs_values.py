@@ -51,7 +51,7 @@ class PbsText:
     is_resource = False
 
     def __init__(self, value: Any) -> None:
-        """Accept text, or a value of this type. Raises PBS's error for an invalid format."""
+        """Accept text, or a value of this type. Raise PBS's error for an invalid format."""
         text = str(value)
         if self.shape is not None and re.fullmatch(self.shape, text) is None:
             error = BadResourceValueError if self.is_resource else BadAttributeValueError
@@ -131,7 +131,7 @@ class pbs_bool(PbsText):
     _no = ("false", "f", "n", "0")
 
     def __init__(self, value: Any) -> None:
-        """Accept a bool, 0, 1, or a word such as ``True``. Raises BadAttributeValueError for any other value."""
+        """Accept a bool, 0, 1, or a word such as ``True``. Raise BadAttributeValueError for any other value."""
         word = str(value).lower()
         if word not in self._yes + self._no:
             raise BadAttributeValueError("input value %s not of the right format for 'Rerunable'" % value)
@@ -168,7 +168,7 @@ class duration(int):
     """A duration in seconds, parsed from a number or ``[[H:]M:]S``. The text form is the parsed text."""
 
     def __new__(cls, value: Any) -> "duration":
-        """Parse a duration. Raises BadResourceValueError if the format is invalid."""
+        """Parse a duration. Raise BadResourceValueError if the format is invalid."""
         text = str(value)
         if re.fullmatch(r"(\d+:){0,2}\d+(\.\d+)?", text) is None:
             raise BadResourceValueError("input value %s not of the right format for 'walltime'" % text)
@@ -197,7 +197,7 @@ class size:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, value: Any) -> None:
-        """Parse a size. Raises TypeError if the format is invalid."""
+        """Parse a size. Raise TypeError if the format is invalid."""
         match = re.fullmatch(r"(\d+)([kmgtp]?)([bw]?)", str(value).lower())
         if match is None:
             raise TypeError("%s: bad value for _size" % value)
@@ -251,7 +251,7 @@ class size:
 
 
 def size_to_kbytes(value: Any) -> int:
-    """Return a size in KiB, rounded up. Raises TypeError if the format of ``value`` is invalid."""
+    """Return a size in KiB, rounded up. Raise TypeError if the format of ``value`` is invalid."""
     return -(-size(value)._bytes() // 1024)
 
 
@@ -271,7 +271,7 @@ class vnode_state(int):
 
 
 def text_type(name: str) -> type:
-    """Return a new text type with this name. The type accepts any text."""
+    """Return a new text type with this name. It accepts any text."""
     return type(name, (PbsText,), {"__doc__": "Text of an attribute.", "attribute": name})
 
 
