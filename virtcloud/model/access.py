@@ -1,6 +1,6 @@
 """Access: roles, tokens, quotas, and the admission rules of hosts.
 
-An admission rule states whose clusters a host accepts. SBF and the host's agent both check the rule.
+SBF and a host's agent both check the host's admission rule.
 """
 
 from datetime import datetime
@@ -16,7 +16,7 @@ from virtcloud.model.values import Name, PatternText, UserName
 
 
 class ClusterOrigin(Document):
-    """The owner of a cluster, and whether a batch system requested the cluster."""
+    """The owner of a cluster, and whether a batch system requested it."""
 
     owner: UserName
     batch: bool
@@ -63,7 +63,7 @@ class Role(StrEnum):
 
 
 class TokenId(PatternText):
-    """The public part of a token. In lists and for a revocation, this id identifies the token."""
+    """The public part of a token, which identifies the token in lists and for a revocation."""
 
     __slots__ = ()
     pattern = r"[a-z2-7]{8}"
@@ -76,8 +76,7 @@ TokenSeconds = Annotated[float, Field(gt=0, le=MAX_TOKEN_S)]
 class TokenRequest(Document):
     """A request for a new token.
 
-    ``name`` is the name of a user, administrator or scheduler. For an agent or a job starter, ``name`` is the name of
-    the element.
+    ``name`` is the name of a user, administrator or scheduler; for an agent or a job starter, the name of the element.
     """
 
     name: UserName
@@ -145,8 +144,8 @@ Amount = Annotated[int, Field(ge=0, le=10**12)]
 class QuotaLimits(Document):
     """Limits of one user. ``sites`` and ``lease_s`` apply to each cluster; the other fields limit the user's totals.
 
-    In the service's settings, ``None`` means no limit. In the limits of a single user, ``None`` means that the limit in
-    the service's settings applies.
+    In the service's settings, ``None`` means no limit. In a single user's limits, ``None`` means the limit in the
+    settings.
     """
 
     clusters: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(

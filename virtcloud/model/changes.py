@@ -15,7 +15,7 @@ from virtcloud.model.wanted import SwitchDifference
 
 
 class PlannedSegment(Document):
-    """A planned segment: a cluster's VLAN on a port of a host, and the cluster's guests on this host."""
+    """A cluster's VLAN on a port of a host, and the cluster's guests on this host, as planned."""
 
     key: ClusterKey
     vlan: VlanId
@@ -41,7 +41,7 @@ class HostDifference(Document):
 
 
 class ElementDifference(Document):
-    """The difference of one element. ``switch``, ``edge`` or ``host`` is set, depending on the element's kind."""
+    """The difference of one element. The element's kind determines whether ``switch``, ``edge`` or ``host`` is set."""
 
     element: Name
     kind: ElementKind
@@ -117,7 +117,7 @@ class ChangeDryRun(Document):
 
     @property
     def asks(self) -> bool:
-        """Return whether an administrator must confirm the change before it is made."""
+        """Return whether an administrator must confirm the change."""
         return any(use.asks for use in self.other_use)
 
 

@@ -43,7 +43,7 @@ WANTED_STATES = frozenset({ClusterState.CONFIGURING, ClusterState.ACTIVE, Cluste
 LEAVING_STATES = frozenset({ClusterState.DRAINING, ClusterState.FAILING})
 """States in which elements remove the cluster."""
 ENDED_STATES = frozenset({ClusterState.RELEASED, ClusterState.FAILED})
-"""Final states. The transition table has no transition from these states."""
+"""Final states: the transition table has no transition from them."""
 
 
 def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
@@ -59,7 +59,7 @@ GuestFilters = Literal["addresses", "open"]
 
 - ``addresses``: guests may use only the IP addresses of the spec, and the link-local IPv6 address that follows from
   their MAC address
-- ``open``: guests may use any MAC address, for example as bridges, and offer all services. Only hosts that allow open
+- ``open``: guests may use any MAC address, such as bridges do, and offer all services. Only hosts that allow open
   filters run these guests. Even with ``open``, hosts drop frames that affect other clusters: frames with VLAN tags,
   protocols of switches such as spanning tree, and broadcasts above a rate.
 """
@@ -93,9 +93,9 @@ NETWORK_KEYS: Final = (
     "outside",
     "services",
 )
-"""The keys that only the spec of a new network may contain. The spec of a member must not contain them.
+"""The keys that only the spec of a new network may contain, not the spec of a member.
 
-A member may contain ``subnets: []``: SBF then assigns no addresses to the guests of this member.
+A member may contain ``subnets: []``: SBF then assigns no addresses to its guests.
 """
 
 
@@ -250,7 +250,7 @@ MAX_ATTEMPT: Final = 1_000_000_000
 """The maximum attempt number in a request.
 
 If a request without an attempt number creates a cluster with a used key, SBF increments the key's latest attempt
-number. The result can exceed this maximum. PostgreSQL's 32-bit column has space for such results.
+number. The result can exceed this maximum, and fits into PostgreSQL's 32-bit column.
 """
 
 

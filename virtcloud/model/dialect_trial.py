@@ -65,10 +65,9 @@ class ParsedSwitch(Document):
 class TrialRecord(Document):
     """The record of a trial: the commands and answers, the parsed state, and the commands of an example change.
 
-    ``source`` describes the origin of the answers (model, release). The example change adds VLAN ``vlan`` to ``ports``.
-    These ports are access ports if ``access`` is true. ``lines`` are the commands that SBF would send for the example
-    change. ``faults`` names the parts of the state that could not be read or parsed, and the reasons why SBF would
-    refuse the example change.
+    ``source`` describes the origin of the answers (model, release). The example change adds VLAN ``vlan`` to ``ports``,
+    which are access ports if ``access`` is true. ``lines`` are the commands of the example change. ``faults`` names the
+    parts of the state that could not be read or parsed, and the reasons why SBF would refuse the example change.
     """
 
     platform: str
@@ -105,8 +104,8 @@ class TrialRequest(Document):
 def compare_records(before: TrialRecord, now: TrialRecord) -> Iterator[str]:
     """Yield the differences between a record (``before``) and its replay (``now``).
 
-    The parsed states are compared if both records contain a parsed state. ``lines`` are compared if both records have
-    the same example change, and ``before`` contains lines.
+    The parsed states are compared if both records have one. ``lines`` are compared if both records have the same
+    example change, and ``before`` contains lines.
     """
     recorded, parsed = before.understood, now.understood
     if recorded is not None and parsed is not None:

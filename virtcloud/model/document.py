@@ -1,7 +1,6 @@
 """Documents that are exchanged as YAML or JSON: their base class, the parser, and error messages.
 
-Documents are frozen and reject unknown keys. An error message has the form "expected …, got …"; a message about a YAML
-file starts with the file's name and line.
+An error message has the form "expected …, got …". A message about a YAML file starts with the file's name and line.
 """
 
 import ast
@@ -30,8 +29,8 @@ OMIT_NONE: Final = Field(exclude_if=lambda value: value is None)
 class Document(BaseModel):
     """A frozen value that is read from and written to YAML or JSON. Unknown keys are errors.
 
-    Clients parse SBF's answers with ``extra="ignore"``, because a later version of SBF may send more keys. This option
-    also applies to nested documents.
+    Clients parse SBF's answers, and nested documents, with ``extra="ignore"``: a later version of SBF may send more
+    keys.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", regex_engine="python-re")
@@ -49,8 +48,8 @@ class Document(BaseModel):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return the JSON schema. The docstring of a field is the description of the property.
 
-        pydantic's option ``use_attribute_docstrings`` is not used, because pydantic would parse the source code of
-        every document during the import.
+        With pydantic's option ``use_attribute_docstrings``, pydantic would parse the source code of every document
+        during the import.
         """
         result = handler(schema)
         properties = handler.resolve_ref_schema(result).get("properties", {})
@@ -204,7 +203,7 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
     """Return the errors. Omit the error "too short" of a list that contains invalid items.
 
-    pydantic does not count invalid items, so the list can be long enough despite this error.
+    pydantic does not count invalid items, so the list can be long enough.
     """
     every = error.errors()
     return [

@@ -1,7 +1,6 @@
 """Durations as users enter and read them: ``90s``, ``4h`` or ``1h30m``. Pure.
 
-The module ``virtcloud/jobs/sizes.py``, which runs in the Python of PBS, parses durations of batch systems
-(``168:00:00``).
+``virtcloud/jobs/sizes.py`` parses durations of batch systems (``168:00:00``).
 """
 
 import math
@@ -15,7 +14,7 @@ MAX_DEADLINE_S = 3600
 MAX_LEASE_S = 366 * 86400
 MAX_TOKEN_S = 10 * 366 * 86400
 MAX_LEASE_LIMIT_S = 100 * 366 * 86400
-"""The longest lease that an administrator can set as the limit of a user."""
+"""The maximum lease that an administrator can set as the limit of a user."""
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 

@@ -1,6 +1,6 @@
-"""Wanted and observed states of provider edges, and the difference between them. An edge has attachment circuits.
+"""Wanted and observed states of provider edges, and the difference between them.
 
-The union types at the end of the module cover switches and provider edges, the elements that SBF configures itself.
+The union types at the end of the module cover switches and provider edges.
 """
 
 from virtcloud.model.document import Document
@@ -59,8 +59,8 @@ class EdgeWanted(Document):
 class EdgeObserved(Document):
     """The observed state of an edge within the managed scope. ``parts`` are the remnants of circuits.
 
-    ``foreign`` are managed VLAN IDs in other use; ``circuits`` and ``parts`` do not contain these VLAN IDs. ``down``
-    are circuits that carry no frames, because the circuit, its port or its VLAN is shut down.
+    ``foreign`` are managed VLAN IDs in other use; ``circuits`` and ``parts`` do not contain them. ``down`` are circuits
+    that carry no frames, because the circuit, its port or its VLAN is shut down.
     """
 
     circuits: Circuits = ()
@@ -133,7 +133,7 @@ def sort_circuits(circuits: set[Circuit]) -> Circuits:
 
 
 DEVICE_KINDS = frozenset({ElementKind.SWITCH, ElementKind.EDGE})
-"""The kinds of elements that SBF configures itself. Elements of all other kinds have agents."""
+"""The kinds of elements that SBF configures itself. All other elements have agents."""
 
 DeviceObserved = SwitchObserved | EdgeObserved
 DeviceDifference = SwitchDifference | EdgeDifference

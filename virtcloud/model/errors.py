@@ -194,19 +194,19 @@ class TimedOut(VirtcloudError):
 
 
 class GuestsFailed(VirtcloudError):
-    """A command or a copy failed on some guests. ``failures`` maps each of these guests to the reason."""
+    """A command or a copy failed on some guests. ``failures`` maps each of them to the reason."""
 
     slug = "guests-failed"
 
     def __init__(self, subject: str, failures: Mapping[str, str], total: int) -> None:
-        """Store the reasons. ``total`` is the number of all guests, including the guests without a failure."""
+        """Store the reasons. ``total`` is the number of all guests."""
         self.failures = dict(failures)
         reasons = "".join(f"\n{name}: {reason}" for name, reason in failures.items())
         super().__init__(f"{subject} failed on {len(failures)} of {count_of(total, 'guest')}:{reasons}")
 
 
 class ElementError(VirtcloudError):
-    """An element failed. The message is made printable, because messages often quote the element's output."""
+    """An element failed. The message is made printable, because it may quote the element's output."""
 
     slug = "element-error"
 

@@ -1,8 +1,8 @@
 """The interfaces of gateways in networks. Through its interface, a gateway serves a network as router or server.
 
-The *outside* is all computers that are not in a network of SBF. Administrators describe in the topology each gateway's
-link to the outside, and each site's destinations: the outside services that clusters may use. A cluster's spec names
-the destinations that its guests need. The guests reach no other computers outside their network.
+The *outside* is all computers that are not in a network of SBF. In the topology, administrators describe each gateway's
+link to the outside. They also describe each site's destinations: the outside services that clusters may use. A
+cluster's spec names the destinations that its guests need. The guests reach no other outside computers.
 """
 
 from datetime import datetime
@@ -35,8 +35,8 @@ MAX_FQDNS: Final = 32
 PRIVATE_NETWORKS: Final = tuple(
     map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
 )
-"""Private networks (RFC 1918, 6598, 4193). If an FQDN has an address in these networks, gateways admit the address only
-if the destination's ``private_networks`` contain it."""
+"""Private networks (RFC 1918, 6598, 4193). Gateways admit an address of an FQDN in these networks only if the
+destination's ``private_networks`` contain it."""
 
 
 class PublishedProtocol(StrEnum):
@@ -82,7 +82,7 @@ class Fqdn(PatternText):
 
 
 def _find_name_fault(text: str) -> str | None:
-    """Return the reason why a text is not an FQDN, with a remedy. Return None if this function finds no fault."""
+    """Return the reason why a text is no FQDN, with a remedy. Return None if this function finds no fault."""
     if "*" in text:
         return "DNS has no addresses for a wildcard; list each name"
     if not text.isascii():

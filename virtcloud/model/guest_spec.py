@@ -18,8 +18,8 @@ BandwidthMbit = Annotated[int, Field(ge=1, le=400_000)]
 GUEST_LIMITS: Final = "guest-limits"
 """Capability that a segment requires if a guest has limits or extra disks. Older agents would ignore these keys."""
 HOST_SERVICE_MAC: Final = Mac("02:76:63:00:00:fe")
-"""The MAC address of the servers (such as DHCP) that hosts run for guests. A guest must not use this address, because
-the guest could answer in place of these servers."""
+"""The MAC address of the servers (such as DHCP) that hosts run for guests. A guest with this address could answer in
+place of these servers."""
 
 
 class DiskName(PatternText):

@@ -20,7 +20,7 @@ class GuestPower(StrEnum):
 class GuestPowerRequest(Document):
     """A request to stop, start or reset a guest; idempotent.
 
-    ``resets`` is the number of all resets of the guest, including the requested reset. A repeated request therefore
+    ``resets`` is the number of all resets of the guest, including the requested reset. Therefore a repeated request
     does not reset the guest again. Without ``resets``, the guest is not reset.
     """
 
@@ -33,8 +33,8 @@ class GuestPowerRequest(Document):
 class GuestView(Document):
     """A guest of a cluster: its wanted power state, and whether its host has confirmed this state.
 
-    The host has confirmed the state if ``confirmed_revision`` is at least ``wanted_revision``. ``trouble`` is the
-    error that prevents the host from confirming the state.
+    The host has confirmed the state if ``confirmed_revision`` is at least ``wanted_revision``. ``trouble`` is the error
+    that prevents the confirmation.
     """
 
     name: Name

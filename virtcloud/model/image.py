@@ -14,9 +14,9 @@ from virtcloud.model.values import Name, PatternText, UserName
 HEAD_BYTES: Final = 512
 """Number of bytes at the beginning of an image's file from which its format is recognized."""
 FETCHING: Final = "fetching image"
-"""The beginning of an agent's report while a host fetches an image. Such a report is not an error."""
+"""The beginning of an agent's report while a host fetches an image. This report is no error."""
 UNPACKING: Final = "unpacking image"
-"""The beginning of an agent's report while a host unpacks an image. Such a report is not an error."""
+"""The beginning of an agent's report while a host unpacks an image. This report is no error."""
 
 
 class Sha256(PatternText):
@@ -74,8 +74,7 @@ MAGIC: Final = (
     (ImageFormat.TAR_ZST, 0, b"\x28\xb5\x2f\xfd"),
     (ImageFormat.TAR, 257, b"ustar"),
 )
-"""The signatures of formats: the format, the offset in the file, and the bytes at this offset. Raw disks have no
-signature."""
+"""The signatures of formats: the format, the offset in the file, and the bytes there. Raw disks have no signature."""
 
 
 def recognize_format(head: bytes) -> ImageFormat:
@@ -86,15 +85,14 @@ def recognize_format(head: bytes) -> ImageFormat:
 QCOW2_VERSIONS: Final = (2, 3)
 UNDERSTOOD_FEATURES: Final = 0b11001
 """The incompatible features of a qcow2 file that are harmless: dirty reference counts (bit 0), the compression type
-(bit 3) and extended L2 entries (bit 4). An external data file (bit 2) and a corrupt file (bit 1) are refused.
-"""
+(bit 3) and extended L2 entries (bit 4). An external data file (bit 2) and a corrupt file (bit 1) are refused."""
 
 
 def check_head(image_format: ImageFormat, head: bytes) -> None:
     """Raise BadInput unless a file that begins with ``head`` has this format and refers to no other file.
 
-    A qcow2 file with a backing file or an external data file could make QEMU read any file of a host.
-    Source: https://www.qemu.org/docs/master/interop/qcow2.html
+    A qcow2 file with a backing file or an external data file could make QEMU read any file of a host. Source:
+    https://www.qemu.org/docs/master/interop/qcow2.html
     """
     found = recognize_format(head)
     if found is not image_format:

@@ -1,6 +1,6 @@
-"""The text of messages and log lines: counts with their nouns, characters that cannot be printed, and log events.
+"""The text of messages and log lines: counts with their nouns, unprintable characters, and log events. Pure.
 
-The service and the agent write log lines of the same form: one event in each line, ``event key=value …``. Pure.
+The service and the agent log one event in each line: ``event key=value …``.
 """
 
 import logging
@@ -21,10 +21,7 @@ def format_event(event: str, fields: Mapping[str, object]) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return a field's value.
-
-    An empty value, or a value with blanks, quotes, '=' or control characters, is returned as a Python literal.
-    """
+    """Return a value; as a Python literal if it is empty or has blanks, quotes, '=' or control characters."""
     text = str(value)
     return text if text.isprintable() and text and not any(mark in text for mark in " \"'=") else repr(text)
 
@@ -37,7 +34,7 @@ class OneLineFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the escaped line. If the event has a traceback, the indented lines of the traceback follow."""
+        """Return the escaped line, followed by the indented lines of a traceback."""
         return "\n  ".join(_escape(line) for line in super().format(record).split("\n"))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a method of logging.Formatter

@@ -18,7 +18,7 @@ AGGREGATED = "aggregated"
 ROUTED = "routed"
 """The mode of a routed port."""
 MODE_DESCRIPTIONS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a routed port"}
-"""Descriptions of modes for messages. For a port in one of these modes, messages do not describe the VLANs."""
+"""Descriptions of modes for messages, which do not describe the VLANs of a port in one of these modes."""
 
 
 class PortUse(Document):
@@ -111,7 +111,7 @@ class PortView(Document):
 class PortAdoption(Document):
     """Ports in other use that SBF may configure, each with the use that the administrator confirmed.
 
-    If the use of a port has changed since the confirmation, SBF does not configure the port.
+    SBF does not configure a port whose use has changed since the confirmation.
     """
 
     ports: Annotated[dict[PortName, PortUse], Field(min_length=1)]

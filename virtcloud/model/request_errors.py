@@ -48,7 +48,7 @@ class Forbidden(VirtcloudError):
 
 
 class NotAdmitted(Forbidden):
-    """A rule about hosts or images forbids the request, for example because a host does not accept the owner."""
+    """A rule about hosts or images forbids the request. For example, a host does not accept the owner."""
 
     slug = "not-admitted"
 
@@ -78,7 +78,7 @@ class Conflict(VirtcloudError):
 
 
 class NoVlanFree(Conflict):
-    """The cluster cannot get a VLAN ID at each of its sites, or cannot get a service ID on its transport."""
+    """The cluster cannot get a VLAN ID at each of its sites, or a service ID on its transport."""
 
     slug = "no-vlan-free"
 
@@ -102,7 +102,7 @@ class NoPortFree(Conflict):
 
 
 class HostNotLinked(Conflict):
-    """A host has no link to a switch of its site. Therefore no cluster can reach the host."""
+    """A host has no link to a switch of its site. No cluster can reach the host."""
 
     slug = "host-not-linked"
 
@@ -132,7 +132,7 @@ class NoCapacity(Conflict):
 
 
 class NoGateway(Conflict):
-    """The cluster needs a gateway, but no gateway is suitable, for example because none has an OpenVPN server."""
+    """The cluster needs a gateway, but no gateway is suitable. For example, none has an OpenVPN server."""
 
     slug = "no-gateway"
 
@@ -162,7 +162,7 @@ class PreconditionRequired(VirtcloudError):
 
 
 class PreconditionFailed(VirtcloudError):
-    """The document has changed since the caller read it. The call changed nothing."""
+    """The document has changed since the caller read it. Nothing was changed."""
 
     slug = "precondition-failed"
 
@@ -179,6 +179,6 @@ class TooManyRequests(VirtcloudError):
 
 
 class Gone(VirtcloudError):
-    """The call refers to an attempt or a cluster that a later attempt or cluster with the same key replaced."""
+    """A later attempt, or a later cluster with the same key, replaced the attempt or cluster of this call."""
 
     slug = "gone"

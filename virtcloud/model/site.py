@@ -31,9 +31,9 @@ def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, N
     """Return the devices in a site's part that could disclose another site's credential, each with the credential.
 
     SBF sends a device's credential to the device's address. Therefore SBF checks each device that is new or has a new
-    address, credential or platform. The device's credential must have been used by a device of this site, and must not
-    be used at another site. A new platform is checked because platforms verify devices in different ways: by
-    SSH host key, by certificate, or not at all. Raise NotFound if the topology does not contain the site.
+    address, credential or platform. The credential must have been used by a device of this site, and must not be used
+    at another site. A new platform is checked because platforms verify devices in different ways: by SSH host key, by
+    certificate, or not at all. Raise NotFound if the topology does not contain the site.
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}
     others = {device.credential for site in topology.sites if site.name != part.site.name for device in site.devices}
@@ -112,7 +112,7 @@ class PreparationSide(StrEnum):
 class PreparationSheet(Document):
     """The commands that administrators enter once on one device. SBF never enters these commands.
 
-    The commands contain placeholders in angle brackets. Administrators replace the placeholders with their values.
+    Administrators replace the placeholders in angle brackets with their values.
     """
 
     side: PreparationSide

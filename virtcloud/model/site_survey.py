@@ -48,7 +48,7 @@ class SurveyedVlan(Document):
 
 
 class SurveyedNeighbour(Document):
-    """An LLDP neighbour that is not in the proposed topology (the draft)."""
+    """An LLDP neighbour that is not in the draft of the topology."""
 
     switch: Name
     port: str

@@ -16,7 +16,7 @@ from virtcloud.model.guest_seed import PublicKey
 from virtcloud.model.values import PatternText, UserName
 
 MIN_RSA_BITS: Final = 2048
-"""The shortest RSA key that is accepted (NIST SP 800-131A)."""
+"""The minimum length of an RSA key (NIST SP 800-131A)."""
 MAX_COMMENT: Final = 256
 _FIELDS: Final = {
     "ssh-ed25519": 1,
@@ -41,8 +41,8 @@ class KeyFingerprint(PatternText):
 class UserKey(PublicKey):
     """A public SSH key with which a user logs in. The data is complete, and an RSA key has at least 2048 bits.
 
-    Spaces between the parts are normalized. Characters of the comment that are not printable ASCII become ``?``.
-    The comment is truncated after 256 characters.
+    Spaces between the parts are normalized. Characters of the comment that are not printable ASCII become ``?``. The
+    comment is truncated after 256 characters.
     """
 
     __slots__ = ()
@@ -97,9 +97,9 @@ class UserKeyView(Document):
 def parse_user_keys(text: str, source: str) -> list[UserKey]:
     """Return the keys of a file such as ``id_ed25519.pub`` or ``authorized_keys``: one key a line.
 
-    Empty lines and comments are skipped. For any other line, raise BadInput with the line's number. Also raise BadInput
-    if the text contains no key. ``source`` is the name of the text in messages. No message contains a rejected line.
-    A byte order mark at the beginning of the text is skipped.
+    Empty lines, comments and a byte order mark are skipped. For any other line, raise BadInput with the line's number.
+    Also raise BadInput if the text contains no key. ``source`` is the name of the text in messages. No message contains
+    a rejected line.
     """
     text = text.removeprefix("\ufeff")
     _refuse_private_key(text, source)

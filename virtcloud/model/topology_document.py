@@ -1,4 +1,4 @@
-"""The documents of a topology: sites, attachments to transports, and links, with look-ups of elements by name."""
+"""The documents of a topology: sites, attachments to transports, and links, with look-ups by name."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -113,9 +113,8 @@ class TopologyDocument(Document):
     def computed(self) -> dict[object, Any]:
         """A cache of values computed from the topology's wiring alone, such as paths.
 
-        The key is a function with its arguments. The values never become outdated (docs/decisions/0078): they live as
-        long as the topology object, and a later topology takes them only if its wiring is equal
-        (:func:`~virtcloud.model.topology_parts.has_equal_wiring`).
+        The key is a function with its arguments. The values never become outdated (docs/decisions/0078): a later
+        topology takes them only if its wiring is equal (:func:`~virtcloud.model.topology_parts.has_equal_wiring`).
         """
         return {}
 

@@ -15,7 +15,7 @@ Path = tuple[str | int, ...]
 def find_topology_faults(topology: TopologyDocument) -> Iterator[BadInput]:
     """Yield the faults of a topology. Names are checked first, because all other checks assume valid names.
 
-    A caller must stop at the first fault: after a fault, later checks can raise errors or yield wrong faults.
+    A caller must stop at the first fault: later checks can raise errors or yield wrong faults.
     """
     yield from _name_faults(topology)
     yield from _port_faults(topology)
@@ -70,8 +70,8 @@ def _port_uses(topology: TopologyDocument) -> Iterator[tuple[PortRef, Path]]:
 def _transport_faults(topology: TopologyDocument) -> Iterator[BadInput]:
     """Yield a fault for each pair of transports of the same kind with common service IDs.
 
-    A pair is allowed if neither transport is configured at provider edges. In every other pair, a cluster on one
-    transport and a cluster on the other transport could get the same service ID.
+    A pair is allowed if neither transport is configured at provider edges. In every other pair, clusters on both
+    transports could get the same service ID.
     """
     indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]
     for (_, transport), (index, other) in combinations(indexed, 2):

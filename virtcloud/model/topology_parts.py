@@ -41,7 +41,7 @@ def common_part_of(topology: Topology) -> CommonPart:
 def join_parts(common: CommonPart, parts: Mapping[Name, SitePart], former: Topology | None = None) -> Topology:
     """Return the topology that consists of these parts. The parts are not checked.
 
-    If ``parts`` lacks a site, the site's part of ``former`` is used. Raise BadInput if ``former`` is None, and NotFound
+    For a site that ``parts`` lacks, the part of ``former`` is used. Raise BadInput if ``former`` is None, and NotFound
     if ``former`` lacks the site, too. The look-ups of ``former`` are reused where possible.
     """
     sites = tuple(parts[name].site if name in parts else _require(former, name) for name in common.sites)
@@ -67,7 +67,7 @@ def _require(former: Topology | None, name: Name) -> Site:
 
 
 def arrange_links(topology: Topology) -> Topology:
-    """Return an equal topology with its links in the order that the module's docstring describes."""
+    """Return an equal topology with its links in the order of joined parts."""
     parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
     return join_parts(common_part_of(topology), parts)
 

@@ -1,4 +1,4 @@
-"""Transports: connections that extend a VLAN between sites, and the service IDs of clusters on these connections."""
+"""Transports: connections that extend a VLAN between sites, and the service IDs of clusters on them."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self
@@ -109,12 +109,12 @@ class Transport(Document):
 
     @property
     def service_ids(self) -> range:
-        """The ID of the shared service, or all service IDs that SBF allocates. Empty if there are none."""
+        """The ID of the shared service, or all service IDs that SBF allocates; empty if there are none."""
         return range(self.shared, self.shared + 1) if self.shared else self.services
 
     @property
     def on_edges(self) -> bool:
-        """Whether sites are attached at provider edges. SBF configures these edges for each cluster."""
+        """Whether sites are attached at provider edges, which SBF configures for each cluster."""
         return bool(self.services) or self.vpn_id is not None
 
     @property

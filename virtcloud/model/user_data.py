@@ -15,10 +15,9 @@ EXPECTED: Final = f"expected cloud-config (the first line '{HEADER}', then a YAM
 
 
 def check_user_data(text: str, guest: str) -> None:
-    """Raise BadInput for a text that is not cloud-config, or that is too long. The message begins with ``guest``.
+    """Raise BadInput for a text that is no cloud-config or is too long. The message begins with ``guest``.
 
-    The text is only parsed into nodes. No Python object is constructed from the nodes, so that aliases and merge keys
-    cannot expand.
+    The text is only parsed into nodes, so that aliases and merge keys cannot expand.
     """
     if (size := len(text.encode(errors="surrogatepass"))) > MAX_USER_DATA:
         raise _make_error(guest, f"expected at most {MAX_USER_DATA} bytes, got {size}")

@@ -24,7 +24,7 @@ class PatternText(str):
         cls._compiled = re.compile(cls.pattern)
 
     def __new__(cls, value: str) -> Self:
-        """Check ``value`` against the pattern. A value that already has this class is returned without a check."""
+        """Check ``value`` against the pattern. A value of this class is returned without a check."""
         if type(value) is cls:
             return value
         if not isinstance(value, str) or not cls._compiled.fullmatch(value):
@@ -140,17 +140,17 @@ class PortRef(PatternText):
 
     @classmethod
     def of(cls, element: Name, port: PortName) -> Self:
-        """Return the reference of an element's port. The names are valid, so they are not checked again."""
+        """Return the reference of an element's port. The names are not checked again."""
         return str.__new__(cls, f"{element}:{port}")
 
     @property
     def element(self) -> Name:
-        """The element's name. The pattern has checked the name."""
+        """The element's name."""
         return str.__new__(Name, self.partition(":")[0])
 
     @property
     def port(self) -> PortName:
-        """The port's name on the element. The pattern has checked the name."""
+        """The port's name on the element."""
         return str.__new__(PortName, self.partition(":")[2])
 
 

@@ -39,7 +39,7 @@ class VlanSet(frozenset[VlanId]):
 
     @classmethod
     def _checked(cls, vlan_ids: Iterable[VlanId]) -> Self:
-        """Create a set from VLAN IDs that are already valid. These VLAN IDs are not validated again."""
+        """Create a set from VLAN IDs that are already valid, without validation."""
         return super().__new__(cls, vlan_ids)
 
     @classmethod
@@ -108,7 +108,7 @@ def _as_set(vlan_ids: Iterable[int]) -> VlanSet:
 
 @lru_cache(maxsize=64)
 def _parse_ranges(text: str) -> VlanSet:
-    """Parse ranges. The results are cached because many sites have the same pool and pools are read often."""
+    """Parse ranges. The results are cached: many sites have the same pool, and pools are read often."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     return VlanSet(vlan_id for part in parts for vlan_id in _parse_range(part))
 

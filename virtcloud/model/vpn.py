@@ -1,8 +1,8 @@
 """VPN access to clusters: OpenVPN servers of gateways, grants of devices, profiles of users, and connections.
 
 A gateway runs one OpenVPN server for each protocol, for all clusters (``--vlan-tagging``, openvpn(8)). A device proves
-its identity with a certificate of SBF's certificate authority. The grants in the gateway's wanted document, not the
-certificate, determine which network the device joins, and until when.
+its identity with a certificate of SBF's certificate authority. The grants in the gateway's wanted document determine
+which network the device joins, and until when.
 """
 
 from datetime import datetime

@@ -22,9 +22,9 @@ from virtcloud.model.vpn import VpnGrant, VpnServer
 
 PortVlans = dict[PortName, VlanSet]
 UNCHECKED_NETWORK: Final = "unchecked-network"
-"""Requirement of a segment whose missing parts the host must not create. SBF adds this requirement after a restore of
-its database, because other elements may still carry clusters that are missing in the database. SBF withdraws the
-requirement when these elements have removed the clusters."""
+"""Requirement of a segment whose missing parts the host must not create. SBF adds it after a restore of its database:
+other elements may still carry clusters that the database lacks. SBF withdraws it when they have removed the
+clusters."""
 IMAGES: Final = "images"
 """Capability that a segment requires if a guest's image is in the catalogue. Older agents could start another image
 with the same name."""
@@ -33,9 +33,9 @@ with the same name."""
 class SwitchWanted(Document):
     """The wanted state of a switch within the managed scope: the VLANs on each managed port.
 
-    A port that is not a key of ``ports`` is not managed. A VLAN must exist on the switch if a port carries the VLAN.
-    A port in ``access`` carries at most one VLAN, untagged; without a cluster, this port is in no VLAN. All other ports
-    carry VLANs tagged.
+    The keys of ``ports`` are the managed ports. A VLAN must exist on the switch if a port carries the VLAN. A port in
+    ``access`` carries at most one VLAN, untagged; without a cluster, this port is in no VLAN. All other ports carry
+    VLANs tagged.
     """
 
     ports: dict[PortName, VlanSet]
@@ -59,7 +59,7 @@ class ForeignVlan(Document):
 
     ``name`` is the VLAN's name on the device, or None if the device shows no name. On a switch, ``name`` is also None
     if SBF owns the VLAN. ``ports`` are the unmanaged ports that carry the VLAN. If there is neither a name nor a port,
-    the VLAN exists on the device, but SBF has no record that SBF created the VLAN.
+    the VLAN exists on the device, but SBF has no record of its creation.
     """
 
     vlan: VlanId
@@ -80,15 +80,15 @@ class SwitchObserved(Document):
 
     - ``vlans``: the managed VLANs that exist on the switch. ``ports``: the managed VLANs on each managed port.
     - ``open``: the managed ports that SBF must close (see :func:`compare_switch`). ``ports`` lists no VLANs for an open
-      port. A trunk without an allowed-VLAN list is open, because the trunk carries every existing VLAN. This also
-      applies to a port that becomes a trunk only when its neighbour requests a trunk. An access port is not open if it
-      is in no VLAN, or if it is untagged in one managed VLAN. All other access ports are open.
+      port. A trunk without an allowed-VLAN list is open, because it carries every existing VLAN. So is a port that
+      becomes a trunk when its neighbour requests a trunk. An access port is open unless it is in no VLAN, or untagged
+      in one managed VLAN.
     - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
       device without a VLAN table. On these devices, a VLAN exists if a port carries the VLAN.
-    - ``elsewhere``: the managed VLAN IDs on unmanaged ports. Trunks that carry every VLAN are ignored, because these
-      trunks do not show that a particular VLAN is in use.
+    - ``elsewhere``: the managed VLAN IDs on unmanaged ports, without trunks that carry every VLAN: such a trunk does
+      not show that a particular VLAN is in use.
     - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
-      computes the foreign VLANs, and removes a VLAN from ``vlans`` and ``ports`` if SBF did not create the VLAN.
+      computes them, and removes a VLAN from ``vlans`` and ``ports`` if SBF did not create it.
     - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
       in ``untaken`` that serve something other than SBF's clusters.
     - ``down``: the managed ports that are shut down, without the access ports that SBF itself shut down.
@@ -153,8 +153,8 @@ class SwitchDifference(Document):
 def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDifference:
     """Return the difference between a switch's observed and wanted states. VLANs in other use are added to no port.
 
-    Only ``put_back`` contains ports that are not managed: the released ports. Open trunks are closed if a VLAN is
-    wanted on any port, because an open trunk would also carry this VLAN. Open access ports are always closed.
+    Only ``put_back`` contains ports that are not managed: the released ports. If a VLAN is wanted on any port, open
+    trunks are closed, because an open trunk would also carry this VLAN. Open access ports are always closed.
     """
     vlans, foreign = wanted.vlans, carried.foreign_vlans
     present = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
