@@ -131,19 +131,16 @@ def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
 
 
 def _parse_serial(client: Client, key: str, text: str) -> int | None:
-    """Return ``text`` as the serial number of an SSH certificate.
-
-    Return None if ``text`` is no serial number, or is the ID of a VPN profile of the cluster.
-    """
+    """Return ``text`` as a certificate's serial number, or None if it is no number or the ID of a VPN profile."""
     if re.fullmatch("[0-9]{1,19}", text) is None or int(text) >= SERIAL_LIMIT:
         return None
     return None if any(view.id == text for view in client.sbf.profiles(key, revoked=True)) else int(text)
 
 
 def _find_profile(client: Client, key: str, device: str, user: str | None) -> str:
-    """Return the ID of a profile. ``device`` is the profile's ID, or the name of the profile's device.
+    """Return the ID of a profile. ``device`` is the profile's ID, or the name of its device.
 
-    Raise NotFound if no valid profile has this device. Raise BadInput if several users have a device of this name.
+    Raise NotFound if no valid profile has this device, and BadInput if several users have such a device.
     """
     views = client.sbf.profiles(key, revoked=True)
     if any(view.id == device for view in views):

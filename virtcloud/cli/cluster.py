@@ -266,10 +266,7 @@ def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: 
 
 
 def _confirm_members(view: ClusterView, *, yes: bool) -> None:
-    """Ask for confirmation if the deletion of the cluster also deletes members.
-
-    Raise BadInput if confirmation is needed and standard input is no terminal. Raise Conflict if the answer is no.
-    """
+    """Ask for confirmation if the deletion also deletes members. Raise the errors of :func:`require_confirmation`."""
     if not view.members:
         return
     members = ", ".join(f"{key} of {owner}" for key, owner in view.members.items())

@@ -112,10 +112,7 @@ def _check_file_options(options: ClusterOptions) -> None:
 
 
 def _list_overrides(options: ClusterOptions) -> dict[str, object]:
-    """Return the keys of a spec that options can set both with and without a spec file.
-
-    The value None means that the option is missing.
-    """
+    """Return the keys of a spec that options can set with and without a spec file. None: the option is missing."""
     return {
         "owner": options.owner,
         "name": options.name,
@@ -206,9 +203,9 @@ def build_guests(
 ) -> tuple[Guest, ...]:
     """Return ``per_host`` guests for each host, named ``prefix`` and a number from 1.
 
-    The guests get addresses of ``network`` in ascending order. The first guest has the address in ``network``, or the
-    first host address of a subnet such as 10.0.0.0/24. Raise BadInput if a name is malformed, or the network has too
-    few addresses.
+    The guests get ascending addresses of ``network``, beginning with the address in ``network``, or with the first host
+    address of a subnet such as 10.0.0.0/24. Raise BadInput if a name is malformed, or the network has too few
+    addresses.
     """
     guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
     addresses = [()] * len(guest_hosts) if network is None else _list_addresses(network, len(guest_hosts))
@@ -245,7 +242,7 @@ def _list_addresses(network: str, count: int) -> list[tuple[Address, ...]]:
 
 
 def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
-    """Yield the host addresses of a network in ascending order, beginning with the address ``first``.
+    """Yield the host addresses of a network in ascending order, beginning with ``first``.
 
     If ``first`` is the address of the network itself, begin with the first host address.
     """

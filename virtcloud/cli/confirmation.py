@@ -1,8 +1,4 @@
-"""Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
-
-If confirmation is needed but standard input is no terminal, a command without ``--yes`` changes nothing and ends with
-exit code 2.
-"""
+"""Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -41,9 +37,8 @@ def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
 def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
     """Print the ports and VLANs in other use, the changes of paths, and the devices that could not be read.
 
-    If the change would affect a port or VLAN in other use, ask for confirmation, unless ``yes`` is true.
-
-    Raise BadInput if confirmation is needed and standard input is no terminal. Raise Conflict if the answer is no.
+    If the change would affect a port or VLAN in other use, ask for confirmation, unless ``yes`` is true. Raise the
+    errors of :func:`require_confirmation`.
     """
     if dry_run.other_use:
         _print_other_use(dry_run, err=True)
@@ -58,8 +53,8 @@ def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
 def require_confirmation(question: str, *, yes: bool, outcome: str = "nothing was changed") -> None:
     """Ask for confirmation, unless ``yes`` is true.
 
-    Raise BadInput if standard input is no terminal. Raise Conflict if the answer is no. The error message begins with
-    ``outcome``, the state after the refusal.
+    Raise BadInput (exit code 2) if standard input is no terminal. Raise Conflict if the answer is no. The message
+    begins with ``outcome``, the state after the refusal.
     """
     if yes:
         return

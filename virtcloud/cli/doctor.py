@@ -92,10 +92,7 @@ def _check_host(config: Path, *, as_json: bool) -> int:
 
 
 def _print_checks(checks: Sequence[HostCheck], failed: Sequence[HostCheck]) -> None:
-    """Print one line for each check, and the remedy below a failed check.
-
-    The output is no table, because the texts of errors are too long for a table.
-    """
+    """Print one line for each check, and the remedy below a failed check."""
     for check in checks:
         mark = "ok  " if check.ok else "NO  " if check.required else "warn"
         click.echo(f"{mark} {check.group}: {check.name}" + (f": {check.observation}" if check.observation else ""))

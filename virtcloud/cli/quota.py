@@ -22,7 +22,7 @@ class MemoryType(click.ParamType):  # type: ignore[type-arg] # not generic in ol
     def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> int:
         """Return the size in MiB, rounded down. A value without a unit is a number of bytes.
 
-        Refuse a size below 1 MiB, except 0: callers do not expect the limit 0.
+        Refuse a size between 0 and 1 MiB, which would become the limit 0.
         """
         try:
             size = parse_bytes(str(value))

@@ -259,8 +259,7 @@ def _choose_version(
 ) -> str | int | None:
     """Return the version to replace: the file's version or, after a confirmation, the current version.
 
-    Raise Conflict if the user declines. Without a terminal and without ``--force``, raise BadInput if the file has no
-    version.
+    Raise Conflict if the user declines. Without a terminal and ``--force``, raise BadInput if the file has no version.
     """
     if confirmation.is_terminal():
         confirmation.require_confirmation(f"Change {name}?", yes=options.yes)

@@ -1,7 +1,7 @@
 """Topologies in files: one file, or a folder with a file for each site and ``topology.yaml`` for everything else.
 
-``topology.yaml`` contains the name, the transports and the links between sites. A site's file has any name. It contains
-``site``, and ``links`` between elements of this site, like the output of ``topology show --site``.
+``topology.yaml`` contains the name, the transports and the links between sites. A site's file may have any name. It
+contains ``site``, and ``links`` between elements of this site, like the output of ``topology show --site``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -85,8 +85,8 @@ class _Part:
 def read_folder(folder: Path) -> tuple[Topology, str | int | None]:
     """Return the topology in a folder, and the version on which it is based.
 
-    Raise BadDocument with the file and the line of a fault. Raise BadInput with the file if ``topology.yaml`` is
-    missing, if a file cannot be read, or if two files contain the same site or element.
+    Raise BadDocument with the file and the line of a fault. Raise BadInput if ``topology.yaml`` is missing, if a file
+    cannot be read, or if two files contain the same site or element.
     """
     common, parts = _read_common(folder), list(_read_sites(folder))
     _check_names(parts)
@@ -218,9 +218,9 @@ def order_like(topology: Topology, former: Topology) -> Topology:
 
 
 def add_site(topology: Topology | None, part: SitePart) -> Topology:
-    """Return SBF's topology (None if SBF has none) with a new site. Raise BadInput if SBF already has the site.
+    """Return SBF's topology (None if SBF has none) with a new site.
 
-    Raise ValidationError if the new topology is invalid.
+    Raise BadInput if SBF already has the site, and ValidationError if the new topology is invalid.
     """
     name = part.site.name
     if topology is None:

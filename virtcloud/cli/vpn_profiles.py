@@ -59,8 +59,7 @@ def describe_profile(created: VpnProfileView) -> None:
 def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -> None:
     """Wait at most ``WAIT_S`` seconds until :func:`find_ready_gateways` finds a gateway. Print the pending elements.
 
-    Then print ``next_step``, which the user can take now, or the elements that have not confirmed the profile. If the
-    profile was revoked during the wait, print the time of the revocation instead.
+    Then print ``next_step``, the elements that have not confirmed the profile, or the time of its revocation.
     """
     progress, view, deadline = ProgressLines(describe_pending), created, time.monotonic() + WAIT_S
     while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:

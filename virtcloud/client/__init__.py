@@ -1,7 +1,7 @@
 """The client of SBF for Python: clusters as objects (``Client``, ``Cluster``), and all HTTP calls (``SbfClient``).
 
-A name is imported at its first use, because the command line and the agent need only some names. The import of httpx
-does not import httpx's optional command line here. This saves 5 MB of memory in each process.
+A name is imported at its first use. The import of httpx omits httpx's command line, which saves 5 MB of memory in each
+process.
 """
 
 import sys

@@ -40,10 +40,7 @@ class AccessCalls(SbfCalls):
     def token_pages(
         self, *, name: str | None = None, role: str | None = None, size: int = PAGE_SIZE
     ) -> Iterator[list[TokenView]]:
-        """Yield the tokens in pages of at most ``size``, oldest first.
-
-        With ``name``, yield only tokens of this holder. With ``role``, yield only tokens with this role.
-        """
+        """Yield the tokens in pages of at most ``size``, oldest first. ``name`` and ``role`` select their holders."""
         return self._pages(TokenView, "/v1/tokens", {"name": name, "role": role}, size)
 
     def revoke_token(self, token_id: str) -> TokenView:

@@ -53,8 +53,8 @@ class Client:
 
         Without ``token`` and ``token_file``, :mod:`virtcloud.client.credentials` finds the token. ``ca_file``
         (``VIRTCLOUD_CA_FILE``) contains the trusted certificate authorities; the default is the operating system's
-        list. ``certificate`` (``VIRTCLOUD_CERTIFICATE``) contains the client's certificate and key, if SBF requires a
-        certificate.
+        list. ``certificate`` (``VIRTCLOUD_CERTIFICATE``) contains the client's certificate and key, if SBF requires
+        them.
         """
         address = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
         trust = TlsTrust(
@@ -128,8 +128,8 @@ class Client:
         """Return the running clusters of all owners, or only of ``owner``. The oldest cluster is first.
 
         With ``network``, return only the clusters of the network with this name or key. With ``ended``, return the
-        newest ``limit`` (default 100) clusters, running or ended. With ``before`` too, return only clusters older than
-        the cluster with the id ``before``.
+        newest ``limit`` (default 100) clusters, running or ended. With ``before`` as well, return only clusters older
+        than the cluster with this id.
         """
         views = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
         return [Cluster(self.sbf, view) for view in views]

@@ -10,9 +10,9 @@
             async for event in cluster.events():
                 print(event)
 
-Each asynchronous object wraps a synchronous object. An asynchronous method calls the synchronous object's method of the
-same name and signature in a thread. If a task that awaits a waiting method, such as ``wait_active``, is cancelled, the
-task does not wait for the thread. The thread ends within two seconds.
+An asynchronous method calls, in a thread, the method of the same name and signature of a synchronous object. If a task
+that awaits a waiting method, such as ``wait_active``, is cancelled, the task does not wait for the thread. The thread
+ends within two seconds.
 """
 
 import inspect

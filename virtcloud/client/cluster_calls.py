@@ -77,7 +77,7 @@ class ClusterCalls(SbfCalls):
 
         With ``network``, return only the clusters of one network: the network of the running cluster with this key, or
         with this ``name`` in its spec. With ``ended``, return the newest ``limit`` (default 100) clusters, running or
-        ended. With ``before`` too, return only clusters older than the cluster with the id ``before``.
+        ended. With ``before`` as well, return only clusters older than the cluster with this id.
         """
         query = {"owner": owner, "network": network, "limit": limit, "before": before, **flag_query(ended=ended)}
         return self._documents(ClusterView, self._connection.send("GET", "/v1/clusters", query=query))

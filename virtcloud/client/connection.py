@@ -131,7 +131,7 @@ class Connection:
     ) -> SbfResponse:
         """Send a file of ``size`` bytes with PUT. Return the answer. The timeout applies to each part of the file.
 
-        ``url`` is the address of the replica that receives the file; None: the address of this connection.
+        ``url`` is the address of the replica; None: the address of this connection.
         """
         address = url or self.url
         headers = {**self._headers(), "content-type": "application/octet-stream", "content-length": str(size)}

@@ -19,8 +19,8 @@ from virtcloud.model.wanted import WantedDocument
 KNOWN_S = 4 * 3600.0
 """Maximum time in seconds for which the client uses a wanted document that has not changed.
 
-The client reads the document again after 75 to 100 % of this time (random), because parts of the document can change
-without a new revision.
+Parts of the document can change without a new revision. Therefore the client reads the document again after 75 to 100 %
+of this time (random).
 """
 
 
@@ -63,7 +63,7 @@ class ElementCalls(SbfCalls):
     def difference(self, element: str, *, read: bool = False) -> ElementDifference:
         """Return the changes that an element needs. With ``read``, SBF reads the device first.
 
-        With ``read``, raise ElementError if the device cannot be read, and Conflict for a host or gateway.
+        Then raise ElementError if the device cannot be read, and Conflict for a host or gateway.
         """
         path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
         answer = self._connection.send("GET", path, query=flag_query(read=read), wait=wait)

@@ -1,7 +1,7 @@
 """Fan-out: the same work with many guests at the same time, such as a command over ssh.
 
-A thread runs the work with each guest. The calling thread enforces the time limit of each guest, and kills processes
-that do not end. Therefore a guest that does not answer delays no other guest.
+Each guest has a thread. The calling thread enforces the time limits, and kills processes that do not end. Therefore a
+guest that does not answer delays no other guest.
 """
 
 import os

@@ -41,8 +41,8 @@ class GuestCalls(SbfCalls):
     ) -> GuestView:
         """Stop or start a guest. To reset the guest, pass ``resets``: its number of resets plus one. Idempotent.
 
-        A guest that has this number of resets already is not reset again. Raise Conflict if the guest is stopped, or if
-        another caller has reset the guest in the meantime.
+        A guest that has this number of resets already is not reset again. Raise Conflict if a stopped guest would be
+        reset, or if another caller has reset the guest in the meantime.
         """
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})
@@ -51,9 +51,10 @@ class GuestCalls(SbfCalls):
     def open_session(
         self, key: str, guest: str, request: SessionRequest, cluster_id: str | None = None
     ) -> SessionStream:
-        """Open a session with a guest. Raise Refused if the guest's host cannot connect the session.
+        """Open a session with a guest.
 
-        Raise Unreachable if the agent of the guest's host does not connect.
+        Raise Refused if the guest's host cannot connect the session, and Unreachable if the host's agent does not
+        connect.
         """
         query = {
             "kind": request.kind,

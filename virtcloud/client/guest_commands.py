@@ -3,8 +3,8 @@
 The guest's shell runs a short script, which runs the command. When the standard input ends, the script ends the command
 and its children. sshd does not do so: at the end of a connection, it sends no signal to a command without a terminal.
 
-Before the command, the script prints a random line, the *mark*. The mark shows that the login succeeded. The exit code
-of ssh does not show the success, because ssh exits with 255 for its own errors, and for a command that exits with 255.
+Before the command, the script prints a random line, the *mark*, which shows that the login succeeded. The exit code of
+ssh does not show this: ssh exits with 255 for its own errors, and for a command that exits with 255.
 """
 
 import secrets
@@ -171,9 +171,9 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
 ) -> dict[str, GuestResult]:
     """Run a command on the guests ``logins``, which maps each guest to arguments of ssh. Return the results by guest.
 
-    ``open_sink`` returns the object that receives a guest's output. Without ``open_sink``, the results contain the
-    output. ``timeout`` limits the time for each guest, in seconds. If a guest does not accept the login yet, the login
-    is repeated for up to ``wait`` seconds.
+    ``open_sink`` returns the object that receives a guest's output; None: the results contain the output. ``timeout``
+    limits the time for each guest, in seconds. If a guest does not accept the login yet, the login is repeated for up
+    to ``wait`` seconds.
     """
 
     def work(name: str, task: GuestTask) -> GuestResult:

@@ -1,8 +1,7 @@
 """Copies of files and folders to and from many guests at the same time, over ssh.
 
 A copy is a tar stream. The receiver unpacks the stream into a temporary folder beside the destination, and then renames
-the files. Therefore an interrupted copy leaves no incomplete file under a final name. Guests need only a POSIX shell,
-tar and mktemp.
+the files. Therefore an interrupted copy leaves no incomplete file. Guests need only a POSIX shell, tar and mktemp.
 """
 
 import secrets
@@ -24,8 +23,8 @@ from virtcloud.model.errors import BadInput, GuestsFailed, Refused, VirtcloudErr
 from virtcloud.model.message_text import printable
 
 LAST_MEMBER = ".virtcloud-complete"
-"""The last file of a stream to a guest: the stream is complete. Some versions of tar accept a stream that ends between
-two files."""
+"""The last file of a stream to a guest. It shows that the stream is complete: some versions of tar accept a stream that
+ends between two files."""
 MAX_REASON_LINES = 3
 HOME = 'case "$d" in "~") d=.;; "~/"*) d=./${d#??};; "") d=.;; esac'
 PUT_SCRIPT = f"""\
@@ -62,7 +61,7 @@ for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 the names in the stream.
 
 The name of the temporary folder contains the guest's name and the process ID. The next copy removes the folders of this
-guest's killed processes. It does not remove the folders of other guests on the same network file system.
+guest's killed processes, but not of other guests on the same network file system.
 """
 GET_SCRIPT = f"""\
 echo "$0" >&2; export LC_ALL=C; IFS=

@@ -45,7 +45,11 @@ CloneObserver = Callable[[CloneProgress], None]
 
 
 class ClusterGuest:
-    """A guest of a cluster. ``view`` is the last answer of SBF."""
+    """A guest of a cluster. ``view`` is the last answer of SBF.
+
+    With ``wait``, ``stop``, ``start`` and ``reset`` return when the host has confirmed the change. Their ``progress``,
+    ``timeout`` and errors are then those of :meth:`wait_confirmed`.
+    """
 
     def __init__(
         self, sbf: SbfClient, cluster_id: str, view: GuestView, clock: Callable[[], float] = time.monotonic
@@ -66,25 +70,15 @@ class ClusterGuest:
         return self.view.name
 
     def stop(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
-        """Stop the guest; idempotent. The disk remains. With ``wait``, return when the host has confirmed the stop.
-
-        ``progress``, ``timeout`` and the errors of the wait are those of :meth:`wait_confirmed`.
-        """
+        """Stop the guest. Idempotent. The disk remains."""
         return self._set(GuestPower.OFF, None, progress, timeout, wait=wait)
 
     def start(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
-        """Start the stopped guest; idempotent. With ``wait``, return when the host has confirmed the start.
-
-        ``progress``, ``timeout`` and the errors of the wait are those of :meth:`wait_confirmed`.
-        """
+        """Start the stopped guest. Idempotent."""
         return self._set(GuestPower.ON, None, progress, timeout, wait=wait)
 
     def reset(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
-        """Restart the guest once. Raise Conflict if the guest is stopped.
-
-        With ``wait``, return when the host has confirmed the restart. ``progress``, ``timeout`` and the errors of the
-        wait are those of :meth:`wait_confirmed`.
-        """
+        """Restart the guest once. Raise Conflict if the guest is stopped."""
         resets = self.refresh().resets + 1
         return self._set(GuestPower.ON, resets, progress, timeout, wait=wait)
 
@@ -171,10 +165,10 @@ class ClusterGuest:
     def clone(self, image: str, *, stop: bool = False, progress: CloneObserver | None = None) -> CatalogueImage:
         """Create an image from the disk of the stopped guest. Return the image, whose owner is the caller.
 
-        With ``stop``, stop a running guest first, and start the guest again afterwards. Call ``progress`` with each
-        report of the host. Without ``stop``, raise Conflict if the guest runs. Raise NameTaken if an image has the
-        name. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session is interrupted;
-        SBF then stores no part of the image.
+        With ``stop``, stop a running guest first, and start it again afterwards. Without ``stop``, raise Conflict if
+        the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image has the name. Raise
+        Refused if the host cannot make the image. Raise ServiceUnreachable if the session is interrupted; SBF then
+        stores no part of the image.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop or self.refresh().power is GuestPower.OFF:

@@ -47,9 +47,10 @@ class HostNetwork:
 
 @dataclass(frozen=True, slots=True)
 class HostNetworks:
-    """Networks whose IDs a scheduler chooses. ``timeout`` is the time limit of one command, in seconds.
+    """Networks whose IDs a scheduler chooses.
 
-    The time starts at the creation of the object. Therefore each command needs a new object.
+    ``timeout`` is the time limit of one command in seconds, from the creation of the object. Therefore each command
+    needs a new object.
     """
 
     client: Client
@@ -127,7 +128,7 @@ class HostNetworks:
     def _deleted_on_error(self, subject: str) -> Iterator[dict[ClusterKey, UserName]]:
         """Yield a dict of owners by key. If the block raises, delete the clusters that the block added to this dict.
 
-        A cluster of another owner is not deleted.
+        Do not delete a cluster of another owner.
         """
         new: dict[ClusterKey, UserName] = {}
         try:
@@ -143,10 +144,7 @@ class HostNetworks:
             raise
 
     def _create(self, key: ClusterKey, spec: ClusterSpec, new: dict[ClusterKey, UserName]) -> Cluster:
-        """Create a cluster and add its key to ``new``.
-
-        If SBF refuses the creation, do not add the key, because the key may belong to another cluster.
-        """
+        """Create a cluster and add its key to ``new``, unless SBF refuses: the key may belong to another cluster."""
         new[key] = spec.owner
         try:
             return self.client.create(key, spec)

@@ -69,8 +69,8 @@ def build_tls_context(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
 class _UnixTransport(httpx.HTTPTransport):
     """A transport over a Unix domain socket that leaves no socket open if the connection fails.
 
-    If connect() fails, httpcore 1.0 does not close the socket (ResourceWarning). Therefore this class first tests
-    connect() with another socket.
+    If connect() fails, httpcore 1.0 does not close the socket (ResourceWarning). Therefore another socket is connected
+    first, as a test.
     """
 
     def __init__(self, path: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 def name_process_folder(purpose: str) -> str:
     """Return the name of this process's folder: ``purpose``, the name of this computer, and the process ID.
 
-    Several computers may share the folder's parent, and only this computer knows its processes.
+    Several computers may share the folder's parent.
     """
     return f"{purpose}{platform.node()}-{os.getpid()}"
 

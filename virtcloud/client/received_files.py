@@ -24,9 +24,12 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
     If the block raises an exception, no file remains. If ``target`` is a folder, the files are moved into it. Otherwise
     the only file or folder of the stream is renamed to ``target``. The temporary folder is in or beside ``target``.
 
-    Raise Refused if no temporary folder can be created there. At the end of the block, raise Refused if ``target`` is
-    no folder and the stream did not contain exactly one file or folder. Also raise Refused if a file would replace a
-    folder, or a folder would replace a file. The yielded function raises Refused for an unsafe stream.
+    Raise Refused in these cases:
+
+    - No temporary folder can be created.
+    - ``target`` is no folder, and the stream does not contain exactly one file or folder.
+    - A file would replace a folder, or a folder a file.
+    - The stream is unsafe (raised by the yielded function).
     """
     into = target if target.is_dir() else target.parent
     try:
@@ -45,9 +48,9 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
 
 
 def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:
-    """Unpack one or several archives. Record symbolic links in ``links`` instead of creating them.
+    """Unpack one or several archives.
 
-    Therefore no later file of the stream can be written through a link.
+    Record symbolic links in ``links`` instead of creating them, so that no later file can be written through a link.
 
     Raise Refused for a member that is neither file, folder nor link, or that would be outside ``folder``. Also raise
     Refused for a name or time that this computer's file system cannot store.

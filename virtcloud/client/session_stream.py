@@ -1,6 +1,6 @@
 """Byte streams of sessions with guests, over WebSockets. Only this module imports websockets.
 
-The library is imported when a session is opened, because most commands open no session.
+The import is delayed until a session is opened.
 """
 
 import socket

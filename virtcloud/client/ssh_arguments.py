@@ -51,8 +51,8 @@ SshArguments = Sequence[str]
 def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) -> Peer:
     """Return the guest ``name`` of the network, or the cluster's first guest if ``name`` is None. Pure.
 
-    If several members of the network have this guest, the cluster's own guest is chosen. ``names`` are the cluster's
-    guests. Raise NotFound for an unknown guest. Raise BadInput if ``name`` is None and the cluster has no guests.
+    If several members have this guest, the cluster's own guest is chosen. ``names`` are the cluster's guests. Raise
+    NotFound for an unknown guest. Raise BadInput if ``name`` is None and the cluster has no guests.
     """
     if name is None and not names:
         raise BadInput(f"cluster {found.key} has no guests to log in to")
@@ -69,8 +69,8 @@ def build_ssh_arguments(options: SshOptions, peer: Peer, proxy: Sequence[str], k
     """Return the arguments of ssh. Pure.
 
     The user's options are first, because ssh uses the first value of each option (ssh_config(5)). If the guest's host
-    key is not known, ssh asks the user to confirm the key. ssh must not share a connection with other ssh commands
-    (``ControlPath``), because a guest of another cluster may have the same name.
+    key is not known, ssh asks the user to confirm it. ssh must not share a connection (``ControlPath``), because a
+    guest of another cluster may have the same name.
     """
     proxy_command = shlex.join(proxy).replace("%", "%%")
     own = [
@@ -137,7 +137,7 @@ def write_known_hosts(found: ClusterPeers, cluster_id: str, folder: Path) -> Pat
 def find_job_guests(key: str, environment: Mapping[str, str]) -> tuple[str, list[str]] | None:
     """Return the path of the ssh configuration and the guests of the job with this key.
 
-    Return None if this process does not run in the job's script, or if the job has ended.
+    Return None outside the job's script, or if the job has ended.
     """
     config = environment.get("VCLUSTER_SSH_CONFIG", "")
     if environment.get("VCLUSTER_ID") != key or not os.access(config, os.R_OK):
@@ -161,9 +161,8 @@ class ClusterLogins:
     def find(self, options: SshOptions, names: Sequence[str | None]) -> dict[str, SshArguments]:
         """Return the arguments for each guest of ``names``, by the guest's name.
 
-        None in ``names`` means the first guest. If ``names`` is empty, return the arguments for all guests. Raise
-        NotFound for an unknown guest. Raise BadInput if ``names`` is empty or contains None, and the cluster has no
-        guests.
+        None in ``names`` means the first guest, and empty ``names`` all guests. Raise NotFound for an unknown guest.
+        Raise BadInput if ``names`` is empty or contains None, and the cluster has no guests.
         """
         job = find_job_guests(self._key, os.environ)
         return self._find_in_job(options, names, *job) if job else self._find_by_sbf(options, names)

@@ -38,8 +38,8 @@ def is_temporary(reason: str | None) -> bool:
 def explain_failure(messages: str, code: int | None = SSH_FAILED) -> str:
     """Return the reason why ssh did not start a command, with a remedy.
 
-    ``messages`` is the standard error of ssh, and ``code`` is the exit code of ssh. Lines that begin with ``virtcloud:
-    `` come from virtcloud's proxy command, and take precedence.
+    ``messages`` is the standard error of ssh, and ``code`` its exit code. Lines with the prefix ``virtcloud:`` come
+    from virtcloud's proxy command, and take precedence.
     """
     lines = _split_lines(messages)
     if own := [line.removeprefix(OWN) for line in lines if line.startswith(OWN)]:

@@ -20,10 +20,7 @@ NODES_WANTED = "use -l nodes=N:ppn=\N{HORIZONTAL ELLIPSIS}"
 
 
 def parse_resources(text: str) -> Dict[str, str]:
-    """Parse a list of resources in the format of ``-l`` and of prologue arguments.
-
-    Commas in brackets are not separators.
-    """
+    """Parse a list of resources as in ``-l`` and prologue arguments. Commas in brackets are no separators."""
     pairs = (pair.partition("=") for pair in RESOURCE_ITEM.findall(text))
     return OrderedDict((key.strip(), value.strip()) for key, _, value in pairs if key.strip())
 

@@ -8,9 +8,8 @@ sector       content
 from 2048    partition 1: ext4 with the label ``debian``
 ===========  =================================================================================================
 
-boot.img loads the first sector of the core image from sector 1. This sector loads the other sectors of the core image
-from sector 2 on. Both sector numbers are GRUB's defaults, so they need not be written into the programs
-(grub-core/boot/i386/pc/boot.S and diskboot.S of GRUB 2.06).
+boot.img loads the first sector of the core image from sector 1. This sector loads the other sectors from sector 2 on.
+Both sector numbers are GRUB's defaults (grub-core/boot/i386/pc/boot.S and diskboot.S of GRUB 2.06).
 """
 
 import os

@@ -123,7 +123,7 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
     """Send the program's input in a thread, because a program may read input only after its output was received.
 
     ``sending`` is the lock of all threads that send frames. ``read`` returns the next input, at most the given number
-    of bytes, or ``b""`` at the end of the input. If the program ends earlier, the thread ends with the connection.
+    of bytes, or ``b""`` at the end. If the program ends earlier, the thread ends with the connection.
     """
 
     def send() -> None:
@@ -198,8 +198,8 @@ def _raw_terminal(link: socket.socket, sending: AbstractContextManager[object]) 
 def _send_sizes(changed: int, link: socket.socket, sending: AbstractContextManager[object]) -> None:
     """Send the window's size for each byte of the pipe ``changed``.
 
-    The signal handler must not send, because it runs in the main thread. While another thread sends much input, the
-    handler would wait for the lock. Then the main thread would read no output, and the program could read no input.
+    The signal handler must not send. While another thread sends much input, the handler would block the main thread,
+    which would read no output. Then the program could read no input.
     """
     with open(changed, "rb", buffering=0) as changes:
         while changes.read(CHUNK):  # until the end: the handler could not write to a pipe that nobody reads

@@ -1,11 +1,11 @@
 """The lab's Debian images: root file systems for containers and a boot disk for QEMU, from Debian's packages.
 
-mmdebstrap installs the packages in a folder, in separate mount and PID namespaces. The packages come from the sources
-of this machine's APT. The lab stores each image once in its cache, in a folder whose name contains a digest of the
-image's recipe. The images contain systemd and sshd, but no host key, host name or user.
+mmdebstrap installs the packages in a folder, in separate mount and PID namespaces, from the sources of this machine's
+APT. The lab stores each image once in its cache, in a folder whose name contains a digest of the image's recipe. The
+images contain systemd and sshd, but no host key, host name or user.
 
 cloud-init starts Python four times when a guest boots, which takes 15 s in User-mode Linux. Therefore the lab's image
-``debian`` lacks cloud-init. The agent writes the essential parts of a seed into the root file system of such a guest.
+``debian`` lacks cloud-init. The agent writes the essential parts of a seed into the guest's root file system.
 """
 
 import contextlib

@@ -58,8 +58,7 @@ def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
 def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
     """Yield the configuration lines of a neighbour.
 
-    Only the edge with the lower address opens the TCP connection. BGP sessions then start faster than if both edges
-    open connections.
+    Only the edge with the lower address opens the TCP connection, because BGP sessions then start faster.
     """
     yield f" neighbor {peer} peer-group edges"
     if IPv4Address(str(edge.loopback)) > peer:

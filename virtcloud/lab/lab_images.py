@@ -1,7 +1,7 @@
 """The lab's guest images: busybox for containers and for QEMU guests, and busybox with OpenSSH for containers.
 
-The programs of the image ``busybox-ssh`` and their libraries are copied from this machine. The lab's user key allows a
-login as any of the lab's users, and as root.
+The programs of the image ``busybox-ssh`` are copied from this machine. With the lab's user key, any of the lab's users,
+and root, can log in.
 """
 
 import gzip

@@ -117,8 +117,8 @@ def find_compiler() -> str | None:
 def preload_library(kernel: UmlKernel, folder: Path) -> str:
     """Build a library by which a kernel without seccomp avoids most reads and writes of the extended processor state.
 
-    Return the path of the library. Return "" if the kernel uses seccomp, or if the library cannot be built and the
-    kernel can run without it. Raise LabImpossible if the kernel needs the library.
+    Return the path, or "" if the kernel uses seccomp. If the build fails, raise LabImpossible if the kernel needs the
+    library, otherwise return "".
     """
     if kernel.uses_seccomp:
         return ""

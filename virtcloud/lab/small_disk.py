@@ -47,7 +47,7 @@ for module in /modules/*.ko; do /bin/busybox insmod "$module"; done
 /bin/busybox mount -t ext4 -o ro /dev/vda1 /root
 exec /bin/busybox switch_root /root /usr/sbin/init
 """
-"""The first program of the initial file system, where its path is /init. The disk also contains it, as /boot/init.
+"""The first program of the initial file system, as /init. The disk also contains it, as /boot/init.
 
 busybox comes from the machine that builds the disk. The package busybox-static provides a busybox without libraries.
 """

@@ -1,8 +1,8 @@
 """The User-mode Linux kernels of this machine: Debian's installed package, or a newer package that the lab unpacked.
 
-Before Linux 6.16, User-mode Linux intercepts the system calls of its programs with ptrace. Newer versions can use
-seccomp instead, which halves the processor time. Debian 12 and 13 contain older versions. Therefore
-:mod:`virtcloud.lab.uml_package` downloads a newer package.
+Before Linux 6.16, User-mode Linux intercepts the system calls of its programs with ptrace. Newer versions, which Debian
+12 and 13 lack, can use seccomp instead. This halves the processor time. Therefore :mod:`virtcloud.lab.uml_package`
+downloads a newer package.
 """
 
 import contextlib

@@ -87,7 +87,7 @@ class Switch(Device):
 class Edge(Device):
     """A provider edge. SBF binds a cluster's VLAN on a port of the edge to a service of the backbone.
 
-    Administrators configure the loopback address, and the service VLANs on ``core_port``.
+    Administrators configure the loopback address, and the service VLANs on ``core_port``. SBF does not change them.
     """
 
     loopback: IPvAnyAddress | None = None

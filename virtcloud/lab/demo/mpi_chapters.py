@@ -29,8 +29,8 @@ BANDWIDTH = re.compile(r"^n\d - n\d: \d+ Mbit/s$", re.MULTILINE)
 class GuestLogins:
     """Logins to the guests of a cluster with OpenSSH, as from the user's own machine.
 
-    SBF relays the connection to the guest's port 22. The file ``known_hosts`` contains the guests' host keys from SBF,
-    so that ssh does not ask the user to confirm a host key.
+    SBF relays the connection. The file ``known_hosts`` contains the guests' host keys from SBF, so that ssh asks no
+    question.
     """
 
     url: str

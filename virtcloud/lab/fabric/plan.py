@@ -71,9 +71,8 @@ class LabNode:
     If ``isolated`` is false, the node shares all namespaces with the fabric's process. Only the station, the node on
     which SBF runs, is not isolated.
 
-    A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node that contains the node's
-    ``disk_folders``. The content of ``disk_folders`` survives a power failure. The content of the ``tmpfs`` folders
-    does not.
+    A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node with the node's
+    ``disk_folders``. Their content, but not that of the ``tmpfs`` folders, survives a power failure.
     """
 
     name: str

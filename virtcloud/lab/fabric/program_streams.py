@@ -79,8 +79,8 @@ def _copy_streams(
 class ProgramStreams:
     """The file descriptors of a program's standard streams: the program's ends, and this process's ends.
 
-    ``stdin`` differs from the descriptors in ``outputs``, even if all refer to one terminal. The thread that writes or
-    reads a descriptor also closes it.
+    The thread that writes or reads a descriptor also closes it. Therefore ``stdin`` and ``outputs`` have different
+    descriptors, even of the same terminal.
     """
 
     def __init__(

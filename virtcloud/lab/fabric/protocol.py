@@ -1,11 +1,8 @@
 """The protocol of the control server.
 
-A request is one line of JSON. After a request ``exec``, which runs a program, both sides send frames with the program's
-input and output.
-
-A frame consists of a letter, the length of the payload (four bytes), and the payload. Frames to the node: ``i`` input,
-``e`` end of input, ``w`` window size. Frames from the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f``
-failure.
+A request is one line of JSON. After a request ``exec``, which runs a program, both sides send frames: a letter, the
+length of the payload (four bytes), and the payload. Frames to the node: ``i`` input, ``e`` end of input, ``w`` window
+size. Frames from the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` failure.
 """
 
 import contextlib

@@ -169,8 +169,5 @@ def _step(watch: Watcher, step: str) -> Iterator[None]:
 
 
 def as_user(name: str, command: Sequence[str]) -> list[str]:
-    """Return the command line that runs ``command`` in a user's login shell.
-
-    If ``command`` is empty, the command line starts only the shell.
-    """
+    """Return the command line that runs ``command`` (empty: only the shell) in a user's login shell."""
     return ["su", "-", name, *(["-c", shlex.join(command)] if command else [])]
