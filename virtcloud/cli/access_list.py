@@ -131,7 +131,7 @@ def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
 
 
 def _parse_serial(client: Client, key: str, text: str) -> int | None:
-    """Return ``text`` as a certificate's serial number, or None if it is no number or the ID of a VPN profile."""
+    """Return ``text`` as a serial number. Return None if it is no number, or the ID of a VPN profile."""
     if re.fullmatch("[0-9]{1,19}", text) is None or int(text) >= SERIAL_LIMIT:
         return None
     return None if any(view.id == text for view in client.sbf.profiles(key, revoked=True)) else int(text)

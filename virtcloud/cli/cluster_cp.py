@@ -117,8 +117,8 @@ class GuestCopy:
     def run(self, sources: Sequence[RemotePath | Path], target: RemotePath | Path) -> GuestsFailed | None:
         """Copy from this machine to guests, or from guests to this machine. Return the failures, or None.
 
-        Raise BadInput unless one side (all sources, or the target) is in guests and the other side is on this machine.
-        Also raise BadInput if a path names a guest although the user has set ``--guest``.
+        Raise BadInput unless all sources are on this machine and the target is in guests, or the reverse. Also raise
+        BadInput if a path names a guest although the user has set ``--guest``.
         """
         try:
             self._copy(sources, target)

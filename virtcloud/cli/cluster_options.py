@@ -68,8 +68,8 @@ class ClusterOptions:
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:
     """Return the spec from the spec file or from the options. Options of the cluster override keys of the file.
 
-    ``caller`` returns the user of the caller's token, who is the default owner. Raise BadInput if a value is malformed,
-    if options contradict each other, or if no option names hosts, guests, sites or a file.
+    ``caller`` returns the user of the caller's token, who is the default owner. Raise BadInput for malformed values and
+    contradictory options. Also raise BadInput if no option names hosts, guests, sites or a file.
     """
     _check_file_options(options)
     _check_placement_options(options)
@@ -203,9 +203,8 @@ def build_guests(
 ) -> tuple[Guest, ...]:
     """Return ``per_host`` guests for each host, named ``prefix`` and a number from 1.
 
-    The guests get ascending addresses of ``network``, beginning with the address in ``network``, or with the first host
-    address of a subnet such as 10.0.0.0/24. Raise BadInput if a name is malformed, or the network has too few
-    addresses.
+    The guests get ascending addresses, beginning with the address in ``network``. For a subnet such as 10.0.0.0/24,
+    begin with its first host address. Raise BadInput if a name is malformed, or the network has too few addresses.
     """
     guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
     addresses = [()] * len(guest_hosts) if network is None else _list_addresses(network, len(guest_hosts))

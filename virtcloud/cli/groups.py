@@ -9,7 +9,7 @@ code  meaning
 130   interrupted by Ctrl-C
 ====  ===================================================================================================
 
-After code 2, the command may have made a change, for example if SBF became unreachable during or after the change.
+After code 2, the command may have made a change: SBF may have become unreachable during or after the change.
 """
 
 import os

@@ -103,7 +103,7 @@ def _row(view: ClusterView) -> tuple[object, ...]:
 def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
     """Return ``given`` (None: the job ID in the environment) in lower case.
 
-    Raise BadInput if there is no job ID, if the job belongs to an array, or if the text is no job ID.
+    Raise BadInput for a missing or malformed job ID, and for a job of an array.
     """
     job_id = given or next((environment[name] for name in JOB_VARIABLES if environment.get(name)), None)
     if job_id is None:

@@ -85,8 +85,8 @@ class _Part:
 def read_folder(folder: Path) -> tuple[Topology, str | int | None]:
     """Return the topology in a folder, and the version on which it is based.
 
-    Raise BadDocument with the file and the line of a fault. Raise BadInput if ``topology.yaml`` is missing, if a file
-    cannot be read, or if two files contain the same site or element.
+    Raise BadDocument with the file and the line of a fault. Raise BadInput if ``topology.yaml`` is missing or a file is
+    unreadable. Also raise BadInput if two files contain the same site or element.
     """
     common, parts = _read_common(folder), list(_read_sites(folder))
     _check_names(parts)
@@ -179,7 +179,8 @@ def _locate_faults(error: ValidationError, everything: list[_Part], sites: list[
 def write_folder(folder: Path, topology: Topology, version: str | None) -> list[Path]:
     """Write a topology to a folder, and return the files.
 
-    Raise BadInput if the folder has other YAML files or cannot be written, or if a site has the name ``topology``.
+    Raise BadInput if the folder has other YAML files or cannot be written. Also raise BadInput for a site named
+    ``topology``.
     """
     parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
     within = {link for part in parts.values() for link in part.links}

@@ -10,9 +10,9 @@
             async for event in cluster.events():
                 print(event)
 
-An asynchronous method calls, in a thread, the method of the same name and signature of a synchronous object. If a task
-that awaits a waiting method, such as ``wait_active``, is cancelled, the task does not wait for the thread. The thread
-ends within two seconds.
+An asynchronous method calls, in a thread, the method of the same name and signature of a synchronous object. A
+cancelled task does not wait for the thread of a waiting method, such as ``wait_active``. This thread ends within two
+seconds.
 """
 
 import inspect

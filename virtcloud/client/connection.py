@@ -147,7 +147,7 @@ class Connection:
 
     @contextmanager
     def download(self, path: str, offset: int, etag: str | None) -> Iterator[FileTransfer]:
-        """Yield a file from byte ``offset`` on, or from byte 0 if ``etag`` is None or not the file's entity tag.
+        """Yield a file from byte ``offset`` on, or from byte 0 unless ``etag`` is the file's entity tag.
 
         Raise ServiceUnreachable if the connection ends before the end of the file.
         """

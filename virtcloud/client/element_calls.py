@@ -207,8 +207,7 @@ class ElementCalls(SbfCalls):
     ) -> list[AuditEntry]:
         """Return at most ``limit`` rows of the audit log, oldest first. Without ``after``, return the newest rows.
 
-        With ``after``, return rows with a higher id, and wait up to ``wait`` seconds, at most 60, for the first such
-        row.
+        With ``after``, return rows with a higher id. Wait up to ``wait`` seconds, at most 60, for the first such row.
         """
         wait = min(wait, LONGEST_WAIT_S)
         query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}

@@ -41,8 +41,8 @@ class GuestCalls(SbfCalls):
     ) -> GuestView:
         """Stop or start a guest. To reset the guest, pass ``resets``: its number of resets plus one. Idempotent.
 
-        A guest that has this number of resets already is not reset again. Raise Conflict if a stopped guest would be
-        reset, or if another caller has reset the guest in the meantime.
+        A guest that has this number of resets already is not reset again. Raise Conflict for a reset of a stopped
+        guest, or after a reset by another caller in the meantime.
         """
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})

@@ -39,8 +39,8 @@ SCRIPT = (
 """The script. It prints the mark `$3` to stdout and stderr, and runs the command `$2`. The first `$1` bytes of stdin
 are the command's input.
 
-The part before the pipe writes its process ID and the input to the pipe, waits for the end of stdin, and ends the
-process group. The part after the pipe runs the command, and ends the first part. Works in dash, bash and BusyBox's sh.
+The part before the pipe writes its process ID and the input to the pipe. At the end of stdin, it ends the process
+group. The part after the pipe runs the command, and ends the first part. Works in dash, bash and BusyBox's sh.
 """
 
 

@@ -61,7 +61,7 @@ for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 the names in the stream.
 
 The name of the temporary folder contains the guest's name and the process ID. The next copy removes the folders of this
-guest's killed processes, but not of other guests on the same network file system.
+guest's killed processes. Folders of other guests on a common network file system remain.
 """
 GET_SCRIPT = f"""\
 echo "$0" >&2; export LC_ALL=C; IFS=

@@ -1,8 +1,8 @@
 """Networks for the legacy command ``sbf``, which creates a network, and then adds and removes hosts by name.
 
 Each host is a member cluster, whose key consists of the network's ID and the host's name. Every call is idempotent. A
-call that fails removes the clusters that it created. ``sbf dumpstate`` prints the networks as XML, with each ``<tag>``
-and each ``<host>`` on a separate line, because existing scripts parse this output with grep.
+call that fails removes the clusters that it created. ``sbf dumpstate`` prints the networks as XML. Each ``<tag>`` and
+each ``<host>`` is on a separate line, because scripts parse the output with grep.
 """
 
 import time
@@ -78,8 +78,8 @@ class HostNetworks:
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
         """Add hosts and wait until all hosts are active. If a host fails, remove the hosts that this call added.
 
-        Also extend the leases of the network, and of the ``hosts`` already in it, to at least ``lease`` seconds from
-        now. Raise NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
+        Also extend the leases of the network and its existing ``hosts`` to at least ``lease`` seconds from now. Raise
+        NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)
         if existing is None:

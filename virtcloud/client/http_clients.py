@@ -10,7 +10,7 @@ import httpx
 from virtcloud.model.errors import BadInput
 
 CONNECTION_LIMITS = httpx.Limits(max_keepalive_connections=20)
-"""The number of connections is not limited, so that long polls of an agent do not delay its other calls."""
+"""The number of connections is not limited: long polls of an agent must not delay its other calls."""
 
 LAST_PORT = 65535
 

@@ -97,8 +97,7 @@ def _is_denied(error: BaseException) -> bool:
 def error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
     """Return the exception for an answer with an error status; see `error_of_answer`.
 
-    For an error in SBF or in a device, the message contains the request ID, so that an administrator can find the log
-    lines.
+    For an error in SBF or in a device, the message contains the request ID for a search in the logs.
     """
     error = error_of_answer(url, answer.status_code, answer.content, answer.request.url.path)
     request_id = answer.headers.get(REQUEST_ID_HEADER)

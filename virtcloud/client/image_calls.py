@@ -12,8 +12,8 @@ from virtcloud.model.values import Name, UserName
 class ImageCalls(SbfCalls):
     """Calls about images.
 
-    Calls about an existing image raise NotFound if there is no such image, or if the caller may not use the image.
-    Calls raise Forbidden if the caller lacks the right.
+    Calls about an existing image raise NotFound if the image is missing or the caller may not use it. Calls raise
+    Forbidden if the caller lacks the right.
     """
 
     def images(self) -> list[CatalogueImage]:
@@ -40,7 +40,7 @@ class ImageCalls(SbfCalls):
         return self._document(CatalogueImage, self._connection.send("PUT", _path(name), request))
 
     def check_upload(self, name: str, content: ImageContent) -> CatalogueImage | None:
-        """Return the image if it exists with this content, or None if SBF would accept the upload of its file.
+        """Return the existing image with this content, or None if SBF would accept the upload.
 
         Raise the errors of :meth:`upload_image`.
         """

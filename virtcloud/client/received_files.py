@@ -50,7 +50,7 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
 def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:
     """Unpack one or several archives.
 
-    Record symbolic links in ``links`` instead of creating them, so that no later file can be written through a link.
+    Symbolic links are recorded in ``links`` and not created: no later file can be written through a link.
 
     Raise Refused for a member that is neither file, folder nor link, or that would be outside ``folder``. Also raise
     Refused for a name or time that this computer's file system cannot store.

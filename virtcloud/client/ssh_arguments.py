@@ -1,8 +1,8 @@
 """The arguments of ssh for guests.
 
-ssh reaches a guest through SBF and the agent of the guest's host, through a gateway, or through the relay of a job. The
-program is OpenSSH's client, with the user's configuration, ssh-agent and hardware keys. A job's script reaches the
-guests of its own cluster without SBF, with the ssh configuration that the agent wrote for the job.
+ssh reaches a guest through SBF and the host's agent, through a gateway, or through the relay of a job. The program is
+OpenSSH's client, with the user's configuration, ssh-agent and hardware keys. A job's script uses the relay, with the
+ssh configuration that the agent wrote for the job.
 """
 
 import os

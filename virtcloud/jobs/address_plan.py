@@ -23,7 +23,7 @@ from virtcloud.jobs.request_values import RequestError
 
 DEFAULT_SUBNET = "10.0.0.0/24"
 RESERVED_ADDRESSES = 16
-"""Number of addresses of a default subnet that guests do not get, for hosts and for the computers of users."""
+"""Number of addresses of a default subnet that are reserved for hosts and users' computers."""
 WIDEST_PREFIX = 8
 IPV4 = 4
 

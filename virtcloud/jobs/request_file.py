@@ -111,8 +111,8 @@ def merge_request_file(request: JobRequest, document: object) -> JobRequest:
 def check_host_count(request: JobRequest, count: int) -> None:
     """Raise RequestError if the file has more parts than the job has hosts.
 
-    If the last part applies to several hosts, its guests must have no names, MAC addresses or IP addresses, because
-    these values would not be unique. Raise RequestError for the first such value.
+    If the last part applies to several hosts, its guests must have no names, MAC addresses or IP addresses: these must
+    be unique. Raise RequestError for the first such value.
     """
     if request.spec is None:
         return

@@ -3,8 +3,7 @@
 A lab consists of nodes: switches, provider edges, hosts, gateways, transport cores, the user's laptop, and the
 *station*, on which SBF runs.
 
-This package imports a module at the first use of one of its names, because imports are slow in User-mode Linux, in
-which a lab can run.
+A module is imported at the first use of one of its names: a lab can run in User-mode Linux, where imports are slow.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,8 @@
 """The lab's Debian images: root file systems for containers and a boot disk for QEMU, from Debian's packages.
 
-mmdebstrap installs the packages in a folder, in separate mount and PID namespaces, from the sources of this machine's
-APT. The lab stores each image once in its cache, in a folder whose name contains a digest of the image's recipe. The
-images contain systemd and sshd, but no host key, host name or user.
+mmdebstrap installs the packages in a folder, in separate mount and PID namespaces. The lab stores each image once in
+its cache. The folder's name contains a digest of the image's recipe. The images contain systemd and sshd, but no host
+key, host name or user.
 
 cloud-init starts Python four times when a guest boots, which takes 15 s in User-mode Linux. Therefore the lab's image
 ``debian`` lacks cloud-init. The agent writes the essential parts of a seed into the guest's root file system.
@@ -66,8 +66,8 @@ OMITTED = tuple(
 )
 """Files of packages that are omitted from the image.
 
-If the file system does not support idmapped mounts, the agent changes the owner of each file at a guest's first start.
-With fewer files, this start takes less time.
+Without idmapped mounts, the agent changes the owner of each file at a guest's first start. Fewer files shorten this
+start.
 """
 
 CUSTOMIZE = """\

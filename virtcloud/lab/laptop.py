@@ -68,8 +68,8 @@ class LaptopVpn:
     def move_interface(self, *addresses: str) -> None:
         """Move the tap interface to the client's namespace, add addresses with their prefix lengths, and set it up.
 
-        Call this soon after the start. While the interface is down, OpenVPN cannot write a received frame to it, and
-        reads no further data from the gateway.
+        Call this soon after the start. While the interface is down, OpenVPN waits with a received frame, and reads no
+        further data from the gateway.
         """
         lines = [f"ip link set {self.interface} netns {self.name}"]
         lines += [f"ip -n {self.name} addr add {address} dev {self.interface} nodad" for address in addresses]

@@ -2,8 +2,8 @@
 
 Links connect elements with each other, and sites with the cores of transports. A core is a node that represents the
 provider's network: a bridge, or a router in an EVPN fabric. If a transport uses service VLANs, an edge's port towards
-the core is the edge's ``core_port``. In an EVPN fabric, this port has the name of the transport, and the edges reach
-each other at their loopback addresses.
+the core is the edge's ``core_port``. In an EVPN fabric, this port has the transport's name. There the edges reach each
+other at their loopback addresses.
 """
 
 from collections.abc import Collection, Iterator
@@ -165,8 +165,7 @@ class NodeLink:
 def node_links(topology: Topology) -> list[NodeLink]:
     """Return all links between nodes: first the topology's links, then the links to the cores of transports.
 
-    A link between two aggregates is replaced by a link for each pair of member ports, with the same latency and
-    bandwidth.
+    For a link between aggregates, return a link for each pair of member ports, with the same latency and bandwidth.
     """
     links = [
         NodeLink(link.a.element, a, link.b.element, b, link.latency_ms, link.bandwidth_mbit)

@@ -34,8 +34,7 @@ true"""
 class Snapshot:
     """The VLANs of each port of switches and cores, and the interfaces and guests of each host.
 
-    The entry of an edge contains its interfaces, its bridge's VLANs and learnt MAC addresses, and the EVPN routes of
-    its bgpd.
+    An edge's entry contains its interfaces, its bridge's VLANs and learnt MAC addresses, and its bgpd's EVPN routes.
     """
 
     switches: dict[str, dict[str, str]]

@@ -39,8 +39,8 @@ class DownloadedPackage:
 def main() -> int:
     """Download User-mode Linux if labs need a newer version. If the download fails, print a warning.
 
-    No newer version is needed if this machine's kernel can run labs, or if an existing User-mode Linux can use seccomp.
-    The exit code is always 0.
+    Labs need no newer version if this machine's kernel suffices, or an existing User-mode Linux can use seccomp. The
+    exit code is always 0.
     """
     if os.geteuid() == 0 and not lab_kernel.missing_features():
         return 0

@@ -249,8 +249,8 @@ class ClusterSpec(Document):
 MAX_ATTEMPT: Final = 1_000_000_000
 """The maximum attempt number in a request.
 
-If a request without an attempt number creates a cluster with a used key, SBF increments the key's latest attempt
-number. The result can exceed this maximum, and fits into PostgreSQL's 32-bit column.
+For a request without an attempt number and with a used key, SBF increments the key's latest attempt number. The result
+can exceed this maximum, and fits into PostgreSQL's 32-bit column.
 """
 
 

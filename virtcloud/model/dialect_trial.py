@@ -66,8 +66,8 @@ class TrialRecord(Document):
     """The record of a trial: the commands and answers, the parsed state, and the commands of an example change.
 
     ``source`` describes the origin of the answers (model, release). The example change adds VLAN ``vlan`` to ``ports``,
-    which are access ports if ``access`` is true. ``lines`` are the commands of the example change. ``faults`` names the
-    parts of the state that could not be read or parsed, and the reasons why SBF would refuse the example change.
+    which are access ports if ``access`` is true. ``lines`` are the commands of the example change. ``faults`` lists
+    unreadable parts of the state, and the reasons why SBF would refuse the example change.
     """
 
     platform: str

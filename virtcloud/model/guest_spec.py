@@ -1,4 +1,4 @@
-"""Guests in the spec of a cluster, with their disks and limits, and a spread of guests over hosts that SBF chooses."""
+"""Guests in the spec of a cluster: their disks and limits, and their spread over hosts that SBF chooses."""
 
 from collections import Counter
 from collections.abc import Iterable

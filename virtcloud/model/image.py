@@ -91,7 +91,7 @@ UNDERSTOOD_FEATURES: Final = 0b11001
 def check_head(image_format: ImageFormat, head: bytes) -> None:
     """Raise BadInput unless a file that begins with ``head`` has this format and refers to no other file.
 
-    A qcow2 file with a backing file or an external data file could make QEMU read any file of a host. Source:
+    A backing file or an external data file could make QEMU read any file of a host. Source:
     https://www.qemu.org/docs/master/interop/qcow2.html
     """
     found = recognize_format(head)

@@ -103,7 +103,7 @@ def _attachment_faults(topology: TopologyDocument) -> Iterator[BadInput]:
 def _attachment_port_faults(
     topology: TopologyDocument, site: Site, port: PortRef, transport: Transport, path: Path
 ) -> Iterator[BadInput]:
-    """Yield a fault if the port's element has the wrong kind or site, or if an edge's port has no link to a switch."""
+    """Yield a fault for an element of the wrong kind or site, and for an edge's port without a link to a switch."""
     kind, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
     if port.element not in {element.name for element in allowed}:
         reason = f" (transport {transport.name} is configured at provider edges)" if transport.on_edges else ""

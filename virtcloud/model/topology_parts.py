@@ -143,7 +143,7 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
 def _check_part(topology: Topology, former: Site, part: SitePart) -> None:
     """Raise ValidationError if a new part has a fault, by itself or together with another site.
 
-    Another site is checked if it has a link to the changed site, or an element with the name of a new element.
+    Check only sites with a link to the changed site, or with an element that has a new element's name.
     """
     known = {element.name for element in former.elements}
     new = {element.name for element in part.site.elements} - known

@@ -58,8 +58,8 @@ class ForeignVlan(Document):
     """A VLAN ID of the pool that a device uses for something other than clusters. SBF never changes such a VLAN.
 
     ``name`` is the VLAN's name on the device, or None if the device shows no name. On a switch, ``name`` is also None
-    if SBF owns the VLAN. ``ports`` are the unmanaged ports that carry the VLAN. If there is neither a name nor a port,
-    the VLAN exists on the device, but SBF has no record of its creation.
+    if SBF owns the VLAN. ``ports`` are the unmanaged ports that carry the VLAN. Without name and ports, the VLAN exists
+    on the device, but SBF has no record of its creation.
     """
 
     vlan: VlanId

@@ -127,7 +127,7 @@ class _Translator:
     def _sole_links(self, links: Sequence[tuple[PortRef, PortRef]]) -> Iterator[tuple[PortRef, PortRef]]:
         """Yield the links whose ports have no other link. Record a problem for each port with several links.
 
-        A port has several links if its cable is a breakout cable, or if the port is an aggregate with two peers.
+        A port with a breakout cable, or an aggregate with two peers, has several links.
         """
         peers: dict[PortRef, list[PortRef]] = {}
         for a, b in links:

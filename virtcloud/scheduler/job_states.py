@@ -63,7 +63,7 @@ def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
 
 
 def parse_job_number(key: str, server: SchedulerServer) -> str | None:
-    """Return the number of the job whose cluster has this key, or None if the key belongs to no job of this server."""
+    """Return the number of the job with this key, or None if it is no job of this server."""
     match = re.fullmatch(r"([0-9]{1,18})\.(.+)", key)
     return match.group(1) if match and match.group(2) == server.name.lower() else None
 

@@ -29,9 +29,11 @@ class AlertView(Document):
 class MismatchView(Document):
     """A mismatch between a job and its cluster in the last round.
 
-    ``subject`` is ``cluster`` if the cluster's job does not run or runs a later attempt, ``job`` if the job has no
-    cluster, and ``start`` if the job's script does not start. ``looks`` is the number of rounds in a row with this
-    mismatch, and ``seconds`` the time since the first of these rounds. ``why`` is the reason in the last round.
+    - ``subject``: ``cluster`` if the cluster's job does not run or runs a later attempt; ``job`` if the job has no
+      cluster; ``start`` if the job's script does not start.
+    - ``looks``: the number of rounds in a row with this mismatch. ``seconds``: the time since the first of these
+      rounds.
+    - ``why``: the reason in the last round.
     """
 
     subject: MismatchKind

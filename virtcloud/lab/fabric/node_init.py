@@ -56,7 +56,7 @@ def set_up_node(node: LabNode) -> None:
 
 
 def _create_boot_id() -> None:
-    """Mount a new boot ID over the kernel's boot ID in /proc, so that the node has a different boot ID after each boot.
+    """Mount a new boot ID over the kernel's boot ID in /proc, so that each boot has a different ID.
 
     Also mount a second /proc elsewhere. The kernel permits a container to mount /proc only if the node has a /proc
     without other mounts in it.

@@ -1,6 +1,6 @@
 """The zygote: a process that has imported the modules of services. Its forks run these modules on nodes.
 
-The imports of SBF or of an agent take seconds of processor time, but a fork takes a fraction of a second.
+The imports of SBF or of an agent take seconds of processor time; a fork takes much less.
 """
 
 import contextlib
@@ -48,8 +48,7 @@ class Zygote:
     def start(self, handle: NodeHandle, service: NodeService, log: str, environment: dict[str, str]) -> RunningProgram:
         """Start a service's module inside a node. Wait until the zygote's imports are complete.
 
-        Raise NodeFailed if the module cannot be imported, if the zygote cannot enter the node, or if the zygote has
-        ended.
+        Raise NodeFailed if the zygote cannot import the module or enter the node, or has ended.
         """
         request = {
             "group": str(handle.group / "init"),
