@@ -16,7 +16,7 @@ from virtcloud.model.errors import BadInput, ServiceUnreachable
 
 WAIT_S = 30.0
 NEWEST, MAX_NEWEST = 100, 1000
-"""The default limit of rows, and the highest limit that a single API call accepts."""
+"""The default limit of rows, and the highest limit of a single API call."""
 
 
 @click.command()

@@ -25,7 +25,7 @@ from virtcloud.model.errors import BadInput, NoSuchCall
 from virtcloud.model.views import ClusterView
 
 NEWEST, MAX_NEWEST = 100, 1000
-"""The default limit of clusters with ``--ended``, and the highest limit that a single API call accepts."""
+"""The default limit of clusters with ``--ended``, and the highest limit of a single API call."""
 
 
 @click.group(cls=SummaryGroup)

@@ -36,7 +36,6 @@ THROUGH = click.option(
     help="Connect to the guests through a gateway or through SBF.  [default: a gateway of the cluster that is "
     "reachable from here, otherwise SBF]",
 )
-"""The option ``--through``."""
 
 
 def _require_key_file(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -53,7 +52,6 @@ IDENTITY = click.option(
     callback=_require_key_file,
     help="File with your private key.  [default: ssh's default]",
 )
-"""The option ``--identity``."""
 
 
 def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:

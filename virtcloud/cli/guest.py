@@ -37,7 +37,6 @@ WAIT_OPTIONS = (
     click.option("--timeout", type=DurationType(), help="Maximum time to wait.  [default: no limit]"),
     printing.json_option,
 )
-"""The options of commands that wait for a guest's host."""
 
 
 def _guest_command(*options: Callable[..., Any]) -> Callable[[Callable[..., None]], click.Command]:

@@ -19,7 +19,6 @@ Row = Sequence[object]
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 COLUMN_GAP = 2
-"""The number of spaces between two columns."""
 MAX_CELL_CHARACTERS = 80
 """Maximum length of a message in a table. ``show`` commands and JSON output contain the full message."""
 

@@ -15,7 +15,6 @@ from virtcloud.model.image import ImageContent
 DEVICE_S = 120.0
 """Additional timeout of a call that reads or changes a device, in seconds."""
 PAGE_SIZE: Final = 100
-"""The default number of rows of a page."""
 ANY_VERSION = "*"
 """A value of ``version`` with which SBF replaces a document even if another caller has changed it."""
 UNKNOWN_KEYS: Final = "ignore"

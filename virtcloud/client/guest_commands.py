@@ -55,7 +55,6 @@ class GuestResult:
     stderr_bytes: bytes = field(repr=False)
     seconds: float
     error: str | None = None
-    """The reason why there is no exit code."""
 
     @property
     def is_ok(self) -> bool:

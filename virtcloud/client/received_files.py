@@ -14,7 +14,6 @@ from virtcloud.model.errors import Refused
 
 CHUNK = 1 << 20
 PURPOSE = ".virtcloud-"
-"""The beginning of the names of temporary folders."""
 
 
 @contextmanager

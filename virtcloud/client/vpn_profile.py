@@ -29,7 +29,6 @@ OPTIONS: Final = (
     "data-ciphers AES-256-GCM:CHACHA20-POLY1305:AES-128-GCM",
     "allow-compression no",
 )
-"""The options of each profile."""
 REFUSED_OPTIONS: Final = ("route", "redirect-", "dhcp-option", "dns", "block-outside-dns", "setenv", "register-dns")
 """Prefixes of options that a client ignores. Therefore a gateway cannot change the computer's routes and DNS."""
 SERVER_MTU: Final = "tun-mtu 1500"

@@ -13,7 +13,6 @@ from virtcloud.jobs.request_values import NAME_PATTERN, RequestError, ValueKind,
 
 PAIR = re.compile(r"([^=:\[\]]*)(=)?(\[[^\[\]]*\]|[^:\[\]]*)")
 RESERVED_KEYS = ("access", "publish")
-"""Keys that are reserved for later versions."""
 
 
 class GuestRequest(NamedTuple):
@@ -34,7 +33,6 @@ class GuestRequest(NamedTuple):
 
 
 HostGuests = Tuple[GuestRequest, ...]
-"""The guest requests for one host."""
 
 
 class JobRequest(NamedTuple):
@@ -206,7 +204,6 @@ GUEST_FIELDS = OrderedDict(
 )
 """The keys that describe each guest, and the fields of GuestRequest with their values."""
 NEW_NETWORK_KEYS = ("name", "vlan", "share", "filters", "reach", "services", "service", "outside")
-"""Keys that are allowed only for a new network."""
 
 
 class _Pair(NamedTuple):

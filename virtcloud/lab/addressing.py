@@ -21,7 +21,6 @@ CREDENTIAL: Final = "lab"
 SWITCH_ACCOUNT: Final = "switch"
 PREFIX: Final = 16
 USERS: Final = {"alice": 2001, "bob": 2002}
-"""The users who submit batch jobs, with their user ids."""
 
 _FIRST_NODE: Final = IPv4Address("198.18.1.0")
 _FIRST_OUTSIDE: Final = IPv4Address("198.19.1.0")

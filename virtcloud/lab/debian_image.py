@@ -124,7 +124,6 @@ DISK = DebianRecipe(
     OPEN_FOLDER,
 )
 LAB_IMAGES: Mapping[str, DebianRecipe] = {"debian": LIGHT, "debian-cloud": CLOUD}
-"""The recipes of the lab's Debian images for containers, by name of the image."""
 
 
 def ensure_debian_root(recipe: DebianRecipe, watch: Watcher) -> Path:

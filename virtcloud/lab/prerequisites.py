@@ -33,16 +33,12 @@ REQUIRED_PROGRAMS = {
     "nft": "nftables",
 }
 LLDP_PROGRAMS = {"lldpd": "lldpd", "lldpcli": "lldpd"}
-"""Programs that only a lab with ``lldp: true`` needs."""
 DRIVER_PACKAGES = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
 QEMU_PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils"}
 FRR_PACKAGE = "frr"
 VPN_PROGRAMS = {"openvpn": "openvpn"}
-"""Programs that only a lab with OpenVPN servers needs."""
 NFS_PROGRAMS = {"ganesha.nfsd": "nfs-ganesha nfs-ganesha-vfs"}
-"""Programs that only a lab with file servers needs."""
 IMAGE_PROGRAMS = {"mmdebstrap": "mmdebstrap"}
-"""Programs that only a lab with Debian images needs."""
 PYTHON_PACKAGES = {
     "libvirt": "agent",
     "pyroute2": "agent",

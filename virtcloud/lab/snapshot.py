@@ -19,7 +19,6 @@ for name in *; do
   [ -d "$name" ] && echo "$name"  # the folder also contains a file: bonding_masters
 done
 true"""
-"""A shell script that prints the names of the network interfaces."""
 RUNNING_GUESTS = """
 for file in /run/libvirt/lxc/vc-*.pid /run/libvirt/qemu/vc-*.pid; do
   pid=

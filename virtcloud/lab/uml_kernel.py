@@ -15,7 +15,6 @@ from pathlib import Path
 from virtcloud.lab.node_services import CACHE
 
 INSTALLED = Path("/")
-"""The root folder of the installed package."""
 UNPACKED = Path(CACHE, "user-mode-linux")
 """The folder that contains a folder for each unpacked package. All labs of this machine use these packages."""
 PROGRAM = Path("usr/bin/linux.uml")

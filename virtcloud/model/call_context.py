@@ -13,7 +13,7 @@ from virtcloud.model.values import PatternText
 REQUEST_ID_HEADER = "X-Request-ID"
 TRACE_HEADER = "traceparent"
 MAX_REQUESTS = 8
-"""Maximum number of request IDs in one log line or audit row. Several calls can cause one change together."""
+"""Maximum number of request IDs in one log line or audit row."""
 
 
 class RequestId(PatternText):

@@ -9,7 +9,6 @@ import re
 from virtcloud.model.errors import BadInput
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-"""The seconds of each unit."""
 MAX_DEADLINE_S = 3600
 MAX_LEASE_S = 366 * 86400
 MAX_TOKEN_S = 10 * 366 * 86400

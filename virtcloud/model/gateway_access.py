@@ -31,7 +31,6 @@ LOWEST_PUBLIC_PORT, HIGHEST_PORT = 1024, 65535
 MAX_FQDN: Final = 253
 """Maximum number of characters of an FQDN (RFC 1035)."""
 MAX_FQDNS: Final = 32
-"""Maximum number of FQDNs of a destination."""
 PRIVATE_NETWORKS: Final = tuple(
     map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
 )

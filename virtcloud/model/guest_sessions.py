@@ -30,7 +30,6 @@ class SessionKind(StrEnum):
 FIRST_KINDS: Final = frozenset({SessionKind.LOG, SessionKind.CONSOLE, SessionKind.PORT})
 """The kinds of sessions of the first version of the agent, which reports no kinds to SBF."""
 USER_KINDS: Final = FIRST_KINDS | {SessionKind.CLONE}
-"""The kinds of sessions that users open."""
 
 
 class SessionRequest(Document):

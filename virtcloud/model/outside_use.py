@@ -13,7 +13,6 @@ from virtcloud.model.vpn import ByteCount
 
 MAX_USES = 100_000
 MAX_NAME_ADDRESSES: Final = 64
-"""Maximum number of addresses that a gateway admits for one FQDN."""
 MAX_ERROR: Final = 300
 
 

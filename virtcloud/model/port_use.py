@@ -16,7 +16,6 @@ DEFAULT_VLAN = VlanSet([1])
 AGGREGATED = "aggregated"
 """The mode of a member of a link aggregate. The VLANs are configured on the aggregate's interface."""
 ROUTED = "routed"
-"""The mode of a routed port."""
 MODE_DESCRIPTIONS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a routed port"}
 """Descriptions of modes for messages, which do not describe the VLANs of a port in one of these modes."""
 

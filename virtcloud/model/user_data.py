@@ -10,7 +10,6 @@ MAX_USER_DATA: Final = 16 * 1024
 """Maximum size of user data in bytes, as in common clouds. Larger files belong in an image or on a disk."""
 HEADER: Final = "#cloud-config"
 MAX_DEPTH: Final = 50
-"""Maximum depth of nested lists and mappings."""
 EXPECTED: Final = f"expected cloud-config (the first line '{HEADER}', then a YAML mapping)"
 
 

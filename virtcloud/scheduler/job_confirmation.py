@@ -20,7 +20,6 @@ repeats its query. The pause limits how often the agent queries the batch system
 RETRY_S = 5.0
 """Pause in seconds after the batch system or SBF did not answer."""
 OLD_SBF_PAUSE_S = 60.0
-"""Pause in seconds if SBF is too old for confirmations."""
 
 
 class ConfirmingScheduler(Protocol):

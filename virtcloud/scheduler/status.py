@@ -14,7 +14,6 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.scheduler.decision import AlertName, MismatchKind
 
 MAX_ACTIONS = 50
-"""The maximum number of actions in the file."""
 
 
 class AlertView(Document):

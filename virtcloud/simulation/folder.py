@@ -33,7 +33,6 @@ from virtcloud.model.values import Name
 MARK: Final = "simulation.lock"
 FOLDER_VARIABLE: Final = "VIRTCLOUD_SIMULATION"
 USERS: Final = ("alice", "bob")
-"""The users of a simulation, besides the operator."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ ControlRequest = dict[str, Any]
 Services = Mapping[tuple[str, str], ServiceControl]
 TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
 PAUSE_S = 0.1
-"""The pause in seconds before the next attempt to accept a client."""
 
 
 class ControlServer:

@@ -139,7 +139,6 @@ RESOURCES = dict(
     + [(name, pbs_str) for name in "nodes arch host vnode site partition nodemask aoe eoe preempt_targets resc".split()]
     + [("select", select), ("place", place), ("software", NAMED["software"]), ("energy", pbs_float)]
 )
-"""The type of each resource that PBS defines."""
 
 CUSTOM_TYPES = {
     "string": pbs_str,

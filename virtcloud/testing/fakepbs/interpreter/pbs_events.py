@@ -75,7 +75,6 @@ SETTABLE_AT_RUNJOB = (
     "depend",
     "create_resv_from_job",
 )
-"""Attributes that a ``runjob`` hook may set."""
 
 CHANGES_THE_REQUEST = ("queuejob", "postqueuejob", "modifyjob")
 SETS_JOBS = (

@@ -18,7 +18,6 @@ ALARM = "alarm"
 GRACE_S = 1.0
 """Seconds from the alarm of a hook until the hook is killed. A real MoM may kill a hook earlier."""
 PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-"""The folder of this package."""
 
 
 def main(folder: str) -> None:
