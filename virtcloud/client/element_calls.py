@@ -63,7 +63,7 @@ class ElementCalls(SbfCalls):
     def difference(self, element: str, *, read: bool = False) -> ElementDifference:
         """Return the changes that an element needs. With ``read``, SBF reads the device first.
 
-        Then raise ElementError if the device cannot be read, and Conflict for a host or gateway.
+        With ``read``, raise ElementError if the device cannot be read, and Conflict for a host or gateway.
         """
         path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
         answer = self._connection.send("GET", path, query=flag_query(read=read), wait=wait)

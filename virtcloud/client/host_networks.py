@@ -78,8 +78,8 @@ class HostNetworks:
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
         """Add hosts and wait until all hosts are active. If a host fails, remove the hosts that this call added.
 
-        Also extend the leases of the network and its existing ``hosts`` to at least ``lease`` seconds from now. Raise
-        NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
+        Also extend the leases of the network, and of ``hosts`` that it already contains, to at least ``lease`` seconds
+        from now. Raise NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)
         if existing is None:

@@ -7,7 +7,7 @@ from virtcloud.model.values import ClusterKey, Name
 
 
 class SshCalls(SbfCalls):
-    """Calls about SSH access through gateways. Each call raises NotFound for an unknown cluster."""
+    """Calls about SSH access through gateways. Calls about a cluster raise NotFound if the cluster is unknown."""
 
     def ssh_access(self, key: str, cluster_id: str | None = None) -> SshAccessView:
         """Return the gateways through which the caller reaches the guests. Raise NoSuchCall if SBF is too old."""
