@@ -138,8 +138,8 @@ def _format_lists(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
     """Return the width of each column, or None if the longest words do not fit side by side. Pure.
 
-    ``cells`` contains rows with equal numbers of cells. A column is as wide as its longest word to its longest cell.
-    The remaining width widens the narrowest columns first.
+    ``cells`` contains rows with equal numbers of cells. The width of a column is between its longest word and its
+    longest cell. The remaining width widens the narrowest columns first.
     """
     columns = list(zip(*cells, strict=True))
     minimum = [max(_longest_word(cell) for cell in column) for column in columns]

@@ -221,7 +221,8 @@ def order_like(topology: Topology, former: Topology) -> Topology:
 def add_site(topology: Topology | None, part: SitePart) -> Topology:
     """Return SBF's topology (None if SBF has none) with a new site.
 
-    Raise BadInput if SBF already has the site, and ValidationError if the new topology is invalid.
+    Raise BadInput if SBF already has the site. For an invalid topology, raise ValidationError (BadInput if ``topology``
+    is None).
     """
     name = part.site.name
     if topology is None:

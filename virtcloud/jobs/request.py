@@ -292,7 +292,7 @@ def _wrong_value(pair: _Pair, expected: str, got: str) -> RequestError:
 
 
 def _check_required_keys(pairs: Dict[str, _Pair]) -> None:
-    """Raise RequestError for a key of the request file, and without request file and image."""
+    """Raise RequestError for a key that belongs in the request file, and if both request file and image are missing."""
     if "spec" in pairs:
         for key in (key for key in pairs if key not in KEYS_BESIDE_SPEC):
             raise _wrong_value(pairs[key], "this key in the file %s" % pairs["spec"].value, "it on the line")

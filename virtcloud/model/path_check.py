@@ -15,7 +15,7 @@ from virtcloud.model.guest_seed import Secret
 from virtcloud.model.values import ClusterKey, Mac, Name, PortRef
 
 SMALL_BYTES: Final = 64
-"""Size of the small packets, which every path carries that carries any packets."""
+"""Size of the small packets. A path that does not carry them carries no packets."""
 MAX_HOSTS: Final = 128
 """Maximum number of hosts in a check. The number of paths grows with the square of the number of hosts."""
 

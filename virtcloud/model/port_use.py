@@ -17,7 +17,7 @@ AGGREGATED = "aggregated"
 """The mode of a member of a link aggregate. The VLANs are configured on the aggregate's interface."""
 ROUTED = "routed"
 MODE_DESCRIPTIONS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a routed port"}
-"""Descriptions of modes for messages, which do not describe the VLANs of a port in one of these modes."""
+"""Descriptions of modes for messages. For these modes, messages do not describe the VLANs."""
 
 
 class PortUse(Document):

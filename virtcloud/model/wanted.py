@@ -23,7 +23,7 @@ from virtcloud.model.vpn import VpnGrant, VpnServer
 PortVlans = dict[PortName, VlanSet]
 UNCHECKED_NETWORK: Final = "unchecked-network"
 """Requirement of a segment whose missing parts the host must not create. SBF adds it after a restore of its database:
-other elements may still carry clusters that the database lacks. SBF withdraws it when they have removed the
+other elements may still carry clusters that the database lacks. SBF withdraws it when these elements have removed the
 clusters."""
 IMAGES: Final = "images"
 """Capability that a segment requires if a guest's image is in the catalogue. Older agents could start another image

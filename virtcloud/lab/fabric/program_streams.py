@@ -24,7 +24,7 @@ from virtcloud.lab.fabric.protocol import (
 from virtcloud.lab.fabric.service_control import ENVIRONMENT
 
 LATE_S = 1.0
-"""For so many seconds after a program's end, the output of programs that it started is sent."""
+"""Seconds after a program's end for which the output of programs that it started is still sent."""
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
