@@ -90,7 +90,6 @@ def _report_no_rows(*, has_rows: bool) -> None:
 
 
 def _read_newest(pages: Iterable[Sequence[AuditEntry]], limit: int) -> list[AuditEntry]:
-    """Return the newest ``limit`` rows, oldest first."""
     return [row for page in printing.limit_pages(pages, limit) for row in page][::-1]
 
 

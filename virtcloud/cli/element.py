@@ -235,7 +235,6 @@ def _row(view: ElementView) -> tuple[object, ...]:
 
 
 def _format_unsaved(view: ElementView) -> str | None:
-    """Return the time since which the running and startup configuration may differ, or None."""
     return f"not saved since {printing.format_time(view.unsaved_since)}" if view.unsaved_since else None
 
 

@@ -134,7 +134,6 @@ def _build_guest(host: str, request: GuestRequest, name: str, addresses: Sequenc
 
 
 def _network_fields(request: JobRequest, network: JobNetwork) -> Iterator[Tuple[str, Any]]:
-    """Yield (key, value) for each key of the spec that describes the cluster's network."""
     if request.net is not None:
         yield "joins", network.key
     fields = [

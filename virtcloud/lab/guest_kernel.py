@@ -123,7 +123,6 @@ def _apt(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _store_package(package: Path, target: Path) -> None:
-    """Unpack the kernel and the modules into ``target``. The folder appears only when it is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unpacked = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:

@@ -230,7 +230,6 @@ def _remove_stale_lab(state: LabState, watch: Watcher) -> None:
 
 @contextmanager
 def _remove_on_error(state: LabState) -> Iterator[None]:
-    """If the context ends with an error, or if the process receives SIGTERM, remove the whole lab."""
     with terminate_as_interrupt():
         try:
             yield

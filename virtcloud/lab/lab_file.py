@@ -40,8 +40,8 @@ class LabFile(Topology):
     element."""
 
     images: tuple[Literal["debian", "debian-cloud"], ...] = ()
-    """Images that the lab creates besides its busybox images. The first lab on a machine builds them from Debian's
-    packages."""
+    """Images that the lab creates besides its busybox images. The first lab on a machine builds these images from
+    Debian's packages."""
 
     @property
     def topology(self) -> Topology:

@@ -120,7 +120,6 @@ def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[byte
 
 
 def _explain_failure(state: LabState, event: LabEvent) -> str:
-    """Return a text with the failed step and the end of its log. The removal of the lab will delete the log itself."""
     words_of_event = event.text.split()
     logs = [Path(word) for word in words_of_event if word.startswith(f"{state.folder}/log/")]
     log = logs[0] if logs else state.folder / ("console.log" if "kernel" in event.step else "supervisor.log")

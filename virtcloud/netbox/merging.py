@@ -178,7 +178,6 @@ def _merge_host(device: TranslatedDevice, former: Host | None, kept: tuple[PortN
 def _merge_ports(
     device: TranslatedDevice, former: Element | None, kept: tuple[PortName, ...]
 ) -> tuple[tuple[PortName, ...], dict[PortName, tuple[PortName, ...]]]:
-    """Return the ports and the aggregates. The ports of ``former`` are first and remain in their order."""
     every = {*device.ports, *kept}
     order = [port for port in (former.ports if former else ()) if port in every]
     ports = tuple(dict.fromkeys([*order, *sorted(every)]))

@@ -30,7 +30,8 @@ class NetBoxFile(Document):
     host_roles: tuple[str, ...] = ()
     """The slugs of the roles of hosts."""
     platforms: dict[str, str] = Field(default_factory=dict)
-    """The platform of SBF for each slug of a platform in NetBox. For other slugs, '_' replaces '-'."""
+    """The platform of SBF for each slug of a platform in NetBox. For other slugs, SBF's platform is the slug with '_'
+    instead of '-'."""
     credential: Name | None = None
     """The name of the credential of switches that SBF's topology does not contain yet."""
 

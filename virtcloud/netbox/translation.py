@@ -233,7 +233,6 @@ def _slug(row: Row, *keys: str) -> str:
 
 
 def _value(row: Row, key: str) -> str:
-    """Return the value of a choice. NetBox writes a choice as an object with the key ``value``."""
     choice = row.get(key)
     return str(choice.get("value", "")) if isinstance(choice, dict) else str(choice or "")
 

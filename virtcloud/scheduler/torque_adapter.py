@@ -153,7 +153,6 @@ def _find_resources(element: ET.Element) -> dict[str, str]:
 
 
 def _wants_cluster(resources: Mapping[str, str]) -> bool:
-    """Return whether a job requests a cluster, or a network without guests (the resource ``net``)."""
     return find_request(resources) is not None or "net" in resources
 
 

@@ -104,7 +104,6 @@ def _run_ip(handle: NodeHandle, lines: Iterable[str], namespace: int | None = No
 
 
 def _remove_groups(group: Path) -> None:
-    """Remove a node's control groups. Repeat until the kernel has reaped the groups' processes."""
     deadline = time.monotonic() + END_S
     while group.exists() and time.monotonic() < deadline:
         folders = sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True)

@@ -249,7 +249,6 @@ class FakeBatch:
         return free[:count] if len(free) >= count else None
 
     def _process_obit(self, run: FakeRun, ending: RunEnding) -> None:
-        """Process the first host's report that a run ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._server_is_up or self._closing)
             if ending.next is AfterRun.FORGET or self._runs.get(run.record.id) is not run:

@@ -135,7 +135,6 @@ class FakeRun:
         return self._ending_without_report() or RunEnding(AfterRun.FINISH, status)
 
     def _aborted(self, sisters: Iterable[FakeHost], *, delete: bool) -> RunEnding:
-        """Run the events that follow after a host has rejected the start of the job."""
         for event in ("execjob_abort", "execjob_epilogue"):
             self.hook(self.first_host, event, self.record)
         self._run_on_each(sisters, "execjob_abort")

@@ -49,7 +49,6 @@ def recorded_event(file: Path, config: str | None = None) -> HookEvent:
 
 
 def _sort_lines(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, Lines], list[str]]:
-    """Sort the lines into facts of the event, facts of each job, and the arguments of a launch."""
     facts: dict[str, str] = {}
     jobs: dict[str, Lines] = {}
     argv: list[str] = []
@@ -74,7 +73,6 @@ def parse_variables(text: str) -> dict[str, str]:
 
 
 def _join_lines(text: str) -> Iterator[str]:
-    """Yield logical lines. A value in triple quotes may have several lines."""
     incomplete = ""
     for line in text.splitlines():
         incomplete = f"{incomplete}\n{line}" if incomplete else line
