@@ -1,6 +1,6 @@
 """The context of a call to SBF (request ID and trace context), and the settings of traces. Pure.
 
-Log lines contain the request ID, so that an administrator can find all lines about one call.
+The request ID is in all log lines about the call.
 """
 
 from collections.abc import Iterable

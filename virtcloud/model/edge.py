@@ -1,7 +1,4 @@
-"""Wanted and observed states of provider edges, and the difference between them.
-
-The union types at the end of the module cover switches and provider edges.
-"""
+"""Wanted and observed states of provider edges, and the difference between them."""
 
 from virtcloud.model.document import Document
 from virtcloud.model.element import ElementKind

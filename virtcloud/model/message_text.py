@@ -1,7 +1,4 @@
-"""The text of messages and log lines: counts with their nouns, unprintable characters, and log events. Pure.
-
-The service and the agent log one event in each line: ``event key=value …``.
-"""
+"""The text of messages and log lines: counts with their nouns, unprintable characters, and log events. Pure."""
 
 import logging
 import re

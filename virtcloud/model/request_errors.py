@@ -1,6 +1,6 @@
 """The errors of requests: SBF refuses a call because of its content, its caller or the current state (HTTP 4xx).
 
-Modules import these exceptions from ``virtcloud.model.errors``, whose docstring shows the whole tree of exceptions.
+Modules import these exceptions from ``virtcloud.model.errors``, whose docstring shows the whole tree.
 """
 
 from typing import ClassVar

@@ -52,8 +52,7 @@ class Alert:
 class MismatchKind(StrEnum):
     """The kinds of mismatches.
 
-    ``CLUSTER``: a cluster without a running job. ``JOB``: a running job without a cluster. ``START``: a running job
-    whose script has not started.
+    ``CLUSTER``: the job does not run. ``JOB``: the cluster is missing. ``START``: the job's script does not start.
     """
 
     CLUSTER = "cluster"

@@ -47,10 +47,12 @@ def run_hook(  # noqa: PLR0913 - options of the interpreter
 ) -> HookOutcome:
     """Run a hook on an event and return the outcome.
 
-    ``python``: the interpreter (default: the current one). ``within``: a command prefix, such as ``("ip", "netns",
-    "exec", "n1")``. ``folder``: where the hook's files are created. ``run_program``: runs the interpreter, perhaps on
-    another computer that has the same ``folder``. The hook is killed after its alarm. Raise HookDidNotRunError if the
-    interpreter did not run the hook.
+    - ``python``: the interpreter (default: the current one).
+    - ``within``: a command prefix, such as ``("ip", "netns", "exec", "n1")``.
+    - ``folder``: where the hook's files are created.
+    - ``run_program``: runs the interpreter, perhaps on another computer that has the same ``folder``.
+
+    The hook is killed after its alarm. Raise HookDidNotRunError if the interpreter did not run the hook.
     """
     with tempfile.TemporaryDirectory(prefix="fakepbs-", dir=folder) as name:
         work = Path(name)
