@@ -52,7 +52,8 @@ class Alert:
 class MismatchKind(StrEnum):
     """The kinds of mismatches.
 
-    ``CLUSTER``: the job does not run. ``JOB``: the cluster is missing. ``START``: the job's script does not start.
+    ``CLUSTER``: the job does not run, or runs a later attempt. ``JOB``: the cluster is missing. ``START``: the job's
+    script does not start.
     """
 
     CLUSTER = "cluster"
