@@ -1,6 +1,6 @@
-"""The composition root of the agent: reads the settings, builds the agent from its parts, and runs it.
+"""The composition root of the agent.
 
-Importing this module imports neither pyroute2 nor libvirt. `virtcloud.agent.host_bootstrap` imports both.
+Importing this module imports neither pyroute2 nor libvirt; `virtcloud.agent.host_bootstrap` imports both.
 """
 
 import fcntl
@@ -55,15 +55,12 @@ from virtcloud.model.values import Name
 from virtcloud.otlp_tracing import tracing
 
 JOB_SOCKET_SBF_TIMEOUT_S = 3.0
-"""Time limit in seconds of a call to SBF for the job socket.
-
-It is short, because a hook of the batch system may wait for the result. The agent repeats failed calls.
-"""
+"""Time limit in seconds of a call to SBF for the job socket: a hook of the batch system may wait for the result."""
 MISSING_EXTRA = "the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
 IDLE_INTERVAL_S = 10.0
 STOP_TIMEOUT_S = 1.0
-"""Longest wait in seconds for the end of each thread when the agent stops. After this time, the process ends even if
-the thread still runs.
+"""Longest wait in seconds for the end of each thread when the agent stops. The process then ends even if the thread
+runs.
 """
 
 
@@ -80,10 +77,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_agent(config: Path) -> None:
-    """Reconcile until SIGTERM or SIGINT arrives, then return. The segments and guests stay on the host.
+    """Reconcile until SIGTERM or SIGINT arrives. The segments and guests stay on the host.
 
-    Raise BadInput for invalid settings, if a library is missing, or if the state folder cannot be written or is used by
-    another agent. Raise AgentFailed if a thread has ended or hangs.
+    Raise BadInput for invalid settings or a missing library. Also raise BadInput if the state folder is not writable or
+    is used by another agent. Raise AgentFailed if a thread has ended or hangs.
     """
     stop = StopSignal()
     supervisor = ThreadSupervisor(stop)
@@ -104,8 +101,7 @@ def run_agent(config: Path) -> None:
 def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float = 10.0) -> SbfClient:
     """Create a client of SBF.
 
-    Raise BadInput if other users can read the token file. If the token file is missing, raise no error, because an
-    administrator may create the file later.
+    Raise BadInput if other users can read the token file. The token file may be missing at the start.
     """
     token = token_source(settings.sbf, file=token_file)
     with suppress(Unauthenticated):
@@ -131,10 +127,7 @@ def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
     adapters: JobSocketAdapters,
     start: StartSupervisedThread = start_unsupervised,
 ) -> Iterator[None]:
-    """Serve the job socket within the block. Raise BadInput if the socket cannot be opened.
-
-    ``wake`` ends a pause of the reconciler. ``start`` starts a thread.
-    """
+    """Serve the job socket within the block. Raise BadInput if the socket cannot be opened."""
     records = JobRecordStore(settings.state / "jobs")
     script_access = ScriptAccess(JobFiles(settings.jobs, adapters.relays, adapters.mounts), records, sbf.peers)
     removals = JobRemovals(element, sbf, records, script_access)
@@ -186,10 +179,6 @@ def _make_reconciler(  # noqa: PLR0913, PLR0917 - the dependencies
 
 
 def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervisor: ThreadSupervisor) -> None:
-    """Reconcile the host and serve the job socket until ``stop`` is requested.
-
-    All threads use the same TLS context for SBF, because a context contains all trusted authorities (0.9 MB).
-    """
     adapters = _import_adapters()
     with (
         sbf_client(settings, settings.token_file) as sbf,
@@ -229,8 +218,6 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:
-    """Return a function that waits a number of seconds, and then reports progress of the reconciler."""
-
     def pause(seconds: float) -> None:
         stop.pause(seconds)
         supervisor.report_progress()
@@ -240,7 +227,7 @@ def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[flo
 
 @contextmanager
 def _scheduler_role(settings: AgentSettings, supervisor: ThreadSupervisor) -> Iterator[None]:
-    """Reconcile the jobs of a scheduler within the block. Do nothing if the settings have no table ``[scheduler]``."""
+    """Reconcile a scheduler's jobs within the block, if the settings have a table ``[scheduler]``."""
     scheduler = settings.scheduler
     if scheduler is None:
         yield
@@ -264,7 +251,7 @@ def _wait_for_stop(stop: StopSignal, supervisor: ThreadSupervisor) -> None:
 
 @contextmanager
 def _lock_state_folder(state: Path) -> Iterator[None]:
-    """Lock the state folder within the block, so that only one agent at a time changes the host."""
+    """Lock the state folder within the block: only one agent at a time changes the host."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         lock = (state / "agent.lock").open("w")

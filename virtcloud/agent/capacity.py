@@ -1,4 +1,4 @@
-"""Reports to SBF about a host: its capacity, by which SBF chooses hosts for guests, and the names of its images."""
+"""Reports to SBF about a host: its capacity and the names of its images."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from virtcloud.model.views import MAX_HOST_IMAGES, HostCapacity
 REPORT_INTERVAL_S = 3600.0
 """Seconds between two reports of an unchanged capacity.
 
-If SBF's database was restored from a backup, it may lack the latest report. Therefore the agent repeats the report.
+The agent repeats the report, because a restored database of SBF may lack the latest report.
 """
 RETRY_S = 60.0
 MIB = 1 << 20
@@ -40,7 +40,6 @@ def read_capacity(images: Path | None = None) -> HostCapacity:
 
 
 def _list_names(folder: Path) -> list[Name]:
-    """Return valid names of images in a folder, at most `MAX_HOST_IMAGES`. Return [] if the folder cannot be read."""
     found: list[Name] = []
     with suppress(OSError):
         for path in sorted(folder.glob(f"*/{IMAGE_FILE}")):
@@ -50,7 +49,7 @@ def _list_names(folder: Path) -> list[Name]:
 
 
 class CapacityReporter:
-    """Reports the capacity of one host: when the agent starts, when the capacity changes, and each hour."""
+    """Reports the capacity of one host: at the agent's start, after each change, and each hour."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class CapacityReporter:
         read: Callable[[], HostCapacity] = read_capacity,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a reporter. ``read`` returns the capacity of this host. ``clock`` returns seconds."""
+        """Create a reporter. ``read`` returns the capacity. ``clock`` returns seconds."""
         self._element = element
         self._sbf = sbf
         self._read = read
@@ -70,8 +69,8 @@ class CapacityReporter:
     def report(self) -> None:
         """Report the capacity if the capacity has changed or a report is due.
 
-        If an earlier version of SBF refuses the names of images, send the report again without the names. If the report
-        fails, log the error; the next report is then due after `RETRY_S` seconds.
+        If an earlier version of SBF refuses the names of images, send the report again without the names. Log a
+        failure. The next report is then due after `RETRY_S` seconds.
         """
         capacity = self._read()
         changed = self._reported is not None and capacity != self._reported

@@ -1,10 +1,9 @@
 """The steps that turn the observed state of a host into its wanted state. Pure.
 
-Removals come before creations. Therefore, when a VLAN ID passes to another cluster, the old segment is removed before
-the new segment is created. Within a cluster, guests are stopped before their bridge is removed. The bridge is created,
-and the filters are set, before guests are started. If a cluster has no difference, no step concerns this cluster. So a
-change of one cluster does not affect other clusters. There are two exceptions: one step replaces the filters of all
-guests, and one step replaces the packet filter of all links to the outside.
+Removals come before creations. So when a VLAN ID passes to another cluster, the old segment is removed first. Within a
+cluster, guests are stopped before their bridge is removed. The bridge and the filters are created before guests are
+started. A cluster without a difference has no step: a change of one cluster does not affect other clusters. Exceptions:
+one step replaces the filters of all guests, and one step replaces the packet filter of all links to the outside.
 """
 
 from collections.abc import Iterable, Iterator
@@ -63,10 +62,9 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
 def digest(segment: Segment, guest: GuestWanted) -> str:
     """Return a digest of the guest's spec, uplink, VLAN ID and number of resets.
 
-    When the agent starts a guest, it stores the digest in the guest's domain. If the stored digest differs from the
-    present digest, the agent restarts the guest. Therefore a reset restarts the guest exactly once, even if the agent
-    is killed during the restart. The digest does not depend on the seed, which never changes. Versions of the
-    agent that do not support seeds compute the same digest. So an upgrade of the agent restarts no guest.
+    The digest is stored in the guest's domain. If the present digest differs, the agent restarts the guest. So a reset
+    restarts the guest exactly once, even if the agent is killed during the restart. The digest does not depend on the
+    seed. So an upgrade from an agent without seeds restarts no guest.
     """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     spec = guest.model_dump_json(exclude_none=True, exclude={"power", "seed"})
@@ -161,7 +159,6 @@ def expected_mtu(segment: Segment, uplink_mtu: int) -> int:
 
 
 def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> Iterator[str]:
-    """Yield a fault for each interface with a wrong MTU. Check guests' ports only if the cluster has an MTU."""
     if observed.uplink_mtu is None:
         return
     expected = expected_mtu(segment, observed.uplink_mtu)
@@ -178,15 +175,14 @@ def list_job_ports(segment: Segment) -> set[str]:
 
 
 def _find_job_faults(segment: Segment, observed: ObservedSegment) -> Iterator[str]:
-    """Yield a fault for the port of each job whose cluster has left the network. The job may still be running."""
     for name in sorted(set(observed.job_ports) - list_job_ports(segment)):
         yield f"{name} is the port of a job whose cluster has left the network"
 
 
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
-    """Return whether a segment is wanted on its uplink. If its tagged interface is missing, its uplink is unknown.
+    """Return whether a segment is wanted on its uplink.
 
-    An unknown uplink counts as the wanted uplink.
+    Without a tagged interface, the uplink is unknown and counts as the wanted uplink.
     """
     cluster_and_vlan = observed.cluster, observed.vlan
     uplinks = {

@@ -1,4 +1,4 @@
-"""Files of the agent: atomic writes that survive a power failure, and the translation of OSError into Refused."""
+"""Files of the agent: atomic writes that survive a power failure, and translation of OSError into Refused."""
 
 import errno
 import os
@@ -10,14 +10,14 @@ from typing import IO
 from virtcloud.model.errors import Refused
 
 LACK_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
-"""Numbers of errors: this process or the host has too many open files. Such an error says nothing about the file."""
+"""Error numbers: this process or the host has too many open files. Such an error does not concern the file itself."""
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder: bool = True) -> None:
-    """Replace a file atomically. If ``sync_folder``, the file has ``content`` even after a power failure.
+    """Replace a file atomically. If ``sync_folder``, the new content survives a power failure.
 
-    If ``sync_folder`` is False, a power failure can restore the old file. This is no longer possible after a later call
-    with ``sync_folder`` for a file of the same folder. Raise OSError if the file cannot be written.
+    Otherwise, a power failure can restore the old file until a later call syncs the folder. Raise OSError if the file
+    cannot be written.
     """
     new = path.with_name(f".{path.stem}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -32,7 +32,7 @@ def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file, so that it does not exist after a power failure either. An absent file is success.
+    """Remove a file, also across a power failure. An absent file is success.
 
     Raise OSError if the file cannot be removed.
     """
@@ -41,7 +41,7 @@ def remove_durably(path: Path) -> None:
 
 
 def write_all(file: IO[bytes], data: bytes) -> None:
-    """Write all bytes to an unbuffered file. A single write can be incomplete, for example on a nearly full disk.
+    """Write all bytes to an unbuffered file, because a single write can be incomplete.
 
     Raise OSError if the bytes cannot be written.
     """
@@ -51,7 +51,7 @@ def write_all(file: IO[bytes], data: bytes) -> None:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Return the error's message, with the path of the file if the error contains a path."""
+    """Return the error's message, with the path if the error contains one."""
     return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
 
 

@@ -1,11 +1,10 @@
 """Guests of this host that ended by themselves: the time of the next start, and the message for the owner. Pure.
 
-After the first end of a guest, the agent starts the guest again immediately. After each further end, the agent waits
-longer before the start. The guest's cluster counts as complete again only when the guest has run for `GuestRuns.trial`
-seconds. So if a guest ends again and again, its cluster does not change its state each time. The end of a guest is not
-reported as drift, because it concerns no other cluster of the host.
+The agent starts a guest again immediately after its first end, and waits longer after each further end. The cluster
+counts as complete again only when the guest has run for `GuestRuns.trial` seconds. So repeated ends do not change the
+cluster's state each time. The ends are not reported as drift, because they concern no other cluster.
 
-The records are lost when the agent ends. A restarted agent starts an ended guest immediately.
+The records are lost when the agent ends.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,13 +20,13 @@ from virtcloud.model.values import ClusterKey
 FIRST_DELAY_S: Final = 5.0
 MOST_DELAY_S: Final = 300.0
 TRIAL_S: Final = 10.0
-"""An ended guest must run again for at least this number of seconds before its cluster counts as complete."""
+"""Seconds for which an ended guest must run before its cluster counts as complete."""
 RECOVERED_S: Final = 600.0
-"""If a guest has run for at least this number of seconds, its next end counts as its first end."""
+"""If a guest has run for this number of seconds, its next end counts as its first end."""
 
 
 class EndCause(Enum):
-    """Why a guest ended, as far as the kernel's log shows it."""
+    """Why a guest ended, according to the kernel's log."""
 
     UNKNOWN = "unknown"
     MEMORY_LIMIT = "memory limit"
@@ -38,8 +37,8 @@ class EndCause(Enum):
 class GuestRuns:
     """The ends of one guest with an unchanged wanted state (``digest``). Times are seconds of the agent's clock.
 
-    ``since`` is the start of the guest if it runs, or None. ``ends`` is the number of ends, ``first_end`` and
-    ``last_end`` are their times, and ``cause`` is the cause of the last end.
+    ``since`` is the start of the running guest, or None. ``ends`` is the number of ends, ``first_end`` and ``last_end``
+    are their times, and ``cause`` is the cause of the last end.
     """
 
     step: StartGuest
@@ -57,7 +56,7 @@ class GuestRuns:
 
     @property
     def trial(self) -> float:
-        """Seconds for which the guest must run before its cluster counts as complete again."""
+        """Seconds for which the guest must run before its cluster counts as complete."""
         return max(self.delay, TRIAL_S)
 
     @property
@@ -72,7 +71,7 @@ class GuestRuns:
         return replace(self, since=None, ends=ends, first_end=first, last_end=now, cause=cause)
 
     def describe(self, key: ClusterKey | str) -> str:
-        """Return a message for the owner: what happened, how to prevent it, and when the agent starts the guest."""
+        """Return a message for the owner: the cause, the remedy, and the time of the next start."""
         guest = self.step.guest
         times = "" if self.ends == 1 else f" {self.ends} times within {self.last_end - self.first_end:.0f} s"
         memory = f"its memory limit of {guest.memory_mb} MiB"
@@ -90,29 +89,29 @@ class GuestRuns:
 
 
 FindCause = Callable[[StartGuest, float], EndCause]
-"""A function that returns why a guest has ended within the given number of seconds."""
+"""A function that returns why a guest ended within the given number of seconds."""
 
 
 class GuestEnds:
-    """The records of the guests of this host that run, and of those that ended by themselves."""
+    """The records of this host's running guests, and of guests that ended by themselves."""
 
     def __init__(self, clock: Callable[[], float], find_cause: FindCause) -> None:
         """Start without records. ``clock`` returns seconds."""
         self._clock = clock
         self._find_cause = find_cause
         self._observed_at = clock()
-        """The time of the last call of `observe` that recorded the running guests."""
+        """The time of the last call of `observe` that recorded running guests."""
         self._running: dict[tuple[str, str], tuple[str, float]] = {}
-        """The digest of each running guest, and the time when the agent first saw it run, by network ID and name."""
+        """The digest of each running guest, and when the agent first saw it run, by network ID and name."""
         self._ended: dict[tuple[str, str], GuestRuns] = {}
-        """The records of the guests that ended at least once, by network ID and name. Some of them run again."""
+        """The records of guests that ended at least once, by network ID and name. Some run again."""
 
     def observe(self, steps: Iterable[Step], observed: ObservedHost, started: Sequence[StartGuest] = ()) -> None:
-        """Record the running guests, and the ends of guests since the previous call.
+        """Record the running guests, and the guests that ended since the previous call.
 
-        A guest has ended by itself if it ran at the previous call, does not run, and ``steps`` contains its start.
-        ``steps`` are all steps to the wanted state. ``started`` are the starts that succeeded since the previous call.
-        If a hypervisor does not answer, do not record anything, because its guests may be running.
+        ``steps`` are all steps to the wanted state. A guest ended by itself if it ran at the previous call, does not
+        run, and ``steps`` start it. ``started`` are the starts that succeeded since the previous call. If a hypervisor
+        does not answer, record nothing: its guests may be running.
         """
         if observed.hypervisor_errors:
             return
@@ -137,7 +136,6 @@ class GuestEnds:
         starts: Mapping[tuple[str, str], StartGuest],
         now: float,
     ) -> Iterator[tuple[tuple[str, str], GuestRuns]]:
-        """Yield the new records of ended guests, by network ID and name. Drop records of guests that have recovered."""
         for key, step in starts.items():
             wanted, runs = digest(step.segment, step.guest), self._ended.get(key)
             if key in former and former[key][0] == wanted and key not in self._running:
@@ -152,7 +150,7 @@ class GuestEnds:
                 yield key, replace(runs, since=since)
 
     def select_due(self, steps: Iterable[Step]) -> list[Step]:
-        """Return the steps, except the starts of ended guests that must still wait for their next start."""
+        """Return the steps without the starts of ended guests that must still wait."""
         now = self._clock()
         waiting = {key for key, runs in self._ended.items() if runs.since is None and now < runs.due}
         return [step for step in steps if not (isinstance(step, StartGuest) and _key(step) in waiting)]
@@ -162,7 +160,7 @@ class GuestEnds:
         return isinstance(step, StartGuest) and _key(step) in self._ended
 
     def describe(self, keys: Mapping[str, ClusterKey]) -> dict[str, str]:
-        """Return the messages about ended guests by the ID of their cluster. Omit guests whose trial has ended.
+        """Return the messages about ended guests by cluster ID. Omit guests whose trial has ended.
 
         ``keys`` are the keys of clusters by cluster ID.
         """
@@ -176,7 +174,7 @@ class GuestEnds:
         return found
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until the next start of a guest or end of a trial. None: no guest waits for either."""
+        """Return the seconds until the next start of a guest or end of a trial. None: no guest waits."""
         now = self._clock()
         due = [runs.due for runs in self._ended.values() if runs.since is None or now < runs.due]
         return max(0.0, min(due) - now) if due else None

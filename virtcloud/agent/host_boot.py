@@ -1,8 +1,8 @@
-"""Detection of a reboot of this host. After a reboot, the host lacks the configuration that the agent confirmed.
+"""Detection of a reboot of this host, after which the host lacks its confirmed configuration.
 
-The kernel has a new boot ID after each boot (random(4)). When the agent has reported drift to SBF, or has read the
-whole host and found no drift, it records the present boot ID in the file ``<state>/boot``. If the recorded boot ID
-differs from the present boot ID, the host was rebooted after the agent wrote the file.
+The kernel has a new boot ID after each boot (random(4)). The agent records the boot ID in ``<state>/boot`` when it has
+reported drift, or found none on the whole host. If the recorded boot ID differs from the present boot ID, the host was
+rebooted since.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class HostBoot:
-    """The present boot ID of this host, and the recorded boot ID."""
+    """The present and the recorded boot ID of this host."""
 
     def __init__(self, record: Path, boot_id: Path = BOOT_ID) -> None:
         """Read the present boot ID, and the recorded boot ID in the file ``record``."""
@@ -23,7 +23,7 @@ class HostBoot:
 
     @property
     def is_unreported(self) -> bool:
-        """Whether the host was rebooted since the agent recorded a boot ID. False if no boot ID is recorded."""
+        """Whether the host was rebooted since the record. False without a record."""
         return self._reported not in {None, self._present}
 
     def record_report(self) -> None:

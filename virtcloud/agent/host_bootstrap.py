@@ -1,6 +1,6 @@
-"""Creates the parts of an agent that need the kernel and the hypervisors, according to the agent's settings.
+"""Creates the parts of an agent that need the kernel and the hypervisors.
 
-Importing this module imports pyroute2 and libvirt. `bootstrap.py` imports this module when the agent starts.
+Importing this module imports pyroute2 and libvirt.
 """
 
 import os
@@ -55,8 +55,8 @@ def open_host(
 ) -> Iterator[LocalHost]:
     """Open this host's kernel and hypervisors, and close them at the end of the block.
 
-    ``pause`` waits a number of seconds; it is called while guests shut down. ``progress`` is called after each call to
-    a hypervisor. ``cache`` contains the images of SBF's catalogue.
+    ``pause`` waits a number of seconds while guests shut down. ``progress`` is called after each call to a hypervisor.
+    ``cache`` contains the images of SBF's catalogue.
     """
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
@@ -96,9 +96,9 @@ def _open_kernel() -> AbstractContextManager[NetlinkKernel]:
 
 
 def _open_filters(settings: AgentSettings) -> NftablesFilters | None:
-    """Return the filters of guests. If the settings turn the filters off, remove existing filters and return None.
+    """Return the filters of guests. If the settings turn filters off, remove existing filters and return None.
 
-    An error of the removal is only logged: the kernel may lack nf_tables, which is a reason to turn the filters off.
+    Only log an error of the removal: the kernel may lack nf_tables, which is a reason to turn filters off.
     """
     filters = NftablesFilters()
     if settings.guests.filters == "strict":
@@ -118,7 +118,7 @@ def make_job_relays(settings: AgentSettings) -> JobRelays:
 def make_guest_connector(
     element: Name, settings: AgentSettings, host: LocalHost, relays: JobRelays, sbf: CloneApi
 ) -> ConnectGuest:
-    """Return the function that connects sessions to the guests of this host. Remove relays that a killed agent left."""
+    """Return the function that connects sessions to this host's guests. Remove relays that a killed agent left."""
     ports = GuestPorts(relays)
     cloner = GuestCloner(element, settings.state / "guests", host.root_reservations.for_reading, sbf)
     ports.remove_orphans(settings.jobs.glob(f".relay-{PREFIX}*"))
@@ -139,7 +139,7 @@ def make_guest_connector(
 def open_bridge(segment: Segment) -> BridgeSocket:
     """Open a socket on the bridge of a segment.
 
-    Raise Refused if the host has no such bridge of virtcloud, or if the bridge belongs to another network.
+    Raise Refused if the host has no such bridge of virtcloud, or the bridge belongs to another network.
     """
     with closing(NetlinkKernel()) as kernel:
         bridge = find_bridge(segment.vlan, segment.key, kernel.list_interfaces(), segment.id)
@@ -165,7 +165,7 @@ def _guest_settings(settings: AgentSettings) -> GuestSettings:
 
 
 def make_image_cache(settings: AgentSettings, download: DownloadFromSbf) -> ImageCache:
-    """Create the cache of images. ``download`` downloads the file of an image from SBF."""
+    """Create the cache of images. ``download`` downloads an image's file from SBF."""
     keys, state = settings.image_cache, settings.state
     cache = CacheSettings(
         folder=state / "images",

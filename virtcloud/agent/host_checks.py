@@ -1,7 +1,4 @@
-"""Checks of a host's settings, kernel, libvirt and connection to SBF, for ``virtcloud doctor --host``.
-
-The checks do not change the host.
-"""
+"""Checks of a host for ``virtcloud doctor --host``. The checks do not change the host."""
 
 import os
 import shutil
@@ -93,7 +90,6 @@ def _checks(config: Path) -> Iterator[HostCheck]:
 def _attempt(
     group: str, name: str, attempt: Callable[[], str], remedy: str = "", *, required: bool = True
 ) -> HostCheck:
-    """Call ``attempt``. Return the check's result with the returned observation, or with the raised error."""
     try:
         return HostCheck(group, name, ok=True, observation=attempt(), required=required)
     except VirtcloudError as error:
@@ -124,10 +120,6 @@ def _count_images(folder: Path) -> str:
 
 
 def _free_space(folder: Path) -> str:
-    """Return a text with the free space of a folder's file system.
-
-    Raise Refused if less than `MIN_FREE_GIB` GiB are free, or if the folder is not writable.
-    """
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(existing, os.W_OK, effective_ids=True):
         raise Refused(f"{existing} is not writable")
@@ -191,7 +183,6 @@ def _qemu_user(uri: str) -> str:
 
 
 def _containers(settings: AgentSettings) -> Iterator[HostCheck]:
-    """Yield the checks of the kernel's means to isolate containers."""
     remedy = "sysctl -w user.max_user_namespaces=10000"
     yield _attempt("containment", "user namespaces", check_user_namespaces, remedy)
     remedy = "set first_id under [guests] in the agent's settings to free IDs"

@@ -10,12 +10,12 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
 def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Container[str], *, rebooted: bool) -> bool:
-    """Return whether the host differs from the revision that the host last confirmed.
+    """Return whether the host differs from its last confirmed revision.
 
     ``steps`` are the difference from the wanted state. If the wanted revision is not confirmed yet, the difference is
-    no drift. But after a reboot (``rebooted``), every difference is drift: the host lost its confirmed configuration.
-    Steps of clusters that were excepted from the confirmation are ignored. SBF lists such clusters in
-    ``document.incomplete``. ``reported`` contains the clusters that the agent excepted from its latest confirmation.
+    no drift, except after a reboot (``rebooted``): the host lost its confirmed configuration. Ignore the steps of
+    clusters that were excepted from the confirmation: those in ``document.incomplete``, and ``reported`` of the agent's
+    latest confirmation.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(
@@ -24,7 +24,7 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
 
 
 def list_failed_removals(wanted: HostWanted, errors: ClusterErrors) -> ClusterErrors:
-    """Return the errors of clusters that are not wanted on this host. These errors concern removals."""
+    """Return the errors of clusters that are not wanted on this host: failed removals."""
     keys = map_cluster_keys(wanted)
     return {cluster: text for cluster, text in errors.items() if cluster and cluster not in keys}
 
@@ -32,13 +32,13 @@ def list_failed_removals(wanted: HostWanted, errors: ClusterErrors) -> ClusterEr
 def select_certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:
     """Return the steps that are certainly needed.
 
-    If a hypervisor did not answer, omit all starts of guests, because a guest may run on this hypervisor.
+    If a hypervisor did not answer, omit all starts of guests: a guest may run on this hypervisor.
     """
     return [step for step in steps if not (observed.hypervisor_errors and isinstance(step, StartGuest))]
 
 
 def map_cluster_keys(wanted: HostWanted) -> dict[str, ClusterKey]:
-    """Return the keys of this host's clusters by cluster ID. The members of networks are included."""
+    """Return the keys of this host's clusters and members by cluster ID."""
     return {
         cluster: key
         for segment in wanted.segments

@@ -12,9 +12,7 @@ from virtcloud.model.errors import AnswerUnreadable, BadInput, VirtcloudError
 from virtcloud.model.wanted import WantedDocument
 
 MAX_REFUSALS = 3
-"""If the host has refused a cluster this number of times in a row, the agent reports the cluster as refused.
-
-After fewer refusals, the cause may be temporary, for example because an image is still being copied to the host.
+"""After this number of refusals in a row, the agent reports a cluster as refused. Earlier, the cause may be temporary.
 """
 
 
@@ -33,8 +31,8 @@ class ElementApi(Protocol):
     ) -> None:
         """Confirm that the element has the wanted state of ``revision``, except for some clusters.
 
-        ``incomplete`` has the reason why a cluster is not set up completely yet, by cluster ID. ``remaining`` has the
-        reason why a cluster could not be removed, by cluster ID. Raise BadInput if SBF does not support ``remaining``.
+        By cluster ID, ``incomplete`` has the reason why a cluster is not set up completely. ``remaining`` has the
+        reason why a cluster could not be removed. Raise BadInput if SBF does not support ``remaining``.
         """
 
     def report_error(
@@ -47,26 +45,25 @@ class ElementApi(Protocol):
     ) -> None:
         """Report why the element does not have the wanted state of ``revision``.
 
-        ``clusters`` has the errors by cluster ID. ``refused`` has the errors of the clusters that the host refuses.
+        ``clusters`` has the errors by cluster ID. ``refused`` has the errors of clusters that the host refuses.
         """
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Report that the element differs from ``revision``, although it had confirmed ``revision``."""
+        """Report that the element differs from ``revision``, which it had confirmed."""
 
 
 class HostReports:
-    """The reports of one host. A confirmation is only sent if SBF does not have its content yet."""
+    """The reports of one host. A confirmation is only sent if SBF lacks its content."""
 
     def __init__(self, element: str, sbf: ElementApi) -> None:
         """Create the reports of the host ``element`` to ``sbf``."""
         self._element = element
         self._sbf = sbf
         self.exceptions: ClusterErrors = {}
-        """The exceptions of the latest confirmation, by cluster ID: pending clusters and failed removals."""
+        """The exceptions of the latest confirmation by cluster ID: pending clusters and failed removals."""
         self._may_be_in_error = True
-        """Whether SBF may have an error report of this host, which a confirmation would delete.
-
-        True at the start, because an earlier agent process may have sent an error report.
+        """Whether SBF may have an error report of this host, also of an earlier agent process, which a confirmation
+        would delete.
         """
 
     def confirm(
@@ -74,9 +71,9 @@ class HostReports:
     ) -> bool:
         """Confirm the document's revision, except ``pending`` clusters and ``remaining``, the failed removals.
 
-        If the revision is already confirmed, confirm again only if the host had drifted, if the exceptions changed, or
-        if SBF may have an outdated error report. Return False if SBF is an earlier version that does not support failed
-        removals. In this case, the revision is not confirmed, because SBF would regard these clusters as removed.
+        Confirm a confirmed revision again only if the host had drifted, the exceptions changed, or SBF may have an
+        outdated error report. Return False, without a confirmation, if SBF does not support failed removals: SBF would
+        regard these clusters as removed.
         """
         exceptions = {**pending, **remaining}
         is_complete = document.confirmed_revision >= document.revision and not drifted
@@ -112,9 +109,9 @@ class HostReports:
         self._sbf.report_error(self._element, document.revision, message, refused, by_cluster)
 
     def report_unreadable(self, error: AnswerUnreadable, revision: int) -> None:
-        """Report to SBF that this version of the agent cannot read the wanted document. An error of the call is logged.
+        """Report that this version of the agent cannot read the wanted document. Log an error of the call.
 
-        ``revision`` is the revision of the last document that the agent could read.
+        ``revision`` is the revision of the last readable document.
         """
         message = (
             f"this agent (virtcloud {__version__}) cannot read the wanted document: {error.fault}; the host keeps its "

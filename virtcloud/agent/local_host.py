@@ -64,11 +64,7 @@ class LocalHost:
     ) -> None:
         """Create the host from its parts. A part that is None is not available on this host.
 
-        Without ``filters``, guests can send any frame. Without ``servers``, the host offers no DHCP and DNS to guests.
-        Without ``vpn``, no device can join a network through this host. Without ``namespaces``, this host has no
-        addresses in networks. Without ``outside``, this host is no router of networks. Without ``file_servers``, this
-        host serves no files. Without ``ssh``, no user can reach a guest by SSH through this host. ``fqdns`` has the
-        addresses of FQDNs of destinations.
+        Without ``filters``, guests can send any frame. ``fqdns`` has the addresses of destinations' FQDNs.
         """
         self._segments = segments
         self._guests = guests
@@ -86,14 +82,14 @@ class LocalHost:
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
         self._interfaces: list[KernelInterface] | None = None
-        """The last reading of the interfaces; new tagged segments may be missing. None: read the interfaces again."""
+        """The last reading of the interfaces, in which new tagged segments may be missing. None: read them again."""
         self.interfaces_read: Callable[[Iterable[KernelInterface]], object] = lambda _interfaces: None
-        """Called at each reading of the host, with the interfaces that were read."""
+        """Called at each reading of the host with the interfaces."""
 
     def receive(self, wanted: HostWanted) -> None:
         """Apply the grants of a wanted document, and the gateway's own addresses, before the other changes of the host.
 
-        Also record the networks of the document for `restore_outside_filter`.
+        Also record the document's networks for `restore_outside_filter`.
         """
         unsupported = unsupported_segments(wanted.segments)
         supported = [segment for segment in wanted.segments if segment.id not in unsupported]
@@ -106,10 +102,10 @@ class LocalHost:
             self._namespaces.receive(supported)
 
     def take_over_access(self) -> None:
-        """Take over the OpenVPN servers and the sshd that an earlier agent process started, without a wanted document.
+        """Take over the OpenVPN servers and the sshd of an earlier agent process, without a wanted document.
 
-        So open connections end with their leases even if SBF does not answer after a restart of the agent. An error is
-        only logged: the next reading of the host takes over again, and reports the error.
+        So open connections end with their leases even if SBF does not answer. Only log an error: the next reading of
+        the host takes over again, and reports the error.
         """
         for read in (self._read_vpn, self._read_sshd):
             try:
@@ -120,15 +116,15 @@ class LocalHost:
                 log.internal_error(error)
 
     def vpn_connections(self) -> tuple[VpnConnection, ...] | None:
-        """Return the devices that are connected to this gateway, or None if no OpenVPN server runs. Thread-safe."""
+        """Return the devices that are connected to this gateway, or None without an OpenVPN server. Thread-safe."""
         return self._vpn.connections if self._vpn and self._vpn.is_serving else None
 
     def ssh_connections(self) -> tuple[SshConnection, ...] | None:
-        """Return the users' SSH connections to guests, or None if this host has no sshd. Thread-safe."""
+        """Return the users' SSH connections to guests, or None without an sshd. Thread-safe."""
         return self._ssh.connections if self._ssh else None
 
     def destination_uses(self) -> tuple[DestinationUse, ...]:
-        """Return the use of destinations: counters and addresses of FQDNs. Any thread may call this method."""
+        """Return the use of destinations: counters and addresses of FQDNs. Thread-safe."""
         return self._outside.read_uses() if self._outside else ()
 
     def restore_outside_filter(self) -> None:
@@ -137,26 +133,21 @@ class LocalHost:
             self._outside.restore()
 
     def _correct_fqdn_sets(self) -> None:
-        """Write the current addresses of FQDNs to the packet filters. Any thread may call this method.
-
-        Raise Refused if the kernel refuses a change.
-        """
         segments = self._outside.correct_sets() if self._outside else ()
         if self._namespaces is not None:
             self._namespaces.correct_sets(segments)
 
     def notice_connection_changes(self, notice: Callable[[], object]) -> None:
-        """Call ``notice`` after each change of the connected devices or of the SSH connections."""
+        """Call ``notice`` after each change of the connected devices or SSH connections."""
         if self._vpn is not None:
             self._vpn.changed = notice
         if self._ssh is not None:
             self._ssh.sessions.changed = notice
 
     def read(self) -> ObservedHost:
-        """Return the observed state: segments from the kernel, guests from the hypervisors, and servers.
+        """Return the observed state.
 
-        If a hypervisor does not answer, the result contains its error. No error is raised, so that the segments can be
-        reconciled nevertheless.
+        If a hypervisor does not answer, the result contains its error. So the segments can be reconciled nevertheless.
         """
         guests, hypervisor_errors = self._guests.read()
         filters = self._filters.read() if self._filters else None
@@ -182,24 +173,24 @@ class LocalHost:
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
 
-        The files of wanted guests stay, even without a domain: a stopped guest has no domain, and after a reboot of the
-        host, no guest has a domain. An error is logged, and the next call repeats the removal.
+        Wanted guests can lack a domain: stopped guests, and all guests after a reboot. Log an error; the next call
+        repeats the removal.
         """
         try:
             if wanted == self._orphans_removed_for or self._guests.remove_orphaned_files(wanted):
-                self._orphans_removed_for = wanted  # replaces an older equal object, whose memory becomes free
+                self._orphans_removed_for = wanted  # the memory of an older equal object becomes free
         except Refused as error:
             log.warning("orphaned_files_not_removed", error=error)
 
     def find_end_cause(self, step: StartGuest, within_s: float) -> EndCause:
-        """Return why a guest has ended by itself within the last ``within_s`` seconds, or UNKNOWN.
+        """Return why a guest ended by itself within the last ``within_s`` seconds, or UNKNOWN.
 
-        ``step`` is the step that starts the guest again.
+        ``step`` starts the guest again.
         """
         return self._guests.find_end_cause(step.segment.id, step.guest.name, within_s)
 
     def apply(self, step: Step) -> None:
-        """Apply one step. Idempotent. Several threads can call this method at the same time, to start different guests.
+        """Apply one step. Idempotent. Several threads can start different guests at the same time.
 
         Raise Refused if the kernel or a hypervisor refuses the step. Raise Unsafe if the step would change a foreign
         object. Raise Unreachable if a hypervisor does not answer.
@@ -226,7 +217,7 @@ class LocalHost:
                 case _:
                     self._apply_service(step)
         except Refused:
-            self._orphans_removed_for = None  # files may remain: remove them at the next reading
+            self._orphans_removed_for = None  # files may remain
             raise
 
     def _apply_service(self, step: FilterGuests | ServeGuests | StopServing | VpnStep) -> None:
@@ -270,14 +261,14 @@ class LocalHost:
     def _build(self, segment: Segment, faults: tuple[str, ...]) -> None:
         self._segments.ensure_segment(segment, self._recent_interfaces(segment))
         if faults:  # guests may be running
-            # the ports are last, so that a port with the correct MTU shows that its guest has this MTU too
+            # the ports are last: a port with the correct MTU shows that its guest has this MTU too
             self._guests.ensure_mtu(segment)
             self._segments.ensure_guest_mtus(segment, segment.guests)
 
     def _recent_interfaces(self, segment: Segment) -> list[KernelInterface] | None:
-        """Return interfaces for `SegmentInterfaces.ensure_segment`: an earlier reading if possible, otherwise None.
+        """Return interfaces for `SegmentInterfaces.ensure_segment`: an earlier reading if possible, else None.
 
-        For an untagged segment, return None, because its uplink must be read again.
+        Return None for an untagged segment, because its uplink must be read again.
         """
         if segment.untagged:
             self._interfaces = None

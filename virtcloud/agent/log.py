@@ -11,7 +11,7 @@ _LOG = logging.getLogger("virtcloud.agent")
 
 
 def to_stderr() -> None:
-    """Write events to stderr. systemd's journal adds the time. The lines of tracebacks are indented."""
+    """Write events to stderr, with indented tracebacks. systemd's journal adds the time."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter("%(levelname)s %(message)s"))
     _LOG.handlers = [handler]
@@ -35,10 +35,7 @@ def exception(event: str, **fields: object) -> None:
 
 
 def _format(event: str, fields: dict[str, object]) -> str:
-    """Return the line of an event.
-
-    If calls of SBF's API caused the work that the agent is doing, the line contains the request IDs of these calls.
-    """
+    """Return the line of an event, with the request IDs of the API calls that caused the agent's work."""
     request = current_request_id()
     return format_event(event, fields if request is None else {**fields, "request": request})
 

@@ -14,12 +14,12 @@ from virtcloud.agent.network.observed_filters import ObservedFilters
 
 @dataclass(frozen=True, slots=True)
 class ObservedSegment:
-    """A cluster's segment: the interfaces that have the cluster's ownership alias (``network/names.py``).
+    """A cluster's segment: the interfaces with the cluster's ownership alias (``network/names.py``).
 
-    ``port`` is the uplink, or None if the tagged interface is missing and only the bridge exists. ``faults`` describes
-    each difference from a correct segment, except wrong MTUs, because the correct MTU depends on the wanted state.
-    ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by interface name. ``job_ports``
-    are the names of the bridge ports through which the relays of jobs and of users' sessions reach the guests.
+    ``port`` is the uplink, or None if only the bridge exists. ``faults`` describes each difference from a correct
+    segment, except wrong MTUs: the correct MTU depends on the wanted state. ``mtus`` are the MTUs of the tagged
+    interface, the bridge and the guests' ports, by interface name. ``job_ports`` are the bridge ports of the relays of
+    jobs and of users' sessions.
     """
 
     cluster: str
@@ -34,10 +34,10 @@ class ObservedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ObservedGuest:
-    """A libvirt domain of a guest. ``digest`` is the digest of the wanted state with which the domain was started.
+    """A guest's libvirt domain. ``digest`` is the digest of the wanted state with which it was started.
 
-    ``peers`` is the digest of the guest's peer files, which contain the names and host keys of the network's guests
-    (``guests/peer_files.py``). None if the host cannot replace these files, as for a virtual machine.
+    ``peers`` is the digest of the guest's peer files (``guests/peer_files.py``). None: the host cannot replace these
+    files, as for a virtual machine.
     """
 
     cluster: str
@@ -51,8 +51,8 @@ class ObservedGuest:
 class ObservedHost:
     """The observed state of a host.
 
-    ``hypervisor_errors`` has an error for each hypervisor that did not answer. ``guests`` does not contain the guests
-    of these hypervisors. ``filters`` is None if the agent's settings turn the filters of guests off.
+    ``hypervisor_errors`` has an error for each hypervisor that did not answer. ``guests`` lacks the guests of these
+    hypervisors. ``filters`` is None if the settings turn the filters of guests off.
     """
 
     segments: tuple[ObservedSegment, ...] = ()

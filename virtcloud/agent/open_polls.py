@@ -1,8 +1,8 @@
 """The open poll of an agent: a long poll that continues while the agent reads its host.
 
 By default, the agent reads its host every 30 s, but a long poll lasts up to 55 s. If only a new revision can change the
-wanted document, the agent compares its host with the document that it already has, and the poll stays open. This halves
-the number of polls.
+wanted document, the poll stays open. Meanwhile, the agent compares its host with the present document. This halves the
+number of polls.
 """
 
 import threading
@@ -15,7 +15,7 @@ from virtcloud.agent.host_reports import ElementApi
 from virtcloud.model.wanted import WantedDocument
 
 OPEN_S = 55.0
-"""Longest time in seconds of an open poll. Many proxies end a call that has no answer after 60 s."""
+"""Longest time in seconds of an open poll: many proxies end a call without an answer after 60 s."""
 Spawn = Callable[[Callable[[], None]], object]
 
 
@@ -23,7 +23,7 @@ class PolledSbf(ElementApi, Protocol):
     """The calls of SBF that the reconciler and the open poll need."""
 
     def find_settled(self, element: str, revision: int) -> WantedDocument | None:
-        """Return the client's document of ``revision``, or None if the client must read the document again."""
+        """Return the client's document of ``revision``, or None if it must be read again."""
 
 
 def spawn_thread(work: Callable[[], None]) -> None:
@@ -58,7 +58,6 @@ class OpenPoll:
         return answer.result()
 
     def _find_or_start(self, element: str, after: int) -> "Future[WantedDocument]":
-        """Return the future answer to the poll for a revision later than ``after``. Start this poll if necessary."""
         if self._open is not None and self._open[0] == after:
             return self._open[1]
         answer: Future[WantedDocument] = Future()

@@ -1,4 +1,4 @@
-"""Reduces the memory of the agent's process: returns unused memory to the kernel, and speeds up garbage collections."""
+"""Reduces the memory of the agent's process, and speeds up garbage collections."""
 
 import ctypes
 import gc
@@ -12,7 +12,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 MALLOC_PARAMETERS = {_M_TRIM_THRESHOLD: 128 << 10, _M_MMAP_THRESHOLD: 128 << 10, _M_ARENA_MAX: 1}
 """Parameters of mallopt(3): one heap for all threads, and fixed thresholds in bytes.
 
-If the thresholds are not fixed, the C library increases the thresholds after large allocations. With 200 clusters, the
+Without fixed thresholds, the C library increases the thresholds after large allocations. With 200 clusters, the
 parameters save 5 MB.
 """
 MADV_DONTNEED: Final = 4  # linux/mman.h
@@ -21,7 +21,7 @@ _MAPPING: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-.p \S+ \S+ \S+ +/")
 
 
 def reduce_memory() -> None:
-    """Configure the allocator of the C library, and exclude all present objects from Python's garbage collections.
+    """Configure the C library's allocator, and exclude all present objects from Python's garbage collections.
 
     Also release pages that only the start needed. Call this function after the imports and before threads are started.
     """
@@ -40,7 +40,7 @@ def reduce_memory() -> None:
 def _list_unchanged_mappings(smaps: str) -> Iterator[tuple[int, int]]:
     """Yield start and size of each unchanged mapping of a program or library.
 
-    If the process needs a released page of such a mapping again, the kernel reads the page from the file or its cache.
+    If the process needs a released page again, the kernel reads it from the file or its cache.
     """
     start, end = 0, 0
     for line in smaps.splitlines():

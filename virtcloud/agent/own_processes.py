@@ -17,17 +17,17 @@ from virtcloud.agent.files import refuse_os_errors
 from virtcloud.model.errors import Refused
 
 END_S = 5.0
-"""Time limit in seconds in which a killed process must end."""
+"""Time limit in seconds for the end of a killed process."""
 EXEC_S = 0.2
-"""Time limit in seconds in which a program that is being executed must have its arguments."""
+"""Time limit in seconds for a program that is being executed to have its arguments."""
 _STATE, _START_TIME = 0, 19
-"""The positions of two fields of /proc/PID/stat, counted from the field behind the name of the program (proc(5))."""
+"""Positions of two fields of /proc/PID/stat, counted behind the name of the program (proc(5))."""
 
 
 def read_start_time(pid: int) -> int | None:
     """Return the start of a process in clock ticks after the boot, or None if the process has ended.
 
-    Raise Refused if the start cannot be read, for example because this process has too many open files.
+    Raise Refused if the start cannot be read, for example for lack of open files.
     """
     fields = _read_file(pid, "stat").decode(errors="replace").rpartition(")")[2].split()
     return None if not fields or fields[_STATE] in {"Z", "X"} else int(fields[_START_TIME])
@@ -36,8 +36,7 @@ def read_start_time(pid: int) -> int | None:
 def list_own_processes() -> set[int]:
     """Return the IDs of the processes in the agent's mount namespace.
 
-    A process in another mount namespace can have the same path as an argument, but belong to another agent, for example
-    to an agent in a container on this host.
+    In another mount namespace, such as a container's, a process with the same argument can belong to another agent.
     """
     own, found = Path("/proc/self/ns/mnt").readlink(), set()
     for path in Path("/proc").iterdir():
@@ -48,7 +47,7 @@ def list_own_processes() -> set[int]:
 
 
 def list_network_processes(namespace: int) -> set[int]:
-    """Return the IDs of the processes in an open network namespace, whatever their mount namespace is."""
+    """Return the IDs of the processes in an open network namespace, in any mount namespace."""
     wanted, found = os.fstat(namespace), set()
     for path in Path("/proc").iterdir():
         with suppress(OSError):  # the process has ended
@@ -60,11 +59,11 @@ def list_network_processes(namespace: int) -> set[int]:
 def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]:
     """Return the IDs of processes of ``user`` that are the first of a PID namespace and have ``folder`` at ``seen_at``.
 
-    The paths of other processes are not examined: the file system of a guest can be slow, or deceive.
+    Do not examine the paths of other processes: the file system of a guest can be slow, or deceive.
     """
     wanted, found = folder.stat(), []
     for path in Path("/proc").iterdir():
-        with suppress(OSError):  # the process has ended, or the path does not exist in its root
+        with suppress(OSError):  # the process has ended, or has no such path
             if not path.name.isdigit():
                 continue
             status = dict(line.split(":\t", 1) for line in (path / "status").read_text().splitlines() if ":\t" in line)
@@ -76,9 +75,9 @@ def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]
 
 
 def kill_processes(argument: str, pids: Iterable[int]) -> None:
-    """Kill the processes in ``pids`` that have this argument. Raise Refused if a process does not end in `END_S`."""
+    """Kill the processes in ``pids`` that have this argument. Raise Refused if one does not end in `END_S`."""
     for descriptor in open_processes(argument, pids):
-        with suppress(ProcessLookupError):  # the process has ended after the check of its argument
+        with suppress(ProcessLookupError):  # the process has ended after the check
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         ended = select.poll()
         ended.register(descriptor, select.POLLIN)
@@ -105,8 +104,8 @@ def open_processes(argument: str, pids: Iterable[int]) -> Iterator[int]:
 def _has_argument(pid: int, argument: str) -> bool:
     """Return whether a process has this argument.
 
-    While the kernel replaces the program of a process (execve(2)), the process has no arguments for a moment, also
-    after the function that started the process has returned. Therefore this function waits for the arguments.
+    During execve(2), a process has no arguments for a moment, also after its start has returned. Therefore wait for the
+    arguments.
     """
     deadline = time.monotonic() + EXEC_S
     while not (arguments := _read_file(pid, "cmdline")) and _has_program(pid) and time.monotonic() < deadline:
@@ -115,14 +114,13 @@ def _has_argument(pid: int, argument: str) -> bool:
 
 
 def _read_file(pid: int, name: str) -> bytes:
-    """Return the content of a file in /proc/PID (proc(5)), or b"" if the process has ended."""
     with refuse_os_errors(f"read {name} of process {pid}"), suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/{name}").read_bytes()
     return b""
 
 
 def _has_program(pid: int) -> bool:
-    """Return whether a process executes a file. Threads of the kernel and ended processes do not."""
+    """Return whether a process executes a file, unlike kernel threads and ended processes."""
     try:
         return bool(Path(f"/proc/{pid}/exe").readlink())
     except OSError:

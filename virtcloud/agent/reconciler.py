@@ -65,9 +65,9 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 from virtcloud.tracing import span_of_calls
 
 WAKE_CHECK_S = 1.0
-"""After a failed round, a call of `wake` ends the wait for SBF within this number of seconds."""
+"""Longest time in seconds after a failed round until a call of `wake` ends the wait for SBF."""
 PENDING_ROUNDS = 2
-"""While a cluster waits for an image, the pause between two rounds is as long as after this number of failed rounds."""
+"""While a cluster waits for an image, the pause is as long as after this number of failed rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,12 @@ class HostReconciler:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Create the reconciler of ``host``. It starts at most ``starts_at_once`` guests at the same time.
+        """Create the reconciler of ``host``, which starts at most ``starts_at_once`` guests at the same time.
 
         If another thread sets ``woken``, a pause ends. ``progress`` is called after each step and each call to SBF.
-        ``receive`` is called with each wanted state before the host is changed; ``report_capacity`` is called after
-        ``receive``. ``boot`` detects a reboot of the host; None: no reboot is detected. ``clock`` returns seconds.
-        ``jitter`` returns a random number from 0 to 1, which lengthens pauses.
+        ``receive`` is called with each wanted state before the host is changed, and then ``report_capacity``. ``boot``
+        detects a reboot of the host, if not None. ``clock`` returns seconds. ``jitter`` returns a random number from 0
+        to 1, which lengthens pauses.
         """
         self._boot = boot
         self._receive = receive
@@ -127,11 +127,11 @@ class HostReconciler:
         self._report_capacity = report_capacity
 
     def wake(self) -> None:
-        """End a pause before a retry. Any thread may call this method."""
+        """End a pause before a retry. Thread-safe."""
         self._woken.set()
 
     def run(self) -> None:
-        """Reconcile until a stop is requested, then return. The segments and guests stay on the host."""
+        """Reconcile until a stop is requested. The segments and guests stay on the host."""
         try:
             while True:
                 self.reconcile_once()
@@ -139,7 +139,7 @@ class HostReconciler:
             log.info("stopped", element=self._element)
 
     def reconcile_once(self) -> None:
-        """Run one round: wait until the wanted state changes or the next check is due, then reconcile."""
+        """Wait until the wanted state changes or the next check is due, then reconcile."""
         try:
             with self._stop.interruptible():
                 document = self._fetch()
@@ -164,9 +164,9 @@ class HostReconciler:
         self._progress()
 
     def _fetch(self) -> WantedDocument:
-        """Wait until the wanted revision changes or the next reading is due. Return the wanted document.
+        """Return the wanted document, after a change or when the next reading is due.
 
-        After a failed round, the wait also ends when `wake` is called.
+        After a failed round, `wake` also ends the wait.
         """
         if not self._failed_rounds:
             return self._sbf.wanted(self._element, self._last_revision, self._check_pause())
@@ -180,7 +180,6 @@ class HostReconciler:
                 return document
 
     def _check_pause(self) -> float:
-        """Return the seconds until the host must be read again."""
         due = self._ends.seconds_until_due()
         return self._timing.check_s if due is None else min(self._timing.check_s, max(due, WAKE_CHECK_S))
 
@@ -188,7 +187,6 @@ class HostReconciler:
         return min(self._timing.retry_first_s * 2.0 ** min(self._failed_rounds - 1, 30), self._timing.retry_most_s)
 
     def _restore_filters(self) -> None:
-        """Set the filters of the last wanted state again if another program has changed the filters."""
         if self._last_wanted is None:
             return
         try:
@@ -214,10 +212,6 @@ class HostReconciler:
             self._reports.report_errors(document, errors, self._refusals)
 
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
-        """Read the host, apply the difference, and read the host again.
-
-        Return the errors, and whether the host had drifted before.
-        """
         self._pending, self._is_fetching, drifted = {}, False, False
         try:
             self._host.remove_orphaned_files(document.wanted)
@@ -251,7 +245,6 @@ class HostReconciler:
         return self._boot is not None and self._boot.is_unreported
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
-        """Apply the steps, and count how often in a row the host has refused each cluster. Return the errors."""
         former, self._refusals = self._refusals, {}
         outcomes = self._application.apply(steps, map_cluster_keys(document.wanted))
         self._pending = {**outcomes.held, **outcomes.pending}
@@ -261,7 +254,7 @@ class HostReconciler:
         return outcomes.errors
 
     def _read_back(self, document: WantedDocument, applied: Iterable[Step]) -> tuple[ClusterErrors, ObservedHost]:
-        """Read the host again after steps were ``applied``. Return the remaining steps as errors, and the host's state.
+        """Read the host again. Return the remaining steps as errors, and the host's state.
 
         Steps of pending clusters and starts of ended guests are no errors.
         """
@@ -278,7 +271,7 @@ class HostReconciler:
 
 
 def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
-    """Return the context (request ID and trace) of the calls for which the agent works, or None without calls."""
+    """Return the request ID and trace of the calls for which the agent works, or None without calls."""
     if not calls:
         return None
     trace = calls[0].traceparent if len(calls) == 1 else None

@@ -1,6 +1,6 @@
-"""Forbidden addresses of DNS names: the owner of a name could direct a host to internal services (DNS rebinding). Pure.
+"""Forbidden addresses of DNS names: a name's owner could direct a host to internal services (DNS rebinding). Pure.
 
-The table in `fqdn_answers` describes the kinds of forbidden addresses.
+The table in `fqdn_answers` describes the forbidden addresses.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _FORBIDDEN: Final = tuple(
 
 
 def find_forbidden(address: str) -> str | None:
-    """Return why the address is forbidden for every name, or None if it is not."""
+    """Return why the address is forbidden for every name, or None."""
     for form in list_forms(ip_address(address)):
         for network in _FORBIDDEN:
             if form in network:
@@ -33,7 +33,7 @@ def is_public(address: str) -> bool:
 
 
 def list_forms(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
-    """Yield an address. If a NAT64 translator (RFC 6052) maps it to an IPv4 address, also yield the IPv4 address."""
+    """Yield an address and, if a NAT64 translator (RFC 6052) maps it to an IPv4 address, also the IPv4 address."""
     yield address
     if address in _NAT64:
         yield IPv4Address(int(address) & 0xFFFFFFFF)

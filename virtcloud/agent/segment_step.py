@@ -1,7 +1,4 @@
-"""The base class of the steps that create or correct a part of a segment: bridge, servers, or namespace. Pure.
-
-`steps.py` lists all steps.
-"""
+"""The base class of the steps that create or correct a part of a segment (`steps.py`). Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +7,7 @@ from virtcloud.model.wanted import Segment
 
 
 def format_faults(faults: Iterable[str]) -> str:
-    """Return the end of a step's description: the faults in parentheses, or "" if there are no faults."""
+    """Return the end of a step's description: the faults in parentheses, or ""."""
     text = ", ".join(faults)
     return f" ({text})" if text else ""
 

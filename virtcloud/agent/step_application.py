@@ -1,14 +1,14 @@
-"""Applying steps to a host. Guests are started at the same time; all other steps are applied one after the other.
+"""Applying steps to a host: first one after the other, then all starts of guests at the same time.
 
 After an error of a step, the later steps of the same cluster are skipped, with these exceptions:
 
 * A segment is removed even if its guests could not be stopped. These guests then have no network.
 * The filters are set, because the cluster's running guests need them.
-* If the start of one guest fails, the other guests of the cluster are started nevertheless.
-* Steps that concern no single cluster, such as the starts of a gateway's servers, do not depend on each other.
+* If the start of one guest fails, the cluster's other guests are started nevertheless.
+* Steps that concern no single cluster do not depend on each other.
 
-A guest is also not started if the step that builds its segment, or sets the filters of this segment, failed or was
-skipped. This applies even if the segment belongs to another cluster, whose network the guest's cluster has joined.
+A guest is also not started if the step that builds its segment, or sets the filters, failed or was skipped. The segment
+may belong to another cluster, whose network the guest's cluster has joined.
 """
 
 import os
@@ -70,45 +70,44 @@ SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
         VPN,
     }
 )
-"""The requirements of segments that this agent supports. If a segment has a key that an earlier version of the agent
-would ignore, SBF adds a requirement to the segment. An agent that does not support a requirement refuses the segment.
+"""The requirements of segments that this agent supports. The agent refuses a segment with another requirement. SBF adds
+a requirement for a key that an earlier version of the agent would ignore.
 """
 MAX_STARTS: Final = 16
-"""Limit of guests that start at the same time, on a host with any number of processors."""
+"""Limit of guests that start at the same time, for any number of processors."""
 HELD_REASON: Final = (
     "SBF's database was restored from a backup: SBF sets up the network when it has read all elements that may carry "
     "the VLAN ID for another cluster (virtcloud element list)"
 )
 ClusterErrors = dict[str, str]
-"""Errors by cluster ID. An error that does not concern a single cluster has the key `""`."""
+"""Errors by cluster ID. An error that concerns no single cluster has the key `""`."""
 
 
 class ManagedHost(Protocol):
     """The operations of a host that the reconciler needs."""
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
-        """Remove the files of guests that are not wanted and do not run. An error is logged."""
+        """Remove the files of guests that are not wanted and do not run. Log an error."""
 
     def read(self) -> ObservedHost:
         """Return the observed state."""
 
     def find_end_cause(self, step: StartGuest, within_s: float) -> EndCause:
-        """Return why a guest has ended by itself within the last ``within_s`` seconds, or UNKNOWN.
+        """Return why a guest ended by itself within the last ``within_s`` seconds, or UNKNOWN.
 
-        ``step`` is the step that starts the guest again.
+        ``step`` starts the guest again.
         """
 
     def apply(self, step: Step) -> None:
-        """Apply one step. Several threads can call this method at the same time, to start different guests."""
+        """Apply one step. Several threads can start different guests at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutcomes:
-    """The outcomes of steps. ``errors`` are errors by cluster ID.
+    """The outcomes of steps, by cluster ID.
 
-    ``pending`` are the reasons of steps that could not be applied yet, by cluster ID. ``held`` are the reasons of steps
-    that wait until SBF requests them in a later document, by cluster ID. ``refused`` are the IDs of the clusters with a
-    step that the host refused.
+    ``pending`` are the reasons of steps that could not be applied yet. ``held`` are the reasons of steps that wait
+    until SBF requests them in a later document. ``refused`` are the IDs of clusters with a step that the host refused.
     """
 
     errors: ClusterErrors = field(default_factory=dict)
@@ -119,7 +118,7 @@ class StepOutcomes:
     def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
         """Record the errors of steps. The error of a successful step is None.
 
-        The error StepPending is recorded in ``pending``. Steps of a cluster with the same error get one common message.
+        StepPending is recorded in ``pending``. Steps of a cluster with the same error get one message.
         """
         failed: dict[tuple[str, str], list[str]] = {}
         for step, error in outcomes:
@@ -177,7 +176,6 @@ class StepApplication:
             return list(pool.map(lambda step, context: context.run(self._try_step, step, keys), batch, contexts))
 
     def _try_step(self, step: Step, keys: Mapping[str, ClusterKey]) -> VirtcloudError | None:
-        """Apply a step. Return its error, or None. An internal error of the agent is also returned, and logged."""
         self._stop.check()
         try:
             _check_supported(step)
@@ -199,10 +197,10 @@ def count_starts(per_processor: int) -> int:
 
 
 def list_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Yield the batches of steps that can be applied at the same time: each single step, then all starts. Pure.
+    """Yield batches of steps that can be applied at the same time: each single step, then all starts. Pure.
 
-    The starts of guests are the last batch, because they need other steps and no other step needs them. So the networks
-    of all clusters are built before the first guest starts.
+    The starts are last, because they need other steps and no other step needs them. So all networks are built before
+    the first guest starts.
     """
     starts: list[Step] = []
     for step in steps:
@@ -221,8 +219,7 @@ _Creation = BuildSegment | ServeGuests | StartGuest | AddVpnPort | BuildNamespac
 def split_held_steps(steps: Iterable[Step]) -> tuple[list[Step], ClusterErrors]:
     """Return the steps to apply now, and the reasons of the held steps by cluster ID. Pure.
 
-    If a segment has the requirement UNCHECKED_NETWORK, the steps that create a part of it are held. Existing parts of
-    the segment stay.
+    If a segment has the requirement UNCHECKED_NETWORK, the steps that create its parts are held. Existing parts stay.
     """
     permitted, held = list[Step](), ClusterErrors()
     for step in steps:
@@ -234,7 +231,7 @@ def split_held_steps(steps: Iterable[Step]) -> tuple[list[Step], ClusterErrors]:
 
 
 def unsupported_segments(segments: Iterable[Segment]) -> ClusterErrors:
-    """Return an error for each segment with requirements that this agent does not support, by cluster ID."""
+    """Return an error, by cluster ID, for each segment with requirements that this agent does not support."""
     return {segment.id: error for segment in segments if (error := _describe_unsupported(segment))}
 
 
@@ -247,7 +244,6 @@ def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> 
 
 
 def _check_supported(step: Step) -> None:
-    """Raise Refused when a step needs a segment with requirements that this agent does not support."""
     if isinstance(step, _Creation) and (error := _describe_unsupported(step.segment)):
         raise Refused(error)
 

@@ -1,6 +1,6 @@
 """The steps that change a host, and the error of a step that cannot be applied yet. Pure.
 
-`difference.py` computes the steps, `step_application.py` orders them, and `local_host.py` applies each of them.
+`difference.py` computes the steps, `step_application.py` orders them, and `local_host.py` applies them.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from virtcloud.model.wanted import GuestWanted, Segment
 class StepPending(VirtcloudError):
     """A step cannot be applied yet, for example because an image is being fetched. This is no error of the host.
 
-    The message states for what the step waits. The reconciler tries the step again later.
+    The message states for what the step waits. The reconciler tries again later.
     """
 
     slug = "step-pending"
@@ -31,7 +31,7 @@ class StepPending(VirtcloudError):
 class StopGuests:
     """Stop guests of a cluster at the same time, and remove their domains.
 
-    The files of the guests in ``kept`` stay on the host, because these guests will be started again.
+    The files of the guests in ``kept`` stay, because these guests will be started again.
     """
 
     cluster: str
@@ -39,7 +39,7 @@ class StopGuests:
     kept: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"stop {', '.join(self.guests)}"
 
 
@@ -47,7 +47,7 @@ class StopGuests:
 class RemoveSegment:
     """Remove a cluster's bridge and tagged interface.
 
-    If ``files_stay``, the files of the cluster's guests stay: the cluster is wanted with another VLAN ID or port.
+    ``files_stay``: the guests' files stay, because the cluster is wanted with another VLAN ID or port.
     """
 
     cluster: str
@@ -55,7 +55,7 @@ class RemoveSegment:
     files_stay: bool = False
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"remove VLAN {self.vlan}"
 
 
@@ -64,18 +64,18 @@ class BuildSegment(SegmentStep):
     """Create a cluster's tagged interface and bridge, or correct their faults."""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         how = ", untagged" if self.segment.untagged else ""
         return f"build VLAN {self.segment.vlan} on {self.segment.port}{how}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)
 class FilterGuests:
-    """Replace the host's filters, because the ports of a cluster's guests or devices have no correct filters.
+    """Replace the host's filters, because the ports of a cluster's guests or devices lack correct filters.
 
-    ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if the filters of all
-    wanted ports are correct, but the table also has unwanted elements, for example ports of guests that are gone.
-    ``former`` are the names of observed guests' ports that are not in ``ports``. They are deleted first, if they exist.
+    ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if the filters of all wanted ports
+    are correct, but the table also has unwanted elements. ``former`` are the names of observed guests' ports that are
+    not in ``ports``. They are deleted first.
     """
 
     cluster: str
@@ -84,7 +84,7 @@ class FilterGuests:
     former: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         guests = sum(isinstance(port, GuestPort) for port in self.ports)
         devices = f" and {count_of(len(self.ports) - guests, 'VPN port')}" if guests < len(self.ports) else ""
         return f"filter the frames of {count_of(guests, 'guest')}{devices}{format_faults(self.faults)}"
@@ -99,7 +99,7 @@ class GuestStep:
 
     @property
     def cluster(self) -> str:
-        """The id of the guest's cluster, which is the segment's cluster or a member of that cluster's network."""
+        """The id of the guest's cluster: the segment's cluster or a member of its network."""
         return self.guest.cluster or self.segment.id
 
 
@@ -108,16 +108,16 @@ class StartGuest(GuestStep):
     """Start a guest on its cluster's bridge."""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"start {self.guest.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class WritePeerFiles(GuestStep):
-    """Replace the peer files of a running guest, which contain the names and host keys of its network's guests."""
+    """Replace the peer files of a running guest."""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"write the names of {count_of(len(self.segment.peers), 'guest')} for {self.guest.name}"
 
 

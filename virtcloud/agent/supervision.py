@@ -1,11 +1,10 @@
 """Supervision of the agent's threads, systemd's watchdog, and the request to stop.
 
-A supervised thread ends only when the agent stops. If a thread ends earlier, or reports no progress for longer than
+A supervised thread ends only when the agent stops. If the thread ends earlier, or reports no progress for longer than
 its limit, the agent ends with exit code 1. Then systemd restarts the agent.
 
-The agent notifies systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3)) each time the reconciler reports progress,
-if no other thread has failed. The agent does not notify the watchdog by a timer, because a timer would continue while a
-thread hangs.
+systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3)) is notified with each progress of the reconciler, if no other
+thread has failed. A timer would not do, because it would continue while a thread hangs.
 """
 
 import os
@@ -21,7 +20,7 @@ from virtcloud.agent import log
 from virtcloud.model.errors import VirtcloudError
 
 ReportProgress = Callable[[], None]
-"""A function that a thread calls regularly, to show that it does not hang."""
+"""A function that a thread calls regularly to show that it does not hang."""
 ThreadWork = Callable[[ReportProgress], None]
 StartSupervisedThread = Callable[[str, ThreadWork, float], threading.Thread]
 """A function that starts a thread.
@@ -32,13 +31,13 @@ READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
 class StopRequested(BaseException):
-    """A stop of the agent was requested. No handler of Exception catches this class, because it is a BaseException."""
+    """A stop of the agent was requested. As a BaseException, it is not caught by handlers of Exception."""
 
 
 class StopSignal:
     """The request to stop the agent.
 
-    The request ends a wait of the main thread immediately. A change of the host ends when its current step is complete.
+    The request ends a wait of the main thread at once. A change of the host ends when its current step is complete.
     """
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -67,7 +66,7 @@ class StopSignal:
         self.requested = True
         main = threading.main_thread().ident
         if self._handles_signals and main is not None:
-            signal.pthread_kill(main, signal.SIGTERM)  # the signal handler interrupts a wait of the main thread
+            signal.pthread_kill(main, signal.SIGTERM)  # the handler interrupts a wait of the main thread
 
     def check(self) -> None:
         """Raise StopRequested if the stop was requested."""
@@ -98,13 +97,13 @@ class StopSignal:
 
 
 class AgentFailed(VirtcloudError):
-    """A thread of the agent has ended or hangs. The agent ends, and systemd restarts the agent."""
+    """A thread of the agent has ended or hangs. The agent ends, and systemd restarts it."""
 
     slug = "agent-failed"
 
 
 def notify_systemd(state: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Send a state to systemd (sd_notify(3)). Do nothing if systemd did not start the agent (no NOTIFY_SOCKET)."""
+    """Send a state to systemd (sd_notify(3)). Do nothing without NOTIFY_SOCKET: systemd did not start the agent."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -117,7 +116,7 @@ def notify_systemd(state: str, environment: Mapping[str, str] = os.environ) -> N
 
 
 def start_unsupervised(name: str, work: ThreadWork, _max_idle_s: float) -> threading.Thread:
-    """Start a thread without supervision. This function is a `StartSupervisedThread`."""
+    """Start a thread without supervision (a `StartSupervisedThread`)."""
     thread = threading.Thread(target=work, args=(lambda: None,), name=name, daemon=True)
     thread.start()
     return thread
@@ -146,7 +145,7 @@ class ThreadSupervisor:
         self._threads: dict[str, _SupervisedThread] = {}
 
     def start(self, name: str, work: ThreadWork, max_idle_s: float) -> threading.Thread:
-        """Start a supervised thread. This method is a `StartSupervisedThread`."""
+        """Start a supervised thread (a `StartSupervisedThread`)."""
         thread = threading.Thread(target=self._run, args=(name, work), name=name, daemon=True)
         self._threads[name] = _SupervisedThread(thread, max_idle_s, self._clock())
         thread.start()
@@ -157,7 +156,7 @@ class ThreadSupervisor:
         self._notify(READY)
 
     def report_stopping(self) -> None:
-        """Report to systemd that the agent stops. After this call, the end of a thread is no failure."""
+        """Report to systemd that the agent stops. From now on, the end of a thread is no failure."""
         self._threads.clear()
         self._notify(STOPPING)
 

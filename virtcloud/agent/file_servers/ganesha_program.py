@@ -1,15 +1,14 @@
 """Starts NFS-Ganesha in the gateway's namespace of a network, with the owner's rights and a separate root directory.
 
-The agent runs `main` with ``python -I -S``. The program uses only the standard library. It performs these steps:
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The steps are:
 
 1. print ``apart`` and the process ID, and read the specification, which is one line of JSON
 2. join the network namespace, and open the exported folders or file systems, without symbolic links
 3. mount a root directory that contains the exported folders, /usr (read-only) and few other files
 4. change to the owner's IDs, keep one capability, and execute Ganesha, which keeps the process ID of step 1
 
-The capability is CAP_DAC_READ_SEARCH. The server needs this capability to open files by their handles
-(open_by_handle_at(2)). When the process ends, the kernel removes the mounts, because no other process is in the mount
-namespace.
+The capability is CAP_DAC_READ_SEARCH, for opening files by their handles (open_by_handle_at(2)). When the process ends,
+the kernel removes the mounts: no other process is in the mount namespace.
 """
 
 import ctypes
@@ -83,13 +82,12 @@ def _start() -> None:
 def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
     """Open the folder of an export, or the image file that contains the export. Create a missing image file.
 
-    Return the descriptor. No component of the path may be a symbolic link: by a link, the owner could redirect the
-    server to another folder. Raise ValueError if the path cannot be opened without symbolic links, or if the image file
-    cannot be created.
+    Return the descriptor. Follow no symbolic link: the owner could redirect the server to another folder. Raise
+    ValueError for a symbolic link, or if the path or image file cannot be opened or created.
 
-    If the export is a folder, a client can forge a handle of any file in the folder's file system. Therefore raise
-    ValueError if the folder is not the root of a file system. Also raise ValueError if a writable folder does not
-    belong to the owner.
+    By a forged handle, a client can open any file in the file system of an exported folder. Therefore raise ValueError
+    if a folder is not the root of a file system. Also raise ValueError if a writable folder does not belong to the
+    owner.
     """
     path = Path(export["folder"])
     try:
@@ -116,10 +114,9 @@ def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
 
 
 def _open_parent(path: Path, *, create: bool) -> int:
-    """Open the parent folder of ``path`` without following symbolic links. Return its descriptor.
+    """Open the parent folder of ``path`` without following symbolic links.
 
-    If ``create``, create missing folders, and raise PermissionError if a folder above the parent folder does not belong
-    to root.
+    If ``create``, create missing folders, and raise PermissionError if a folder above does not belong to root.
     """
     descriptor = os.open("/", FOLDER_FLAGS)
     for part in path.parts[1:-1]:
@@ -141,10 +138,6 @@ def _check_owned_by_root(folder: int, name: str) -> None:
 
 
 def _open_image(parent: int, name: str, size_mb: int, owner: tuple[int, int]) -> int:
-    """Open the image file that contains the file system of an export. Return the descriptor of the file.
-
-    If the file is missing, create it under a temporary name, and rename it when the file system is complete.
-    """
     _check_owned_by_root(parent, name)
     with suppress(FileNotFoundError):
         return os.open(name, FILE_FLAGS, dir_fd=parent)
@@ -186,7 +179,6 @@ def find_mounted_root(descriptor: int) -> tuple[bytes, bytes]:
 
 
 def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int]) -> None:
-    """Mount the server's root directory on the folder ``root``, and make it the root directory of this process."""
     _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=256k,mode=755")
     for name in ("usr", "etc", "proc", "dev", "exports", "tmp", "run", "recovery"):
         (root / name).mkdir()
@@ -224,7 +216,7 @@ def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int])
 
 
 def _mount_export(descriptor: int, target: Path, flags: int) -> None:
-    """Mount an open folder, or the file system in an open file, at ``target``. ``descriptor`` is the folder or file."""
+    """Mount the folder, or the file system in the file, that is open at ``descriptor``."""
     source = Path(f"/proc/self/fd/{descriptor}")
     if source.is_dir():
         _bind(source, target, flags | MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -236,7 +228,7 @@ def _mount_export(descriptor: int, target: Path, flags: int) -> None:
 def _bind(source: Path, target: Path, flags: int) -> None:
     """Bind-mount ``source`` at ``target``, without the mounts below it.
 
-    The kernel ignores the flags of a bind mount. Therefore a second call of mount(2) sets the flags.
+    A second call of mount(2) sets the flags, because the kernel ignores the flags of a bind mount.
     """
     _mount(source, target, "", MS_BIND)
     _mount("", target, "", MS_REMOUNT | MS_BIND | flags)

@@ -1,4 +1,4 @@
-"""The observed file servers of a gateway, and the steps by which the gateway gets the wanted file servers. Pure."""
+"""The observed file servers of a gateway, and the steps to the wanted file servers. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class ServeFiles(SegmentStep):
     """Start the file server of a network. If the server runs, stop it first."""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         exports = " and ".join(export.name for export in self.segment.nfs.exports) if self.segment.nfs else "no files"
         return f"serve {exports} by NFS{format_faults(self.faults)}"
 
@@ -36,7 +36,7 @@ class StopServingFiles:
     cluster: str
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return "stop the file server"
 
 

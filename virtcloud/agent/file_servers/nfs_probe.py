@@ -1,4 +1,4 @@
-"""Finds file servers that run but do not answer, for example because of a deadlock in the server."""
+"""Finds file servers that run but do not answer."""
 
 import subprocess
 import sys
@@ -14,9 +14,9 @@ from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
 from virtcloud.model.errors import NotFound
 
 ANSWER_S: Final = 5.0
-"""Time limit in seconds for an answer. The limit is long, because the servers run with a low priority."""
+"""Time limit in seconds for an answer. The limit is long, because servers run with a low priority."""
 SILENCE_S: Final = 15.0
-"""A server counts as hanging if it has not answered any probe for this number of seconds."""
+"""Seconds without an answer to any probe after which a server counts as hanging."""
 CODE: Final = (
     f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); "
     f"from {nfs_probe_program.__name__} import main; main(sys.argv[1:])"
@@ -24,14 +24,14 @@ CODE: Final = (
 
 
 class NfsProbe:
-    """Probes file servers at each reading of the gateway, and records since when a server has not answered."""
+    """Probes file servers, and records since when a server has not answered."""
 
     def __init__(
         self,
         open_namespace: Callable[[str], AbstractContextManager[int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the probe. ``open_namespace`` opens the gateway's namespace of a network, by the network's ID."""
+        """Create the probe. ``open_namespace`` opens the gateway's namespace of a network by the network's ID."""
         self._open_namespace = open_namespace
         self._clock = clock
         self._silent_since: dict[str, float] = {}
@@ -53,7 +53,7 @@ class NfsProbe:
 
 
 def _ask(namespaces: Sequence[int]) -> list[str]:
-    """Run `nfs_probe_program`. Return "answers" or "silent" for each namespace, or [] if the program fails."""
+    """Run `nfs_probe_program`. Return "answers" or "silent" for each namespace, or [] on failure."""
     if not namespaces:
         return []
     command = [sys.executable, "-I", "-S", "-c", CODE, str(PORT), str(ANSWER_S), *map(str, namespaces)]

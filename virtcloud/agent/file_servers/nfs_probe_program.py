@@ -1,9 +1,8 @@
 """Probes the file servers in several network namespaces by the procedure NULL of NFS (RFC 7530, 15.1).
 
-The agent runs `main` with ``python -I -S``. The program uses only the standard library. Its arguments are the port, the
-time limit in seconds, and the descriptors of the namespaces. It prints one word for each namespace: ``answers`` or
-``silent``. A server that closes the connection counts as answering, because it may have reached its limit of
-connections.
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The arguments are the port,
+the time limit in seconds, and the descriptors of the namespaces. The output is one word for each namespace: ``answers``
+or ``silent``. A server that closes the connection counts as answering: it may have reached its limit of connections.
 """
 
 import select
@@ -22,7 +21,7 @@ RECORD = struct.pack("!I", 1 << 31 | len(CALL)) + CALL
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Probe all servers at the same time. Print a line with one word for each namespace."""
+    """Probe all servers at the same time, and print the words."""
     port, limit_s, *namespaces = arguments
     waiting = {number: opened for number, text in enumerate(namespaces) if (opened := _open(int(text), int(port)))}
     silent, deadline = set(waiting), time.monotonic() + float(limit_s)
@@ -39,7 +38,6 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _open(namespace: int, port: int) -> socket.socket | None:
-    """Connect to the server in a namespace, and send the call. Return the connection, or None if no server accepts."""
     join_network_namespace(namespace)
     connection = socket.socket()
     connection.settimeout(1)  # a hanging server accepts no connection when its backlog is full

@@ -1,8 +1,7 @@
-"""The file servers of this gateway: one process of NFS-Ganesha for each network with the service ``nfs``.
+"""The file servers of this gateway: NFS-Ganesha processes, each with a record.
 
-A server runs in the gateway's namespace of the network (`cluster_namespaces`), so networks with identical addresses do
-not conflict. The server continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` contains a record
-of the server's process.
+A server runs in the gateway's namespace of the network, so networks with identical addresses do not conflict. The
+server continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` contains the record.
 """
 
 import os
@@ -47,10 +46,10 @@ FATAL: Final = (":FATAL :", ":CRIT :")
 NO_EXPORT: Final = "Could not create export"
 RECORD, ROOT = "record.json", "root"
 MIN_UID: Final = 1000
-"""The lowest user ID of accounts of people (login.defs(5)). Accounts with lower IDs belong to the system."""
+"""The lowest user ID of people's accounts (login.defs(5)); lower IDs belong to the system."""
 
 OpenNamespace = Callable[[str], AbstractContextManager[int]]
-"""A function that opens the gateway's namespace of a network. The argument is the network's ID."""
+"""A function that opens the gateway's namespace of a network by the network's ID."""
 
 
 class FileServerRecord(RecordedProcess):
@@ -66,14 +65,14 @@ class FileServerRecord(RecordedProcess):
 
 
 class NfsServers:
-    """The file servers of all networks of this gateway. All operations are idempotent."""
+    """The file servers of this gateway. All operations are idempotent."""
 
     def __init__(
         self, open_namespace: OpenNamespace, folder: Path, boot: str | None = None, probe: NfsProbe | None = None
     ) -> None:
-        """Create an object with records in ``folder``, which `ensure_server` creates. ``boot`` is the host's boot ID.
+        """Create an object with records in ``folder``.
 
-        If ``boot`` is None, the boot ID is read from the kernel.
+        ``boot`` is the host's boot ID; None: read it from the kernel.
         """
         self._open_namespace = open_namespace
         self._folder = folder
@@ -98,10 +97,9 @@ class NfsServers:
             self.ensure_no_server(step.cluster)
 
     def ensure_server(self, segment: Segment) -> None:
-        """Start the server of a network. Stop a running server of this network first.
+        """Stop the running server of a network, if any, and start a new server.
 
-        Raise Refused if the server cannot be started, for example because Ganesha, the owner's account or a folder is
-        missing. Raise NotFound if this gateway has no namespace of the network.
+        Raise Refused if the server cannot be started. Raise NotFound if this gateway has no namespace of the network.
         """
         if segment.nfs is None:
             raise Refused(f"cluster {segment.key} has no file server")
@@ -169,7 +167,7 @@ class NfsServers:
             server = NfsServer.model_validate_json(record.wanted)
         except ValidationError:
             return [*faults, "another version of the agent started it"]
-        with suppress(Refused):  # if the account was deleted, the server continues with the account's former IDs
+        with suppress(Refused):  # without the account, the server continues with the account's former IDs
             if digest_server(server, find_account(server)) != record.digest:
                 faults.append(f"the account of {server.owner} has other IDs")
         return faults
@@ -185,10 +183,10 @@ class NfsServers:
         return self._open_namespace(segment.id)
 
     def _stop(self, cluster: str) -> None:
-        """Kill a server's process, and any other process with the argument `_config_path`. Success if there is none.
+        """Kill a server's process, and any other process with the argument `_config_path`.
 
-        If the record is missing or unreadable, a server is found by its network namespace, because a server has its own
-        mount namespace.
+        Without a readable record, find the server by its network namespace, because a server has its own mount
+        namespace.
         """
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
         pids = {record.pid} if record is not None and record.is_running(self._boot) else set()
@@ -204,7 +202,7 @@ class NfsServers:
 
 
 def find_account(server: NfsServer) -> OwnerAccount:
-    """Return the owner's account on this gateway. Raise Refused if the account is missing or a system account."""
+    """Return the owner's account. Raise Refused if the account is missing or a system account."""
     try:
         account = pwd.getpwnam(server.owner)
     except KeyError as error:
@@ -229,19 +227,17 @@ def find_ganesha() -> str:
 
 
 def _config_path(cluster: str) -> str:
-    """Return the configuration's path in the server's root: an argument by which the agent finds the process."""
+    """Return the configuration's path in the server's root: the agent finds the process by this argument."""
     return f"/nfs-{cluster}.conf"
 
 
 def _check_exports(output: str, server: NfsServer) -> None:
-    """Raise Refused if Ganesha's output says that it exports no folder."""
     if NO_EXPORT in output:
         folders = ", ".join(export.folder for export in server.exports)
         raise Refused(f"expected NFS-Ganesha to export {folders}, got this output: {output}")
 
 
 def _shorten_error(text: str) -> str:
-    """Return an error message: Ganesha's last fatal message in ``text``, or ``text`` if it contains no such message."""
     fatal = [line for line in text.splitlines() if any(level in line for level in FATAL)]
     if not fatal:
         return text

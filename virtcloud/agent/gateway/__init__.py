@@ -1,1 +1,1 @@
-"""Gateways: VPN and SSH access to networks, and the routing of packets between networks and the outside."""
+"""Gateways: VPN and SSH access to networks, and routing between networks and the outside."""

@@ -1,7 +1,6 @@
 """Who may connect to a gateway's OpenVPN servers, in which VLAN, and when a connection ends. Pure.
 
-The certificate of a device only identifies the device. The grants in the wanted document decide whether the device may
-connect: if a device has no grant, the agent refuses the device even if its certificate is still valid.
+A certificate only identifies a device. Without a grant in the wanted document, even a valid certificate is refused.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,8 +39,8 @@ DeviceGrants = Mapping[str, NetworkGrant]
 class DeviceRequest(NamedTuple):
     """A device that OpenVPN has authenticated, and that waits for the agent's decision.
 
-    ``client`` and ``key`` are OpenVPN's numbers of the connection and of its TLS key. ``renews`` is true if the device
-    is already connected and renews its keys.
+    ``client`` and ``key`` are OpenVPN's numbers of the connection and of its TLS key. ``renews``: the device is already
+    connected and renews its keys.
     """
 
     client: int
@@ -53,10 +52,9 @@ class DeviceRequest(NamedTuple):
 
 
 class DeviceSession(Document):
-    """A connection that the agent admitted. A restarted agent recognizes open connections by the recorded sessions."""
+    """A connection that the agent admitted. By these records, a restarted agent recognizes open connections."""
 
     client: int
-    """OpenVPN's number of the connection."""
     profile: str
     network: str
     """Id of the network's cluster."""
@@ -71,7 +69,7 @@ class DeviceSession(Document):
 
 
 def index_grants(segments: Iterable[Segment]) -> DeviceGrants:
-    """Return the grants of all networks, by the fingerprint of the device's certificate."""
+    """Return all grants by the fingerprint of the device's certificate."""
     return {
         grant.fingerprint: NetworkGrant(segment.id, segment.vlan, min(segment.mtu or ETHERNET_MTU, ETHERNET_MTU), grant)
         for segment in segments
@@ -84,8 +82,8 @@ def decide(
 ) -> NetworkGrant:
     """Return the grant and the network of a device. Raise Forbidden with the reason if the device may not connect.
 
-    ``session`` is the open session of a device that renews its keys. In this case, the device must use the certificate
-    with which the session began.
+    ``session`` is the open session of a device that renews its keys. The device must use the certificate of this
+    session.
     """
     granted = grants.get(request.fingerprint)
     if granted is None or (session is not None and session.fingerprint != request.fingerprint):
@@ -124,7 +122,7 @@ def list_options(granted: NetworkGrant) -> Iterator[str]:
 
 
 class EndedSession(NamedTuple):
-    """A session that must end. If ``connects_again``, the notice tells the device to connect again at once."""
+    """A session that must end. If ``connects_again``, the notice requests the device to connect again at once."""
 
     session: DeviceSession
     reason: str
@@ -136,7 +134,7 @@ def find_ended_sessions(
 ) -> Iterator[EndedSession]:
     """Yield the sessions that must end. ``grants`` is None until the agent has received a wanted document.
 
-    If ``grants`` is None, a session ends at the end of the lease that was known when the device connected.
+    Until then, a session ends with the lease that was known when the device connected.
     """
     for session in sessions:
         granted = None if grants is None else grants.get(session.fingerprint)

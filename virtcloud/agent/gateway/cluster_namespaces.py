@@ -1,7 +1,7 @@
 """The network namespaces of a gateway: one for each network in which the gateway has addresses.
 
-Each namespace is mounted at a file (`namespace_files`). A veth pair connects the namespace to the network's bridge; the
-end of the pair that is a port of the bridge has the cluster's ownership alias.
+Each namespace is mounted at a file (`namespace_files`). A veth pair connects the namespace to the network's bridge. The
+pair's end on the bridge has the cluster's ownership alias.
 """
 
 import json
@@ -39,7 +39,7 @@ from virtcloud.model.wanted import Segment
 
 ETHERNET_MTU: Final = 1500
 LIMIT_S: Final = 30.0
-"""Time limit in seconds of the program that reads or configures namespaces."""
+"""Time limit in seconds of `namespace_program`."""
 
 
 class NamespaceKernel(Protocol):
@@ -52,7 +52,7 @@ class NamespaceKernel(Protocol):
         """Create a veth pair with ``peer`` in an open network namespace. Return the index of ``name``."""
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, bring it up, and forward IPv4 packets that arrive there."""
+        """Set the addresses of the gateway's end of a link, set it up, and forward IPv4 packets that arrive there."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
@@ -65,7 +65,7 @@ class NamespaceKernel(Protocol):
 
 
 class ClusterNamespaces:
-    """The namespaces of all networks of this gateway. All operations are idempotent."""
+    """The namespaces of this gateway. All operations are idempotent."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ClusterNamespaces:
         """
         self._list_addresses = list_addresses
         self._addresses: frozenset[str] | None = None
-        """The gateway's own addresses at the last call of `receive`, or None before `receive` has read the addresses.
+        """The gateway's own addresses at the last call of `receive`, or None before.
 
         The namespaces drop packets to these addresses.
         """
@@ -91,14 +91,14 @@ class ClusterNamespaces:
         self._files = NamespaceFiles(folder)
         self._list_admitted = list_admitted
         self._sets_lock = threading.Lock()
-        """A thread holds this lock while it reads the addresses of FQDNs and writes them to the namespaces."""
+        """Held while a thread reads the addresses of FQDNs and writes them to the namespaces."""
 
     def open_namespace(self, cluster: str) -> AbstractContextManager[int]:
-        """Open the namespace of a network within the block (`NamespaceFiles.open`). Any thread may call this method."""
+        """Open the namespace of a network within the block (`NamespaceFiles.open`). Thread-safe."""
         return self._files.open(cluster)
 
     def read(self, interfaces: Sequence[KernelInterface]) -> tuple[ObservedNamespace, ...]:
-        """Return the observed namespaces: one for each network with a namespace file, a port or a link."""
+        """Return the namespace of each network that has a namespace file, a port or a link."""
         ports, links = find_gateway_ports(interfaces), find_links(interfaces)
         files = self._files.list_clusters()
         states: dict[str, Any] = {}
@@ -123,8 +123,8 @@ class ClusterNamespaces:
     def ensure_namespace(self, segment: Segment) -> None:
         """Create the namespace of a network, or correct its faults.
 
-        Raise Refused if the network has no bridge, or if the namespace cannot be created or configured. Raise Unsafe if
-        a foreign interface has the name of the port or link.
+        Raise Refused if the network has no bridge, or the namespace cannot be created or configured. Raise Unsafe if a
+        foreign interface has the name of the port or link.
         """
         interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
         bridge = interfaces.get(names.bridge_name(segment.vlan))
@@ -147,9 +147,9 @@ class ClusterNamespaces:
             self._kernel.change(port, up=True)
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Write the gateway's own addresses to the namespaces of these networks if the addresses have changed.
+        """If the gateway's own addresses have changed, write them to the namespaces of these networks.
 
-        Do nothing if no network has a router. An error is logged, and the next call repeats the change.
+        Do nothing if no network has a router. Log errors; the next call repeats the change.
         """
         if not any(segment.router is not None for segment in segments):
             return
@@ -166,18 +166,16 @@ class ClusterNamespaces:
     def correct_sets(self, segments: Sequence[Segment]) -> None:
         """Write the current addresses of FQDNs to the packet filters in the namespaces of these networks. Thread-safe.
 
-        Raise Refused if `namespace_program` fails. An error in one namespace is logged. A network without a namespace
-        is skipped. Do nothing before `receive` has read the gateway's own addresses: otherwise, the filters would
-        lose these addresses, and guests could reach the gateway.
+        Raise Refused if `namespace_program` fails. Log an error in one namespace. Skip a network without a namespace.
+        Do nothing before `receive` has read the gateway's own addresses: otherwise, guests could reach the gateway.
         """
         self._correct(
             segment for segment in segments if segment.router is not None and segment.router.named_destinations
         )
 
     def _correct(self, segments: Iterable[Segment]) -> bool:
-        """Write the addresses to the namespaces of these networks. Return whether every namespace accepted them."""
         with ExitStack() as stack, self._sets_lock:
-            gateway = self._addresses  # read with the lock, so that no thread writes them after newer addresses
+            gateway = self._addresses  # read with the lock: no thread may write older addresses after newer addresses
             if gateway is None:
                 return False
             requests = {}
@@ -211,10 +209,9 @@ class ClusterNamespaces:
         *,
         is_inside: bool,
     ) -> int:
-        """Create the veth pair between the bridge and the namespace if it is missing. Return the index of the port.
+        """Create the missing veth pair between the bridge and the namespace. Return the index of the port.
 
-        ``descriptor`` is the open namespace. ``is_inside`` is whether the namespace contains its end of the pair. The
-        caller sets the port up. Raise Unsafe if a foreign interface has the port's name.
+        Raise Unsafe if a foreign interface has the port's name.
         """
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)
@@ -228,7 +225,7 @@ class ClusterNamespaces:
                 self._kernel.delete(former.index)
             mac = derive_gateway_mac(segment)
             index = self._kernel.add_namespace_veth(temporary, PORT, descriptor, bridge.mtu, mac)
-            self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))  # before it joins the bridge
+            self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
         self._kernel.disable_host_ip(index, name)
         self._kernel.change(index, master=bridge.index, mtu=bridge.mtu)
         return index
@@ -236,10 +233,7 @@ class ClusterNamespaces:
     def _ensure_link(
         self, segment: Segment, interfaces: dict[str, KernelInterface], descriptor: int, *, is_inside: bool
     ) -> None:
-        """Create a network's link to the outside. Delete the link if the network needs no link (`has_link`).
-
-        ``descriptor`` is the open namespace. ``is_inside`` is whether the namespace contains its end of the link.
-        """
+        """Create a network's link to the outside, or delete it if the network needs none (`has_link`)."""
         for interface in interfaces.values():
             is_link = names.vlan_of_outside_link(interface.name) is not None
             is_former = not has_link(segment) or not is_inside
@@ -265,7 +259,10 @@ def _make_foreign_error(name: str, segment: Segment) -> Unsafe:
 
 
 def _read_states(opened: Mapping[str, int]) -> dict[str, Any]:
-    """Return the states of open namespaces by cluster ID. If `namespace_program` fails, each has only ``error``."""
+    """Return the states of open namespaces by cluster ID.
+
+    If `namespace_program` fails, each state has only ``error``.
+    """
     try:
         answers = _run_program([{"descriptor": descriptor, "sysctls": SYSCTLS} for descriptor in opened.values()])
     except Refused as error:
@@ -274,7 +271,6 @@ def _read_states(opened: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _run_program(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Run `namespace_program`. Return one answer for each request. Raise Refused if the program fails."""
     module = namespace_program.__name__
     code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {module} import main; main()"
     try:

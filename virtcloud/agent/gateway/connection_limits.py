@@ -1,10 +1,10 @@
-"""The limit of the number of TCP connections from one client to the gateway's OpenVPN server.
+"""The limit of TCP connections from one client to the gateway's OpenVPN server.
 
-OpenVPN counts each TCP connection as a device, even if the client sends no data. It closes a connection without data
-after a minute. Without a limit, one computer could use up the server's `MAX_DEVICES` connections. If an IPv4 address,
-or an IPv6 network with prefix length 64, has `PER_SOURCE` open connections, the packet filter rejects further
-connections of this source. For IPv6, the network is counted, because a computer can use any address of its network. If
-the kernel refuses the packet filter, there is no limit, and the agent logs a warning.
+OpenVPN counts each TCP connection as a device, and closes a connection without data only after a minute. So one
+computer could use up the server's `MAX_DEVICES` connections. A source is an IPv4 address, or an IPv6 network with
+prefix length 64, of which a computer can use any address. The packet filter rejects further connections of a source
+with `PER_SOURCE` open connections. If the kernel refuses the packet filter, there is no limit, and the agent logs a
+warning.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ from virtcloud.model.errors import Refused
 
 TABLE: Final = ("inet", "virtcloud_vpn")
 PER_SOURCE: Final = 100
-"""Limit of open connections from one source. Devices behind one NAT address are one source; UDP has no limit."""
+"""Limit of open connections from one source. Devices behind one NAT address are one source. UDP has no limit."""
 SOURCES: Final = 65536
 _SETS: Final = {"sources4": "ipv4_addr", "sources6": "ipv6_addr"}
 
@@ -36,12 +36,12 @@ class ConnectionLimits:
     """The packet filter of the gateway's OpenVPN server. All operations are idempotent."""
 
     def __init__(self) -> None:
-        """Create the object. Each method accesses the packet filter in the network namespace of its calling thread."""
+        """Create the object. The methods access the packet filter in the network namespace of the calling thread."""
         self._tables = KernelTables()
         self._is_supported = True
 
     def find_faults(self, port: int | None) -> tuple[str, ...]:
-        """Return the differences from the filter for ``port``. If ``port`` is None, no filter is wanted."""
+        """Return the differences from the filter for ``port``. None: no filter is wanted."""
         if not self._is_supported:
             return ()
         listing = self._tables.read(*TABLE)
@@ -50,7 +50,7 @@ class ConnectionLimits:
         return tuple(make_limits(port).find_faults(listing))
 
     def ensure(self, port: int | None) -> None:
-        """Replace the filter by the filter for ``port``. If ``port`` is None, remove the filter.
+        """Replace the filter by the filter for ``port``. None: remove the filter.
 
         If the kernel refuses the filter, log a warning. From then on, `find_faults` returns no differences.
         """

@@ -1,4 +1,4 @@
-"""Reports to SBF about a gateway's open connections: after each change, and each minute to update the byte counters."""
+"""Reports to SBF about a gateway's open connections: after each change, and each minute with new byte counters."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from virtcloud.model.vpn import VpnConnection, VpnConnections
 INTERVAL_S: Final = 60.0
 """Seconds between two reports of unchanged connections."""
 PAUSE_S: Final = 1.0
-"""Shortest time in seconds between two reports, so that one report contains many devices that connect at once."""
+"""Shortest time in seconds between two reports: one report contains many devices that connect at once."""
 FIRST_RETRY_S: Final = 2.0
 MAX_IDLE_S: Final = 300.0
 C = TypeVar("C")
@@ -24,7 +24,7 @@ class ConnectionsApi(Protocol):
     """The calls of SBF that send the reports."""
 
     def report_connections(self, gateway: str, report: VpnConnections) -> None:
-        """Report all devices that are connected to a gateway. The report replaces the former report."""
+        """Report all connected devices of a gateway. The report replaces the former report."""
 
     def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:
         """Report all SSH connections of a gateway. The report replaces the former report."""
@@ -36,7 +36,7 @@ class ConnectionReport(Generic[C]):
     def __init__(
         self, kind: str, read: Callable[[], tuple[C, ...] | None], send: Callable[[tuple[C, ...]], object]
     ) -> None:
-        """Create a reporter of one kind of connections. ``kind``, "vpn" or "ssh", names this kind in log events.
+        """Create a reporter of one kind of connections. ``kind``, "vpn" or "ssh", is the kind in log events.
 
         ``read`` returns the open connections, or None on a host without a server. ``send`` sends connections to SBF.
         """
@@ -46,10 +46,10 @@ class ConnectionReport(Generic[C]):
         self._reported: tuple[C, ...] | None = None
 
     def report(self) -> bool:
-        """Report the connections. Return False if the report must be repeated soon. Log errors.
+        """Report the connections, and log errors. Return False if the report must be repeated soon.
 
-        No report is sent if there are no connections and the previous report contained none. The first report of a host
-        with a server is always sent, because connections may have ended while no agent was running.
+        Send no report if neither this report nor the previous report contains connections. Always send the first
+        report: connections may have ended while no agent ran.
         """
         read = self._read()
         connections = read or ()
@@ -57,7 +57,7 @@ class ConnectionReport(Generic[C]):
             return True
         try:
             self._send(connections)
-        except NoSuchCall as error:  # an earlier version of SBF: repeat the report after the usual interval
+        except NoSuchCall as error:  # an earlier version of SBF: repeat after the usual interval
             log.warning(f"{self._kind}_connections_not_reported", error=error)
             return True
         except VirtcloudError as error:
@@ -68,7 +68,7 @@ class ConnectionReport(Generic[C]):
 
 
 class ConnectionReporter:
-    """Reports the connected devices and the SSH connections of one gateway."""
+    """Reports the connected devices and the SSH connections of a gateway."""
 
     def __init__(
         self,
@@ -78,9 +78,10 @@ class ConnectionReporter:
         read_ssh: Callable[[], tuple[SshConnection, ...] | None] = lambda: None,
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """Create a reporter of VPN connections, read by ``read``, and SSH connections, read by ``read_ssh``.
+        """Create a reporter.
 
-        Each function returns None on a host without such a server.
+        ``read`` returns the VPN connections, and ``read_ssh`` the SSH connections. Both return None on a host without
+        such a server.
         """
         self._vpn = ConnectionReport(
             "vpn", read, lambda found: sbf.report_connections(gateway, VpnConnections(connections=found))
@@ -97,7 +98,7 @@ class ConnectionReporter:
         start("connections", self._run, MAX_IDLE_S)
 
     def notice_change(self) -> None:
-        """Wake the reporting thread, because connections changed. Any thread may call this method."""
+        """Wake the reporting thread, because connections changed. Thread-safe."""
         self._changed.set()
 
     def stop(self) -> None:

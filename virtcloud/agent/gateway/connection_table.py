@@ -1,11 +1,10 @@
 """Removes connections of ended publications from the kernel's connection table (ctnetlink, nf_conntrack_netlink.h).
 
-When the publication of a guest's port ends, the packet filter drops the packets of its open connections. But an entry
-of the connection table remains for as long as the client sends packets. If the port is later published for another
-guest, the packets of a UDP client that still uses the same source port would reach the former guest.
+When a publication ends, the packet filter drops the packets of its open connections. But a connection's entry remains
+while the client sends packets. If the port is later published for another guest, a UDP client with the same source port
+would reach the former guest.
 
-The agent uses this module in the main network namespace. `namespace_program` uses this module in the namespaces of
-networks; therefore the module imports only the standard library.
+`namespace_program` uses this module too, so the module imports only the standard library.
 """
 
 import os
@@ -17,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 NETLINK_NETFILTER: Final = 12
 CT_GET, CT_DELETE = 0x101, 0x102
-"""NFNL_SUBSYS_CTNETLINK with IPCTNL_MSG_CT_GET and IPCTNL_MSG_CT_DELETE."""
 REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
 ERROR, DONE = 2, 3
 HEADER: Final = struct.Struct("=IHHII")
@@ -27,7 +25,7 @@ NESTED: Final = 0x8000
 TUPLE_ORIGINAL, TUPLE_REPLY, STATUS, ZONE = 1, 2, 3, 18
 TUPLE_IP, TUPLE_PROTOCOL = 1, 2
 SOURCE, DESTINATION = (1, 3), (2, 4)
-"""The types of the attributes with the source and the destination address: for each, the IPv4 and the IPv6 type."""
+"""The attributes' types of the source and the destination address: IPv4 and IPv6."""
 NUMBER, SOURCE_PORT, DESTINATION_PORT = 1, 2, 3
 TRANSLATED: Final = 1 << 5  # IPS_DST_NAT
 PROTOCOLS: Final = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}
@@ -39,7 +37,7 @@ Links = Collection[IPv4Network | IPv6Network]
 class Translation(NamedTuple):
     """The translation of a connection's destination (DNAT).
 
-    ``address`` and ``port`` are the destination before the translation, ``target`` and ``target_port`` after it.
+    ``address`` and ``port`` are the destination before the translation; ``target`` and ``target_port`` after it.
     """
 
     protocol: str
@@ -52,7 +50,7 @@ class Translation(NamedTuple):
 def remove_ended_connections(current: Collection[Translation], links: Links) -> int:
     """Remove the entries of translated connections that are not in ``current``. Return the number of removed entries.
 
-    Only entries whose original or translated destination is in a network of ``links`` are removed. Raise OSError if the
+    Remove only entries whose original or translated destination is in a network of ``links``. Raise OSError if the
     kernel has no connection table, or refuses a removal.
     """
     removed = 0
@@ -72,7 +70,6 @@ def _is_published(found: Translation, links: Links) -> bool:
 
 
 def _list_connections(table: socket.socket, family: int) -> Iterator[dict[int, bytes]]:
-    """Yield each connection of an address family: its netlink attributes by type."""
     table.send(_make_message(CT_GET, REQUEST | DUMP, family))
     while True:
         for kind, payload in _split_messages(table.recv(BUFFER)):
@@ -84,7 +81,6 @@ def _list_connections(table: socket.socket, family: int) -> Iterator[dict[int, b
 
 
 def _remove(table: socket.socket, family: int, connection: dict[int, bytes]) -> int:
-    """Remove the entry of a connection. Return 1, or 0 if the table no longer contains the entry."""
     named = {TUPLE_ORIGINAL | NESTED: connection[TUPLE_ORIGINAL]}
     if ZONE in connection:
         named[ZONE] = connection[ZONE]
@@ -98,7 +94,6 @@ def _remove(table: socket.socket, family: int, connection: dict[int, bytes]) -> 
 
 
 def _read_translation(connection: dict[int, bytes]) -> Translation | None:
-    """Return the translation of a connection, or None if the connection is not translated or is neither TCP nor UDP."""
     if not int.from_bytes(connection.get(STATUS, b"")) & TRANSLATED:
         return None
     original, reply = _read_tuple(connection[TUPLE_ORIGINAL]), _read_tuple(connection[TUPLE_REPLY])
@@ -150,7 +145,7 @@ def _split_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _raise_error(payload: bytes) -> None:
-    """Raise OSError with the error of a netlink answer. The error number 0 is an acknowledgement and raises nothing."""
+    """Raise OSError with the error of a netlink answer. The error number 0 is an acknowledgement: raise nothing."""
     (number,) = struct.unpack_from("=i", payload)
     if number:
         raise OSError(-number, os.strerror(-number))

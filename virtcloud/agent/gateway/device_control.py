@@ -1,12 +1,12 @@
 """Control of the devices at one OpenVPN server: admits and refuses devices, and ends connections without a grant.
 
-A thread reads the server's management socket, and decides with the grants of the latest wanted document that the agent
-received, and with the agent's clock. So grants end in time even if SBF does not answer.
+A thread reads the server's management socket. The thread decides by the latest wanted document and the agent's clock.
+So grants end in time even if SBF does not answer.
 
-The agent ends a connection with two commands. The first command sends the device a notice with the reason. After the
-notice, OpenVPN would accept the device's frames for another 5 s. Therefore the second command closes the connection
-`NOTICE_S` seconds after OpenVPN has answered the first command. Without this pause, a busy OpenVPN would read both
-commands together and close the connection before it sends the notice.
+The agent ends a connection with two commands. The first command sends the device a notice with the reason. After a
+notice, OpenVPN accepts the device's frames for another 5 s. Therefore the second command closes the connection
+`NOTICE_S` seconds after the answer to the first command. Without this pause, a busy OpenVPN would read both commands
+together and send no notice.
 """
 
 import threading
@@ -49,13 +49,13 @@ from virtcloud.model.errors import Forbidden, Unreachable
 from virtcloud.model.vpn import VpnConnection, VpnProtocol
 
 TICK_S: Final = 0.5
-"""Longest time in seconds between two checks of which connections must end."""
+"""Longest time in seconds between two checks of the connections."""
 NOTICE_S: Final = 0.2
 """Seconds between OpenVPN's answer to a notice and the end of the connection."""
 STATUS_S: Final = 20.0
 """Seconds between two readings of the connections' counters."""
 MAX_IDLE_S: Final = 30.0
-"""If the last check of the connections is older than this number of seconds, `DeviceControl.fault` reports it."""
+"""If the last check is older than this number of seconds, `DeviceControl.fault` reports it."""
 RESTARTED: Final = "the gateway does not know this connection"
 
 
@@ -84,7 +84,7 @@ class DeviceControl:
         self._waiting: dict[int, DeviceRequest] = {}
         self._ending: set[int] = set()
         self._notices: deque[int | None] = deque()
-        """For each notice that OpenVPN has not answered: the client, or None if the agent sends no second command."""
+        """The client of each notice that OpenVPN has not answered; None: the agent sends no second command."""
         self._due: dict[int, float] = {}
         self._asked: tuple[float, frozenset[int]] | None = None
         self._next_status = 0.0
@@ -120,8 +120,8 @@ class DeviceControl:
     def take_over(self) -> None:
         """Take over a running server that an earlier agent process started.
 
-        End the connections that are not recorded; their devices connect again at once. Raise Unreachable if the server
-        does not answer.
+        End connections that are not recorded; their devices connect again at once. Raise Unreachable if the server does
+        not answer.
         """
         self._connection.send("status 3")
         events = wait_for_event(self._connection, StatusDone)
@@ -139,7 +139,7 @@ class DeviceControl:
         log.info("vpn_server_taken_over", protocol=self._protocol, sessions=len(self._sessions))
 
     def wake(self) -> None:
-        """Make the thread in `run` check the connections at once. Any thread may call this method."""
+        """Make `run` check the connections at once. Thread-safe."""
         self._connection.wake()
 
     def stop(self) -> None:
@@ -165,7 +165,6 @@ class DeviceControl:
             self._record_changes()
 
     def _lose(self, reason: str) -> None:
-        """Record why the control ends. `fault` returns this reason, so the reconciler starts the server again."""
         self._ended = reason
         self._sessions, self._is_changed = {}, True
         log.warning("vpn_server_lost", protocol=self._protocol, reason=reason)
@@ -189,7 +188,6 @@ class DeviceControl:
                     raise Unreachable(f"OpenVPN ended: {text}")
 
     def _enforce(self) -> None:
-        """Decide about waiting devices, and end the connections that must end."""
         grants, now = self._shared.grants, self._shared.clock()
         if grants is not None:
             waiting, self._waiting = self._waiting, {}
@@ -219,10 +217,10 @@ class DeviceControl:
         self._connection.send(render_admission(request, list_options(granted)))
 
     def _end(self, ended: EndedSession) -> None:
-        """Send one notice to the device of a connection. `_end_due` later closes the connection.
+        """Send a notice to the device of a connection. `_end_due` later closes the connection.
 
-        There is one exception: after the notice REPLACED, OpenVPN closes the connection itself. The command that
-        `_end_due` sends would also close the profile's new connection.
+        But after the notice REPLACED, OpenVPN closes the connection itself. The second command would also close the
+        profile's new connection.
         """
         session = ended.session
         if session.client in self._ending:
@@ -233,7 +231,6 @@ class DeviceControl:
         log.info("vpn_device_disconnected", profile=session.profile, vlan=session.vlan, reason=ended.reason)
 
     def _schedule_end(self, client: int | None) -> None:
-        """Schedule the second command after OpenVPN's answer to a notice. If ``client`` is None, do nothing."""
         if client in self._ending:
             self._due[client] = time.monotonic() + NOTICE_S
 
@@ -254,14 +251,12 @@ class DeviceControl:
                 self._is_changed = True
 
     def _record_changes(self) -> None:
-        """Write the connections to their file, and call ``changed``, if connections changed since the last call."""
         if self._is_changed:
             self._is_changed = False
             self._records.write(self.sessions)
             self._changed()
 
     def _ask_for_status(self) -> None:
-        """Request the counters every `STATUS_S` seconds. Raise Unreachable if no answer arrives within `ANSWER_S`."""
         now = time.monotonic()
         if self._asked is not None and now - self._asked[0] > ANSWER_S:
             raise Unreachable(f"OpenVPN did not answer within {ANSWER_S:.0f} s")

@@ -1,7 +1,7 @@
-"""The addresses of the FQDNs of destinations: a thread regularly queries the gateway's own resolver for them.
+"""The addresses of the FQDNs of destinations. A thread regularly queries the gateway's own resolver.
 
-The addresses are recorded in a file. So after a restart of the agent or the gateway, connections to the recorded
-addresses are possible even if the resolver does not answer yet.
+The addresses are recorded in a file. So after a restart, recorded addresses are admitted even before the resolver
+answers.
 """
 
 import json
@@ -43,8 +43,8 @@ LIMIT_S: Final = 5.0
 """Time limit in seconds for the answers of all names."""
 MAX_IDLE_S: Final = 300.0
 _ENVIRONMENT: Final = {"LOCALDOMAIN": ".", "MALLOC_ARENA_MAX": "1"}
-"""The environment of `fqdn_program`: the resolver appends no search domain (resolv.conf(5)). All threads share one
-heap, because the program's address space is limited.
+"""The resolver appends no search domain (resolv.conf(5)). All threads share one heap, because the address space of
+`fqdn_program` is limited.
 """
 _RECORDS: Final = TypeAdapter(dict[Fqdn, FqdnRecord])
 Resolve = Callable[[Iterable[str]], Mapping[str, FqdnAnswer]]
@@ -92,7 +92,7 @@ def start_program() -> subprocess.Popen[str]:
 
 
 def _run_program(text: str) -> tuple[str, str]:
-    """Run `fqdn_program`. Return its output and its stderr. At the time limit, return the output so far and ""."""
+    """Return the program's output and stderr. At the time limit, return the output so far and ""."""
     with start_program() as process:
         try:
             return process.communicate(text, timeout=LIMIT_S)
@@ -112,10 +112,10 @@ class FqdnAddresses:
         interval_s: float = INTERVAL_S,
         resolve: Resolve = resolve_names,
     ) -> None:
-        """Create an object with records in the file ``path``. All names will be resolved every ``interval_s`` seconds.
+        """Create an object with records in the file ``path``, which resolves all names every ``interval_s`` seconds.
 
-        ``sbf`` is the URL of SBF. The addresses of SBF's host are not admitted. Until the name of SBF's host was
-        resolved once, no new addresses are admitted.
+        ``sbf`` is the URL of SBF, whose addresses are not admitted. Until SBF's name was resolved once, no new
+        addresses are admitted.
         """
         self._path = path
         self._open_kernel = open_kernel
@@ -124,21 +124,21 @@ class FqdnAddresses:
         self._sbf_host = (urlsplit(sbf).hostname or "") if sbf.startswith("http") else ""
         self._sbf_addresses: frozenset[str] = frozenset()
         self.apply: Callable[[], object] = lambda: None
-        """Called each time after all names were resolved."""
+        """Called after each resolution of all names."""
         self.changed: Callable[[], object] = lambda: None
-        """Called after the first resolution of the names, and after each change of their addresses or errors."""
+        """Called after the first resolution, and after each change of addresses or errors."""
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._stopping = False
         self._wanted: dict[Fqdn, PortName] = {}
         """The names to resolve, each with the interface towards the outside."""
         self._records: dict[Fqdn, FqdnRecord] | None = None
-        """The records by name. None: the file was not read yet."""
+        """The records by name, or None before the file was read."""
 
     def request(self, wanted: Mapping[Fqdn, PortName]) -> None:
-        """Resolve the names in ``wanted`` from now on, and delete the records of all other names.
+        """Resolve the names in ``wanted`` from now on. Delete the records of all other names.
 
-        The value of a name is the interface towards the outside by which the name's addresses must be reached.
+        Each value is the interface towards the outside that must lead to the name's addresses.
         """
         with self._lock:
             former = self._load()
@@ -160,7 +160,7 @@ class FqdnAddresses:
             return tuple(describe_names(destination, self._records or {}))
 
     def refresh(self) -> None:
-        """Resolve all names once. If a record changed, store the records, and log changes of addresses and errors."""
+        """Resolve all names once. Store changed records, and log changes of addresses and errors."""
         with self._lock:
             wanted = dict(self._wanted)
         if not wanted:
@@ -208,7 +208,10 @@ class FqdnAddresses:
         self._woken.set()
 
     def _find_fault(self, kernel: RouteKernel, interface: PortName, address: str) -> str | None:
-        """Return why an address is not admitted, or None. Admit an address without a route: no packet reaches it."""
+        """Return why an address is not admitted, or None.
+
+        An address without a route is admitted: no packet reaches it.
+        """
         if fault := find_forbidden(address):
             return fault
         if address in self._sbf_addresses:
@@ -221,7 +224,7 @@ class FqdnAddresses:
     def _note_sbf(self, answer: FqdnAnswer) -> None:
         """Add the addresses in an answer to the addresses of SBF.
 
-        Addresses of earlier answers stay, because a DNS server may answer with a different address each time.
+        Addresses of earlier answers stay, because a DNS server may vary its answers.
         """
         self._sbf_addresses |= set(answer.addresses)
 
@@ -237,7 +240,6 @@ class FqdnAddresses:
             return {}
 
     def _store(self) -> None:
-        """Write the records to the file. An error is logged; the next agent process then lacks these records."""
         try:
             if self._records:
                 self._path.parent.mkdir(parents=True, exist_ok=True)

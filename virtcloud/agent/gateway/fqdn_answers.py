@@ -1,8 +1,7 @@
 """The addresses of FQDNs: which answers of the resolver a gateway admits, and for how long. Pure.
 
-The owner of a DNS name decides its addresses. So the owner of a name that administrators allow as a destination could
-direct guests to the gateway itself or to its neighbours (DNS rebinding). Therefore a gateway admits no address of these
-kinds:
+The owner of a DNS name decides its addresses, and could direct guests to the gateway itself or its neighbours (DNS
+rebinding). Therefore a gateway admits no address of these kinds, even of allowed destinations:
 
 ======================================  ==============================================================================
 address                                 how the gateway recognizes the address
@@ -16,9 +15,9 @@ SBF                                     the agent's settings
 private networks                        `_is_unlisted`: the destination's ``private_networks`` lack the address
 ======================================  ==============================================================================
 
-If an answer lacks an address of an earlier answer, the address stays admitted for `KEEP_S` seconds, for two reasons: a
-guest may still use the earlier answer, and the gateway counts the packets of an open connection only while the
-connection's address is admitted. If the resolver fails, the addresses of the last answers stay admitted.
+If an answer lacks an address of an earlier answer, the address stays admitted for `KEEP_S` seconds. A guest may still
+use the earlier answer. The gateway counts an open connection's packets only while its address is admitted. If the
+resolver fails, the addresses of the last answers stay admitted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +30,7 @@ from virtcloud.model.gateway_access import PRIVATE_NETWORKS, Destination, Fqdn
 from virtcloud.model.outside_use import MAX_ERROR, MAX_NAME_ADDRESSES, ResolvedName
 
 KEEP_S: Final = 3600.0
-"""Seconds for which an address stays admitted after the first answer that lacks it."""
+"""Seconds for which an address stays admitted after the first answer without the address."""
 NOT_YET: Final = "not resolved yet"
 FindFault = Callable[[str], str | None]
 """A function that returns why a gateway does not admit an address, or None."""
@@ -50,8 +49,8 @@ class FqdnAnswer:
 class FqdnRecord:
     """The recorded addresses of a name, and the error of the latest answer.
 
-    The value of an address is the Unix time of the first answer that lacked the address. None: the latest answer
-    contained the address.
+    Each value is the Unix time of the first answer that lacked the address. None: the latest answer contained the
+    address.
     """
 
     addresses: Mapping[str, float | None] = field(default_factory=dict)
@@ -83,7 +82,6 @@ def list_admitted(destination: Destination, records: Mapping[Fqdn, FqdnRecord]) 
 
 
 def _is_unlisted(address: str, destination: Destination) -> bool:
-    """Return whether an address is private and in none of the destination's ``private_networks``."""
     parsed = ip_address(address)
     forms = [form for form in list_forms(parsed) if any(form in network for network in PRIVATE_NETWORKS)]
     listed = [ip_network(text) for text in destination.private_networks]

@@ -1,9 +1,9 @@
-"""Resolves names with the system's resolver. The agent runs `main` as a child process.
+"""Resolves names with the system's resolver.
 
-A resolver may hang, and a thread that waits in getaddrinfo(3) cannot be interrupted. Therefore the agent kills this
-program after a time limit. The program parses answers of untrusted DNS servers, so it runs without privileges. It uses
-only the standard library (``python -I -S``). The input is a JSON array of names. The output is one line of JSON for
-each name, written as soon as the resolver answers for this name.
+The agent runs `main` as a child process with ``python -I -S``, so the program uses only the standard library. A thread
+in getaddrinfo(3) cannot be interrupted. Therefore the agent kills this program after a time limit. The program runs
+without privileges, because it parses answers of untrusted DNS servers. The input is a JSON array of names. The output
+is one line of JSON for each name, written as soon as the resolver answers.
 """
 
 import json
@@ -26,7 +26,7 @@ FINAL_ERRORS = {
     getattr(socket, "EAI_NODATA", socket.EAI_NONAME): "DNS has no address of this name",
     getattr(socket, "EAI_ADDRFAMILY", socket.EAI_NONAME): "DNS has no address of this name",
 }
-"""Errors of getaddrinfo(3) that mean that DNS has no address for the name. All other errors are temporary."""
+"""Errors of getaddrinfo(3) for a name without addresses; all other errors are temporary."""
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
 """TCP connections from a gateway to guests, made in the network namespace of the guests' cluster.
 
-Clusters may have the same addresses, so the agent cannot connect in its own namespace. It starts a process that enters
-the cluster's namespace, connects, and passes the connected socket to the agent. No thread of the agent changes its
-namespace.
+Clusters may have the same addresses, so the agent cannot connect in its own namespace. A process enters the cluster's
+namespace, connects, and passes the connected socket to the agent.
 """
 
 import array
@@ -25,7 +24,9 @@ ConnectInNetwork = Callable[[str, Sequence[Address], int], socket.socket]
 Raises Refused if no connection can be made, and NotFound if the network has no namespace.
 """
 OpenNamespace = Callable[[str], AbstractContextManager[int]]
-"""Opens the namespace of the network with this ID, and yields a descriptor. Raises NotFound if no namespace exists."""
+"""Opens the namespace of a network by the network's ID, and yields a descriptor. Raises NotFound if no namespace
+exists.
+"""
 LIMIT_S: Final = 10.0
 """Time limit in seconds of the process that connects."""
 CODE: Final = (
@@ -35,7 +36,7 @@ CODE: Final = (
 
 
 def connect_by_namespace(open_namespace: OpenNamespace) -> ConnectInNetwork:
-    """Return a function that connects to guests in the namespaces that ``open_namespace`` opens."""
+    """Return a function that connects in the namespaces that ``open_namespace`` opens."""
 
     def connect(network: str, addresses: Sequence[Address], port: int) -> socket.socket:
         with open_namespace(network) as namespace:
@@ -58,7 +59,7 @@ def _connect(namespace: int, hosts: Sequence[str], port: int) -> socket.socket:
         with process:
             own.settimeout(LIMIT_S + 1)
             try:
-                # Programs that the agent starts, such as OpenVPN, must not inherit the connection.
+                # Programs that the agent starts must not inherit the connection.
                 space, flags = socket.CMSG_SPACE(array.array("i").itemsize), socket.MSG_CMSG_CLOEXEC
                 answer, ancillary, _, _ = own.recvmsg(1024, space, flags)
             except TimeoutError:

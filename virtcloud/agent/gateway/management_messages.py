@@ -1,8 +1,8 @@
 """The messages of OpenVPN's management interface (management-notes.txt of OpenVPN 2.6): parser and commands. Pure.
 
-If a device waits for a decision, OpenVPN sends a line ``>CLIENT:CONNECT`` or ``>CLIENT:REAUTH``. Lines
-``>CLIENT:ENV,NAME=VALUE`` follow, and ``>CLIENT:ENV,END`` is the last line. The device itself can choose only the
-values whose names begin with ``IV_`` or ``UV_``; OpenVPN sets all other values.
+For a device that waits for a decision, OpenVPN sends a line ``>CLIENT:CONNECT`` or ``>CLIENT:REAUTH``. Lines
+``>CLIENT:ENV,NAME=VALUE`` follow; the last line is ``>CLIENT:ENV,END``. The device can choose only values named
+``IV_…`` or ``UV_…``.
 """
 
 import re
@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 from virtcloud.agent.gateway.admission import DeviceRequest
 
 KILL: Final = "client-kill"
-"""The command that sends a notice to a device. OpenVPN's answer to this command begins with the same word."""
+"""The command that sends a notice to a device. OpenVPN's answer begins with the same word."""
 FINGERPRINT: Final = "tls_digest_sha256_0"
 _ANSWERED: Final = {"CONNECT", "REAUTH"}
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_ENVIRONMENT: Final = 500
-"""The parser stores at most this number of ``ENV`` lines of one device, and ignores further lines."""
+"""Limit of stored ``ENV`` lines of one device. Further lines are ignored."""
 
 
 class DeviceGone(NamedTuple):
@@ -73,7 +73,7 @@ class MessageParser:
     _rows: list[ClientRow] = field(default_factory=list)
 
     def feed(self, line: str) -> ManagementEvent | None:
-        """Parse one line. Return an event if this line is the last line of the event; otherwise return None."""
+        """Parse one line. Return the event if this line is its last line, else None."""
         if line.startswith(">CLIENT:"):
             return self._feed_client(line.removeprefix(">CLIENT:"))
         if line.startswith(">FATAL:"):
@@ -130,12 +130,11 @@ def _format_remote(environment: dict[str, str]) -> str:
 
 
 def _parse_row(fields: list[str]) -> ClientRow:
-    """Parse the fields of a line ``CLIENT_LIST`` in the answer to ``status 3``."""
     return ClientRow(int(fields[10]), fields[1], fields[2], int(fields[5]), int(fields[6]))
 
 
 def render_admission(request: DeviceRequest, options: Iterable[str]) -> str:
-    """Return the command that admits a device. If the device renews its keys, ``options`` are not sent again."""
+    """Return the command that admits a device. If the device renews its keys, omit ``options``."""
     if request.renews:
         return f"client-auth-nt {request.client} {request.key}"
     return "\n".join((f"client-auth {request.client} {request.key}", *options, "END"))

@@ -14,7 +14,7 @@ from virtcloud.agent.gateway.management_messages import ManagementEvent, Message
 from virtcloud.model.errors import Unreachable
 
 CONNECT_S: Final = 10.0
-"""Time limit in seconds in which a new server must listen at its socket."""
+"""Time limit in seconds for a new server to listen."""
 ANSWER_S: Final = 10.0
 """Time limit in seconds of a server's answer."""
 MAX_LINE: Final = 65536
@@ -30,7 +30,7 @@ class ManagementSocket(Protocol):
         """Wait at most ``seconds`` for events, and return them. Raise Unreachable if the server has ended."""
 
     def wake(self) -> None:
-        """Make a waiting call of `receive` return at once. Any thread may call this method."""
+        """Make a waiting call of `receive` return at once. Thread-safe."""
 
     def close(self) -> None:
         """Close the connection. The server continues."""
@@ -40,10 +40,10 @@ class UnixManagementSocket:
     """A connection to a server's Unix socket."""
 
     def __init__(self, path: Path, limit_s: float = CONNECT_S, has_ended: Callable[[], bool] = lambda: False) -> None:
-        """Connect to the socket at ``path``. Wait at most ``limit_s`` seconds until the server listens.
+        """Connect to the socket at ``path``, and wait at most ``limit_s`` seconds until the server listens.
 
-        ``has_ended`` returns whether the server has ended. Raise Unreachable if the server has ended or the time limit
-        is exceeded.
+        ``has_ended`` returns whether the server has ended. Raise Unreachable if the server has ended or the time is
+        over.
         """
         self._path = path
         self._parser = MessageParser()
@@ -79,7 +79,7 @@ class UnixManagementSocket:
         return self._parse(data)
 
     def wake(self) -> None:
-        """Make a waiting call of `receive` return at once. Any thread may call this method, also after `close`."""
+        """Make a waiting call of `receive` return at once. Thread-safe, also after `close`."""
         with self._lock, suppress(BlockingIOError):  # the pipe is full
             if not self._is_closed:  # another file may have the number of the closed pipe
                 os.write(self._waker, b"w")
@@ -103,7 +103,7 @@ class UnixManagementSocket:
 def wait_for_event(connection: ManagementSocket, kind: type[ManagementEvent]) -> list[ManagementEvent]:
     """Receive events until an event of this kind arrives. Return all received events in order.
 
-    Raise Unreachable with OpenVPN's reason if OpenVPN ends, or if no such event arrives within `ANSWER_S`.
+    Raise Unreachable with OpenVPN's reason if OpenVPN ends, or without such an event within `ANSWER_S`.
     """
     events: list[ManagementEvent] = []
     deadline = time.monotonic() + ANSWER_S

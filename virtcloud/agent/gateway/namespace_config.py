@@ -1,16 +1,14 @@
 """The network namespace of a gateway in a network: its interfaces, its sysctls and its packet filters. Pure.
 
-Clusters may have identical addresses. Therefore a gateway has a separate namespace for each network in which the
-gateway has addresses. The interface `DEVICE` of the namespace is a bridge. The only port of this bridge, `PORT`, is
-connected to the network's bridge. So the packet filter can be a table of the family ``bridge``: every kernel that can
-filter guests' frames supports this family.
+Clusters may have identical addresses. Therefore a gateway has a separate namespace for each network in which it has
+addresses. The interface `DEVICE` of the namespace is a bridge, whose only port, `PORT`, is connected to the network's
+bridge. So the packet filter can have the family ``bridge``, like the filters of guests.
 
-Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. The filter also
-accepts ARP, neighbour discovery, answers and errors of ICMP, and packets of TCP connections that a program in the
-namespace opened. All other packets to these addresses are dropped. A TCP packet with the flag SYN and without the flag
-ACK opens a connection (RFC 9293); the filter accepts such packets only to the file server. The filter drops fragments,
-because their flags cannot be checked. The namespace forwards no packets, unless the network has a link to the outside
-(`outside_links`).
+Guests and devices can ping the gateway's addresses, and use the gateway's file server, if any. The filter also accepts
+ARP, neighbour discovery, answers and errors of ICMP, and TCP connections that a program in the namespace opened. All
+other packets to these addresses are dropped. A TCP packet with SYN and without ACK opens a connection (RFC 9293): the
+filter accepts such packets only to the file server. The filter drops fragments, because their flags cannot be checked.
+The namespace forwards packets only if the network has a link to the outside (`outside_links`).
 """
 
 from collections.abc import Iterable
@@ -40,9 +38,9 @@ from virtcloud.model.values import Mac
 from virtcloud.model.wanted import Segment
 
 DEVICE: Final = "eth0"
-"""The bridge in a namespace. The bridge has the gateway's addresses in the network."""
+"""The bridge in a namespace, with the gateway's addresses in the network."""
 PORT: Final = "port0"
-"""The only port of `DEVICE`: one end of the veth pair whose other end is a port of the network's bridge."""
+"""The only port of `DEVICE`. The other end of this veth pair is a port of the network's bridge."""
 PINGS_PER_S: Final = 100
 FILTER: Final = ("bridge", "virtcloud")
 ROUTING: Final = ("inet", "virtcloud")
@@ -63,7 +61,7 @@ _BASE_SYSCTLS: Final = {
 }
 """Duplicate address detection (``accept_dad``) is off, because SBF assigns each address only once."""
 _FORWARDING: Final = ("ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding")
-"""These sysctls are written first: when they change, the kernel resets other sysctls."""
+"""Written first: when these sysctls change, the kernel resets other sysctls."""
 SYSCTLS: Final = (*_FORWARDING, *_BASE_SYSCTLS)
 
 
@@ -71,7 +69,7 @@ SYSCTLS: Final = (*_FORWARDING, *_BASE_SYSCTLS)
 class NamespaceConfig:
     """The wanted configuration of a namespace. ``addresses`` maps an interface to its addresses with prefix lengths.
 
-    ``sysctls`` maps a path below ``/proc/sys/net`` to a value. ``tables`` are the tables of the packet filter.
+    ``sysctls`` maps a path below ``/proc/sys/net`` to a value.
     """
 
     addresses: dict[str, tuple[str, ...]]
@@ -80,10 +78,10 @@ class NamespaceConfig:
     routers: tuple[str, ...] = ()
     """The addresses of the next hops of default routes."""
     translations: tuple[Translation, ...] | None = None
-    """The translations of published ports; other translated connections are removed. None: the network has no link."""
+    """The translations of published ports. Other translated connections are removed. None: the network has no link."""
 
     def as_specification(self) -> dict[str, Any]:
-        """Return the configuration as a JSON object, which is a request for `namespace_program`."""
+        """Return the configuration as a request for `namespace_program`."""
         return {
             "bridge": {"name": DEVICE, "port": PORT},
             "addresses": self.addresses,
@@ -119,7 +117,7 @@ def make_namespace_config(
 
 
 def derive_gateway_mac(segment: Segment) -> Mac:
-    """Return the MAC address of a gateway in a network, derived from the network's ID and the gateway's address."""
+    """Return a gateway's MAC address in a network, derived from the network's ID and the gateway's address."""
     octets = bytearray(sha256(f"{segment.id}/{segment.gateway_addresses[0]}".encode()).digest()[:6])
     octets[0] = octets[0] & 0x7C | 0x02  # locally administered and unicast (IEEE 802c)
     return Mac(octets.hex(":"))
@@ -130,10 +128,6 @@ def _make_sysctls(forwarding: str) -> dict[str, str]:
 
 
 def _make_filter(segment: Segment, routed: tuple[str, ...] = ()) -> OwnedTable:
-    """Return the filter of the frames that arrive at the namespace from the network.
-
-    ``routed`` are additional rules, for packets that the namespace forwards.
-    """
     rules = (
         "ether type arp accept",
         "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept",
@@ -151,7 +145,6 @@ def _make_filter(segment: Segment, routed: tuple[str, ...] = ()) -> OwnedTable:
 
 
 def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
-    """Return rules that accept packets to all addresses except ``own``. The table `ROUTING` filters these packets."""
     addresses = [ip_interface(text).ip for text in own]
     own4, own6 = (", ".join(str(one) for one in addresses if one.version == version) for version in (4, 6))
     return (
@@ -161,10 +154,10 @@ def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def make_routing(segment: Segment, list_admitted: ListAdmitted = admit_none, gateway: Iterable[str] = ()) -> OwnedTable:
-    """Return the table `ROUTING`: it filters forwarded packets and translates their addresses.
+    """Return the table `ROUTING`, which filters forwarded packets and translates their addresses.
 
-    ``gateway`` are the addresses of the gateway's own network stack. This table drops packets to these addresses,
-    although the gateway's filter drops them too: an administrator may remove the gateway's filter by mistake.
+    ``gateway`` are the addresses of the gateway's own network stack. The table drops packets to these addresses,
+    because an administrator may remove the gateway's filter by mistake.
     """
     own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
     rules = make_inner_rules(segment, DEVICE)

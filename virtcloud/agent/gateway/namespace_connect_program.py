@@ -1,8 +1,7 @@
 """Opens a TCP connection in another network namespace, and passes the socket to the agent (SCM_RIGHTS, unix(7)).
 
-The agent runs `main` with ``python -I -S``. The program uses only the standard library. Its arguments are the
-descriptor of the namespace, the descriptor of the socket to the agent, the port, and the addresses, which the program
-tries in order.
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The arguments are the
+descriptors of the namespace and of the socket to the agent, the port, and the addresses in order.
 """
 
 import array
@@ -14,11 +13,11 @@ from collections.abc import Sequence
 from virtcloud.agent.host_services.server_isolation import join_network_namespace
 
 LIMIT_S = 10.0
-"""Time limit in seconds of the attempts at all addresses together."""
+"""Time limit in seconds of all attempts together."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Send the connected socket to the agent, or an error message if no address accepts the connection."""
+    """Send the agent the connected socket, or an error message if no address accepts the connection."""
     namespace, answer, port, *hosts = arguments
     with socket.socket(fileno=int(answer)) as agent:
         try:

@@ -1,4 +1,4 @@
-"""The observed namespaces of a gateway, and the steps that turn them into the wanted namespaces. Pure."""
+"""The observed namespaces of a gateway, and the steps to the wanted namespaces. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ from virtcloud.model.wanted import Segment
 class ObservedNamespace:
     """A gateway's namespace in a network.
 
-    ``state`` is the state that `namespace_program` read in the namespace, or None if there is no namespace. ``ports``
-    has the faults of each gateway port on a bridge of the network, by VLAN ID. ``links`` has the faults of each link to
-    the outside, by VLAN ID. A port or link without faults has an empty tuple.
+    ``state`` is the state that `namespace_program` read, or None if there is no namespace. ``ports`` has the faults of
+    the ports on the network's bridges, by VLAN ID. ``links`` has the faults of the links to the outside. A port or link
+    without faults has an empty tuple.
     """
 
     cluster: str
@@ -33,7 +33,7 @@ class BuildNamespace(SegmentStep):
     """Create a gateway's namespace in a network, or correct its faults."""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         addresses = " and ".join(self.segment.gateway_addresses)
         return f"offer {addresses} in VLAN {self.segment.vlan}{format_faults(self.faults)}"
 
@@ -45,7 +45,7 @@ class RemoveNamespace:
     cluster: str
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return "remove the gateway's network namespace"
 
 
@@ -55,7 +55,7 @@ NamespaceStep = BuildNamespace | RemoveNamespace
 def find_unwanted_namespaces(
     segments: Iterable[Segment], observed: Iterable[ObservedNamespace]
 ) -> Iterator[RemoveNamespace]:
-    """Yield the steps that remove namespaces of networks in which the gateway has no wanted address."""
+    """Yield the steps that remove the namespaces of networks without a wanted address of the gateway."""
     wanted = {segment.id for segment in segments if segment.gateway_addresses}
     for namespace in observed:
         if namespace.cluster not in wanted:
@@ -63,7 +63,7 @@ def find_unwanted_namespaces(
 
 
 def find_namespace_changes(segment: Segment, observed: Iterable[ObservedNamespace]) -> Iterator[BuildNamespace]:
-    """Yield the step that creates or corrects a network's namespace, if a step is necessary."""
+    """Yield the step that creates or corrects a network's namespace, if necessary."""
     if not segment.gateway_addresses:
         return
     namespace = next((one for one in observed if one.cluster == segment.id), None)

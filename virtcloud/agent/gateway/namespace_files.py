@@ -1,7 +1,7 @@
 """The files ``<folder>/<cluster id>`` at which a gateway's network namespaces are mounted (compare ip-netns(8)).
 
 A mounted namespace remains when the agent ends. An administrator can enter the namespace with ``nsenter --net=FILE``.
-After a reboot, the files may still exist, but no namespace is mounted at them.
+After a reboot, a file may exist without a mounted namespace.
 """
 
 import ctypes
@@ -30,11 +30,11 @@ class NamespaceFiles:
     """The namespaces that are mounted at files in one folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Store ``folder``, which contains the files. If the folder is missing, `ensure` creates the folder."""
+        """Store ``folder``, which contains the files. `ensure` creates a missing folder."""
         self._folder = folder
 
     def list_clusters(self) -> set[str]:
-        """Return the cluster IDs that have a file, even if no namespace is mounted at the file."""
+        """Return the cluster IDs that have a file, even without a mounted namespace."""
         with refuse_os_errors(f"read the network namespaces in {self._folder}"):
             return {path.name for path in self._folder.iterdir()} if self._folder.exists() else set()
 
@@ -42,7 +42,7 @@ class NamespaceFiles:
     def open(self, cluster: str) -> Iterator[int]:
         """Open the namespace of a network. Yield its descriptor, which a child process can pass to setns(2).
 
-        Raise NotFound if this gateway has no namespace in the network. Any thread may call this method.
+        Raise NotFound if this gateway has no namespace in the network. Thread-safe.
         """
         descriptor = self._open(cluster)
         if descriptor is None:
@@ -53,7 +53,7 @@ class NamespaceFiles:
             os.close(descriptor)
 
     def ensure(self, cluster: str) -> None:
-        """Create the namespace of a network and mount it at its file, unless a namespace is mounted there.
+        """Create a network's namespace and mount it at its file, unless a namespace is mounted there.
 
         Raise Refused if the namespace cannot be created.
         """

@@ -1,11 +1,11 @@
-"""Reads and configures network namespaces of a gateway. The agent runs `main` as a child process.
+"""Reads and configures network namespaces of a gateway.
 
-The program enters one namespace after the other, so that the agent's threads can stay in the host's namespace. The
-program uses only the standard library (``python -I -S``). The input is a JSON array of requests. ``descriptor`` is the
-open namespace of a request. A request with ``tables`` configures the namespace; a request with ``sets`` corrects the
-sets of addresses in the packet filter; all other requests read the namespace. The output is a JSON array with one
-object for each request. After a reading, the object is the state of the namespace. After a configuration, the object is
-empty, or has ``connections`` (`_remove_connections`). After a failure, the object has ``error``.
+The agent runs `main` as a child process with ``python -I -S``, so the program uses only the standard library. The
+program enters one namespace after the other, so that the agent's threads can stay in the host's namespace. The input is
+a JSON array of requests, each with the open namespace in ``descriptor``. A request with ``tables`` configures the
+namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. All others read the namespace.
+The output is a JSON array with one object for each request: the state, the result of `_remove_connections` after a
+configuration, or ``error``.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Execute each request, and print the answers. After an error in one namespace, the other requests are executed."""
+    """Execute each request, and print the answers. An error in one namespace does not stop the other requests."""
     json.dump([_answer(request) for request in json.load(sys.stdin)], sys.stdout)
 
 
@@ -84,8 +84,8 @@ def _configure(wanted: Mapping[str, Any]) -> None:
 def _remove_connections(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Remove the connections of ended publications from the connection table.
 
-    Return {} or ``{"connections": error}``. The error is not raised, because the packet filter drops the packets of
-    these connections anyway.
+    Return {} or ``{"connections": error}``. The error is not raised: the packet filter drops these connections' packets
+    anyway.
     """
     if wanted["translations"] is None:
         return {}
@@ -111,7 +111,6 @@ def _replace_table(removal: str, commands: str) -> None:
 
 
 def _correct_sets(wanted: Mapping[str, Any]) -> None:
-    """Correct the wanted address sets in the table of the family ``inet``. Do nothing if the table is missing."""
     sets = {name: OwnedSet(version, frozenset(addresses)) for name, (version, addresses) in wanted.items()}
     listing = _read_table("inet")
     family, name = TABLES["inet"].split()
@@ -125,7 +124,6 @@ def _route_command(action: str, router: str) -> str:
 
 
 def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the commands of ip(8) that set an interface up and replace its addresses by the wanted addresses."""
     former = {ipaddress.ip_interface(text) for text in present.get(device, {}).get("addresses", ())}
     addresses = [ipaddress.ip_interface(text) for text in wanted["addresses"][device]]
     yield from (f"address delete {address} dev {device}" for address in former.difference(addresses))
@@ -134,14 +132,14 @@ def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[s
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
-    """Return " nodad" for IPv6, because a guest could block an address by duplicate address detection; otherwise ""."""
+    """Return " nodad" for IPv6, else "": a guest could block an address by duplicate address detection."""
     return " nodad" if address.version == IPV6_VERSION else ""
 
 
 def _announce(device: str, mac: str, addresses: Iterable[str]) -> None:
-    """Announce that ``mac`` has these addresses, because other computers may have cached another gateway's MAC address.
+    """Announce that ``mac`` has these addresses: other computers may have cached another gateway's MAC address.
 
-    IPv4 addresses are announced by ARP (RFC 5227), and IPv6 addresses by neighbour advertisements (RFC 4861, 4.4).
+    Use ARP for IPv4 (RFC 5227), and neighbour advertisements for IPv6 (RFC 4861, 4.4).
     """
     octets = bytes.fromhex(mac.replace(":", ""))
     for address in map(ipaddress.ip_interface, addresses):
@@ -171,7 +169,6 @@ def _read(sysctls: Iterable[str]) -> dict[str, Any]:
 
 
 def _read_interfaces() -> dict[str, Any]:
-    """Return the state, MAC address, master and addresses of each interface by name, without link-local addresses."""
     return {
         interface["ifname"]: {
             "up": "UP" in interface["flags"],
@@ -189,7 +186,6 @@ def _read_interfaces() -> dict[str, Any]:
 
 
 def _read_routers() -> list[str]:
-    """Return the addresses of the next hops of the IPv4 and IPv6 default routes, sorted."""
     options = ("-4", "-6")
     listed = [
         route for option in options for route in json.loads(_run((*_find_ip(), "-json", option, "route")) or "[]")
@@ -226,7 +222,6 @@ def _run(command: tuple[str, ...], text: str = "") -> str:
 
 
 def _run_nft(commands: str, flags: int = 0) -> str:
-    """Run commands in the syntax of nft(8). Return the output. Raise OSError with the reason of a failure."""
     library = ctypes.CDLL(NFTABLES)
     library.nft_ctx_new.restype = ctypes.c_void_p
     for function in (library.nft_ctx_get_error_buffer, library.nft_ctx_get_output_buffer):

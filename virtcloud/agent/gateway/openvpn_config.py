@@ -1,11 +1,10 @@
 """The configuration of a gateway's OpenVPN servers (openvpn(8), OpenVPN 2.6). Pure.
 
-A gateway can have a server for UDP and a server for TCP; each serves all clusters. The tap of a server carries only
-tagged frames (``vlan-tagging``). At the management socket, the agent decides which devices connect, and in which VLAN.
-Frames between devices pass the cluster's bridge and its filters; OpenVPN does not forward frames from device to device,
-because ``client-to-client`` is not set.
+A gateway can have a server for UDP and a server for TCP, each for all clusters. The tap of a server carries only tagged
+frames (``vlan-tagging``). The agent decides at the management socket which devices connect, and in which VLAN. Frames
+between devices pass the cluster's bridge and filters, because ``client-to-client`` is not set.
 
-The agent writes the configuration to the server's standard input. So no file contains the private keys.
+The configuration is written to the server's standard input, so no file contains the private keys.
 """
 
 from hashlib import sha256
@@ -16,9 +15,9 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.vpn import VpnProtocol, VpnServer
 
 MAX_MACS: Final = 8
-"""Limit of MAC addresses of one device during a connection, for example of virtual machines on a laptop."""
+"""Limit of MAC addresses of one device during a connection."""
 MAX_DEVICES: Final = 1024
-"""Limit of devices that are connected to a server at the same time."""
+"""Limit of devices connected to a server at the same time."""
 KEEPALIVE: Final = "10 60"
 """Seconds between two pings, and seconds without a packet after which the device connects again."""
 CIPHERS: Final = "AES-256-GCM:AES-128-GCM:CHACHA20-POLY1305"
@@ -40,7 +39,7 @@ class ServerAccount(NamedTuple):
 def render_config(server: VpnServer, protocol: VpnProtocol, account: ServerAccount, root: Path, *, ipv6: bool) -> str:
     """Return the configuration of a server. ``root`` is the empty folder that OpenVPN uses as its root directory.
 
-    If ``ipv6``, the server accepts IPv4 and IPv6; otherwise only IPv4.
+    If ``ipv6``, the server accepts IPv4 and IPv6, else only IPv4.
     """
     options = (
         f"dev {DEVICES[protocol]}",
@@ -62,7 +61,7 @@ def render_config(server: VpnServer, protocol: VpnProtocol, account: ServerAccou
 
 
 def digest_config(config: str) -> str:
-    """Return a digest of a configuration, by which the agent recognizes the configuration of a running server."""
+    """Return a digest, by which the agent recognizes the configuration of a running server."""
     return sha256(config.encode()).hexdigest()[:16]
 
 
@@ -91,9 +90,9 @@ _FIXED_OPTIONS: Final = (
     "tmp-dir /",
     "verb 1",
 )
-"""``duplicate-cn`` allows two connections with the same profile. The agent ends the older connection with a notice.
-Without this option, OpenVPN would end the older connection without a notice, and the device would connect again. So two
-devices would disconnect each other again and again.
+"""``duplicate-cn`` allows two connections with the same profile, so that the agent can end the older connection with a
+notice. Without this option, OpenVPN would end the older connection without a notice, and two devices would disconnect
+each other again and again.
 """
 
 

@@ -1,8 +1,8 @@
 """The processes of OpenVPN servers: their start without the host's privileges, and their identification.
 
-OpenVPN starts as root, opens its port, its tap and its management socket, calls chroot(2) with an empty folder, and
-changes to an unprivileged user. OpenVPN 2.6 would retain CAP_NET_ADMIN, with which OpenVPN could join every VLAN of the
-gateway. Therefore the capability bounding set of the process contains only the capabilities that the start needs. With
+OpenVPN starts as root, and opens its port, tap and management socket. It then calls chroot(2) with an empty folder, and
+changes to an unprivileged user. OpenVPN 2.6 would retain CAP_NET_ADMIN, by which OpenVPN could join every VLAN of the
+gateway. Therefore the capability bounding set contains only the capabilities that the start needs. With
 ``no_new_privs``, no program that OpenVPN executes can get other capabilities.
 """
 
@@ -29,16 +29,16 @@ USERS: Final = ("openvpn", "nobody")
 """The servers run as the first of these users that exists."""
 MIN_VERSION: Final = (2, 6)
 FINAL_LINES: Final = ("Exiting due to fatal error", "Use --help for more information")
-"""The beginnings of lines that OpenVPN prints after the line with the reason why it ends."""
+"""The beginnings of lines that OpenVPN prints after the reason why it ends."""
 CAPABILITIES: Final = "-all,+setuid,+setgid,+net_bind_service,+sys_chroot"
 
 
 class VpnServerRecord(Document):
     """The record of a server's process.
 
-    ``started`` is the start of the process in clock ticks after the boot ``boot``: together with ``pid``, these values
-    identify the process. ``tap`` is the index of the server's tap. ``config`` is the digest of the server's
-    configuration, or "" until the server accepts connections.
+    ``started`` is the start in clock ticks after the boot ``boot``. Together with ``pid``, these values identify the
+    process. ``tap`` is the index of the server's tap. ``config`` is the digest of the configuration, or "" until the
+    server accepts connections.
     """
 
     protocol: VpnProtocol
@@ -55,7 +55,10 @@ class VpnServerRecord(Document):
 
 
 class OpenvpnLaunch:
-    """A process of OpenVPN that waits for its configuration. If the agent ends without sending it, the process ends."""
+    """A process of OpenVPN that waits for its configuration.
+
+    Without a configuration, the process ends with the agent.
+    """
 
     def __init__(self, management: Path) -> None:
         """Start the process. Raise Refused if OpenVPN is missing or cannot be started."""
@@ -83,7 +86,7 @@ class OpenvpnLaunch:
     def read_error(self) -> str:
         """Return the last line that OpenVPN printed before the lines of `FINAL_LINES`, or "no message".
 
-        The line contains no time (``--suppress-timestamps``), so failures for the same reason have the same message.
+        The line contains no time (``--suppress-timestamps``): the same failure always has the same message.
         """
         with suppress(BlockingIOError):
             lines = os.read(self._output, 65536).decode(errors="replace").strip().splitlines()
@@ -96,14 +99,14 @@ class OpenvpnLaunch:
         return read_start_time(self.pid) is None
 
     def close(self) -> None:
-        """Close the pipes to the process. A process that has received its configuration continues."""
+        """Close the pipes to the process. A configured process continues."""
         for descriptor in (self._output, self._configuration):
             if descriptor >= 0:
                 os.close(descriptor)
 
 
 def reap(pid: int) -> None:
-    """Collect the exit status of an ended process with waitpid(2), if the process is a child of this process."""
+    """Collect the exit status of an ended child process with waitpid(2)."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 

@@ -1,4 +1,4 @@
-"""The observed packet filter of a gateway's links to the outside, and the step that corrects it. Pure."""
+"""The observed packet filter of a gateway's links to the outside, and the step to the wanted filter. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ from virtcloud.model.wanted import Segment
 class ObservedOutside:
     """The observed table of the packet filter, and the forwarding of interfaces.
 
-    ``listing`` is the table as JSON of libnftables, or None if there is no table. ``forwarding`` maps the name of an
-    interface to whether the gateway forwards IPv4 packets that arrive there.
+    ``listing`` is the table as JSON of libnftables, or None if there is no table. ``forwarding`` maps each interface to
+    whether the gateway forwards IPv4 packets that arrive there.
     """
 
     listing: Mapping[str, Any] | None = None
@@ -25,19 +25,19 @@ class ObservedOutside:
 
 @dataclass(frozen=True, slots=True)
 class RouteOutside:
-    """Replace the packet filter of networks with links to the outside. If ``segments`` is empty, remove the filter."""
+    """Replace the packet filter of networks with links to the outside. Without ``segments``, remove the filter."""
 
     segments: tuple[Segment, ...]
     faults: tuple[str, ...] = ()
     cluster: str = ""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"route {count_of(len(self.segments), 'network')} to the outside{format_faults(self.faults)}"
 
 
 def find_outside_changes(segments: Iterable[Segment], observed: ObservedOutside) -> Iterator[RouteOutside]:
-    """Yield the step that corrects the packet filter, if a step is necessary."""
+    """Yield the step that corrects the packet filter, if necessary."""
     linked = tuple(segment for segment in segments if has_link(segment))
     table = make_outside_table(linked)
     if table is None:

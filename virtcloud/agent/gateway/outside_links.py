@@ -1,10 +1,9 @@
 """The links between a gateway's namespaces and the gateway's network stack, and the filter of their packets. Pure.
 
-The router of a network sends packets to allowed destinations through a veth pair. One end is `OUTSIDE` in the
-network's namespace; the other end is ``vu<vlan>`` in the gateway's main namespace. Each end has one address in
-`LINKS4` and one address in `LINKS6`. Guests of different clusters may have the same address. Therefore the namespace
-replaces the source address of a packet by the address of `OUTSIDE`. The gateway replaces this address by its own
-address.
+The router of a network sends packets to allowed destinations through a veth pair. One end is `OUTSIDE` in the network's
+namespace. The other end is ``vu<vlan>`` in the gateway's main namespace. Each end has an address in `LINKS4` and in
+`LINKS6`. Guests of different clusters may have the same address. Therefore the namespace replaces a packet's source
+address by the address of `OUTSIDE`, and the gateway replaces this address by its own address.
 
 ====================================  ================================================================================
 packets from a cluster to             are dropped, because
@@ -15,10 +14,9 @@ other clusters, link-local addresses  the chain ``from_clusters`` drops them bef
 anything else                         the chain ``from_clusters`` accepts only the cluster's allowed destinations
 ====================================  ================================================================================
 
-A destination with FQDNs has a set of addresses for each IP version. When the addresses of an FQDN change, only the set
-changes, and the rules stay. From outside, only answers and packets to published ports (`published_ports`) reach a
-cluster. The kernel logs new connections. For each network and destination, a counter counts the connections, and two
-counters count the bytes, one for each direction.
+A destination with FQDNs has a set of addresses for each IP version. When the addresses change, only the set changes.
+From outside, only answers and packets to published ports (`published_ports`) reach a cluster. The kernel logs new
+connections. For each network and destination, counters count the connections, and the bytes in each direction.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,10 +40,9 @@ from virtcloud.model.values import PortName
 from virtcloud.model.wanted import Segment
 
 OUTSIDE: Final = "out0"
-"""The interface of a namespace towards the gateway's network stack."""
 TABLE: Final = ("inet", "virtcloud_outside")
 LINKS: Final = "vu*"
-"""The pattern of nft(8) that matches the names of the gateway's ends of links (`names.outside_link_name`)."""
+"""The pattern of nft(8) for the names of the gateway's ends of links."""
 LINKS4, LINKS6 = ip_network("100.64.0.0/19"), ip_network("fd76:6372:7463:6c64::/112")
 """The ranges of the links' addresses: two for each VLAN ID. RFC 6598 reserves 100.64.0.0/10 for networks behind NAT."""
 FORBIDDEN4: Final = "0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3"
@@ -53,19 +50,19 @@ FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
 """The rule that accepts neighbour discovery (RFC 4861) on a link. Hop limit 255: no router forwarded the packet."""
 DIRECTIONS: Final = {"sent": "d", "received": "s"}
-"""The directions in which packets are counted. The value states which address of a packet belongs to the destination:
-"d" for ``daddr`` (packets to the destination), "s" for ``saddr`` (packets from the destination).
+"""The directions in which packets are counted. The value is the address that belongs to the destination: "d" for
+``daddr``, "s" for ``saddr``.
 """
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
-"""Limits of each network: open connections, and new connections per second. All networks share a connection table."""
+"""Limits of each network: open connections, and new connections per second. All networks share one connection table."""
 _IPV4: Final = 4
 ListAdmitted = Callable[[Destination], Iterable[str]]
-"""A function that returns those addresses of a destination's FQDNs to which guests may open connections."""
+"""A function that returns the admitted addresses of a destination's FQDNs."""
 
 
 def admit_none(_destination: Destination) -> Iterable[str]:
-    """Return no addresses. Used for tables that are compared without the addresses of FQDNs."""
+    """Return no addresses, for tables that are compared without the addresses of FQDNs."""
     return ()
 
 
@@ -78,7 +75,7 @@ class LinkAddresses:
 
 
 def find_link_addresses(vlan: int) -> LinkAddresses:
-    """Return the addresses of the link of the network with this VLAN ID. Each VLAN ID has different addresses."""
+    """Return the link addresses of the network with this VLAN ID. Each VLAN ID has different addresses."""
     first4, first6 = LINKS4.network_address + 2 * vlan, LINKS6.network_address + 2 * vlan
     ends4 = [IPv4Interface((int(first4) + end, 31)) for end in (0, 1)]
     ends6 = [IPv6Interface((int(first6) + end, 127)) for end in (0, 1)]
@@ -86,12 +83,12 @@ def find_link_addresses(vlan: int) -> LinkAddresses:
 
 
 def has_link(segment: Segment) -> bool:
-    """Return whether a network needs a link to the outside: it has destinations, or a guest's port is published."""
+    """Return whether a network needs a link to the outside: for destinations, or for a published port."""
     return bool(segment.publications) or (segment.router is not None and bool(segment.router.every_destination))
 
 
 def list_published_translations(segments: Iterable[Segment]) -> frozenset[Translation]:
-    """Return the translations of all published ports: those of the main namespace and those of networks' namespaces."""
+    """Return the translations of all published ports in the main namespace and in the networks' namespaces."""
     return frozenset(
         found
         for segment in segments
@@ -107,10 +104,10 @@ def list_outside_interfaces(segments: Iterable[Segment]) -> list[PortName]:
 
 
 def list_destination_rules(router: GatewayRouter, prefix: str, suffix: str, side: str = "d") -> Iterator[str]:
-    """Yield the rules that match packets to the allowed destinations, in the syntax of nft(8).
+    """Yield the rules of nft(8) that match packets to the allowed destinations.
 
-    A rule is ``prefix``, the conditions, and ``suffix``; "NAME" in the rule is replaced by the destination's name. If
-    ``side`` is "s", the rules match packets from the destinations instead.
+    A rule is ``prefix``, the conditions, and ``suffix``. The destination's name replaces "NAME". If ``side`` is "s",
+    the rules match packets from the destinations.
     """
     for destination in router.every_destination:
         for match in _match_networks(destination, side):
@@ -127,13 +124,13 @@ def _match_networks(destination: Destination, side: str) -> Iterator[str]:
         texts = ", ".join(str(network) for network in networks if network.version == version)
         if texts:
             yield f"{family} {side}addr {{ {texts} }}"
-        if destination.fqdns:  # a packet to an address of an FQDN that is also in a network must be counted only once
+        if destination.fqdns:  # an address of an FQDN can also be in a network: count its packets only once
             others = f" {family} {side}addr != {{ {texts} }}" if texts else ""
             yield f"{family} {side}addr @fqdns{version}.{destination.name}{others}"
 
 
 def make_sets(segments: Iterable[Segment], list_admitted: ListAdmitted) -> dict[str, OwnedSet]:
-    """Return the sets of the addresses of destinations with FQDNs, by name. A gateway's networks share these sets."""
+    """Return the sets of the addresses of destinations with FQDNs, by name. All networks share the sets."""
     routers = [segment.router for segment in segments if segment.router is not None]
     destinations = {one.name: one for router in routers for one in router.named_destinations}
     return {
@@ -148,8 +145,8 @@ def make_sets(segments: Iterable[Segment], list_admitted: ListAdmitted) -> dict[
 def make_gateway_sets(addresses: Iterable[str]) -> dict[str, OwnedSet]:
     """Return the sets of the gateway's own addresses, by name.
 
-    The addresses of links, loopback addresses and link-local addresses are omitted: `_list_forbidding_rules` drops
-    packets to these addresses.
+    The addresses of links, loopback addresses and link-local addresses are omitted: `_list_forbidding_rules` forbids
+    them.
     """
     found = [ip_address(text) for text in addresses]
     links = [one for one in found if one in (LINKS4 if one.version == _IPV4 else LINKS6)]
@@ -161,7 +158,7 @@ def make_gateway_sets(addresses: Iterable[str]) -> dict[str, OwnedSet]:
 
 
 def make_outside_table(segments: Sequence[Segment], list_admitted: ListAdmitted = admit_none) -> OwnedTable | None:
-    """Return the packet filter between a gateway's links and its other interfaces, or None if no network has a link."""
+    """Return the packet filter between links and other interfaces, or None if no network has a link."""
     linked = [segment for segment in segments if has_link(segment)]
     if not linked:
         return None
@@ -206,7 +203,7 @@ def _common_rules() -> Iterator[str]:
 
 
 def _list_forbidding_rules(link: OutsideLink | None = None) -> Iterator[str]:
-    """Yield the rules that drop packets to addresses that are forbidden for every destination.
+    """Yield the rules that drop packets to addresses that no destination may contain.
 
     These are `FORBIDDEN4`, `FORBIDDEN6`, the ranges of links, and the gateway's addresses in ``link``.
     """
@@ -238,7 +235,6 @@ def _counting_rules(linked: Iterable[Segment]) -> Iterator[str]:
 
 
 def _make_counting_chains(linked: Iterable[Segment]) -> dict[str, OwnedChain]:
-    """Return the chains that count packets of established connections, by name: one for each network and direction."""
     return {
         f"{direction}_{segment.vlan}": OwnedChain(
             tuple(
@@ -275,7 +271,7 @@ def _source_rules(routers: Iterable[GatewayRouter]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class InnerRules:
-    """The rules in the namespace of a network with a link. Each attribute is named after the chain of its rules."""
+    """The rules in the namespace of a network with a link, by chain."""
 
     prerouting: tuple[str, ...] = ()
     forward: tuple[str, ...] = ()

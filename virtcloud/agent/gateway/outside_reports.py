@@ -1,7 +1,6 @@
-"""Reports to SBF about a gateway's use of destinations outside: the counters, and the addresses of FQDNs.
+"""Reports to SBF about the use of destinations outside: the counters, and the addresses of FQDNs.
 
-The agent compares the use with its last report when the agent starts, once a minute, and when the addresses of FQDNs
-have changed. If there is a difference, the agent sends a report.
+The agent sends a report if the use has changed: at its start, each minute, and when addresses of FQDNs change.
 """
 
 import threading
@@ -21,16 +20,16 @@ MAX_IDLE_S: Final = 300.0
 
 
 class DestinationUseApi(Protocol):
-    """The call to SBF with which the agent sends its reports."""
+    """The call of SBF that sends the reports."""
 
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
         """Report the use of all destinations of a gateway."""
 
 
 def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
-    """Return the counters of each network and destination in ``listing``, which is a table as JSON of libnftables.
+    """Return the counters of each network and destination in ``listing``, a table as JSON of libnftables. Pure.
 
-    ``listing`` is None if the table is missing. Pure.
+    None: the table is missing.
     """
     found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for item in listing["nftables"] if listing is not None else ():
@@ -49,7 +48,7 @@ def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
 
 
 class DestinationUseReporter:
-    """Reports the use of destinations of one gateway, if it changed since the last report."""
+    """Reports the use of destinations of a gateway."""
 
     def __init__(
         self,
@@ -77,11 +76,11 @@ class DestinationUseReporter:
         self._woken.set()
 
     def notice_change(self) -> None:
-        """Wake the reporting thread, because addresses of FQDNs changed. Any thread may call this method."""
+        """Wake the reporting thread, because addresses of FQDNs changed. Thread-safe."""
         self._woken.set()
 
     def report(self) -> None:
-        """Send a report if the use differs from the last report. An error is logged, and the next call tries again."""
+        """Send a report if the use differs from the last report. Log an error; the next call tries again."""
         uses = self._read()
         if uses == self._reported:
             return

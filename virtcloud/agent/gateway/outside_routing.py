@@ -32,7 +32,7 @@ _IPV6: Final = 6
 
 
 class ForwardingKernel(Protocol):
-    """The operations of the kernel that enable and read the forwarding of packets."""
+    """The operations of the kernel on the forwarding of packets."""
 
     def enable_forwarding(self, name: str) -> None:
         """Forward the IPv4 packets that arrive at an interface."""
@@ -45,7 +45,7 @@ class OutsideRouting:
     """The packet filter of the links to the outside of all networks. All operations are idempotent."""
 
     def __init__(self, kernel: ForwardingKernel, fqdns: FqdnAddresses | None = None) -> None:
-        """Create an object for interfaces of ``kernel``. ``fqdns`` has the addresses of FQDNs. None: there are none."""
+        """Create an object for interfaces of ``kernel``. ``fqdns`` has the addresses of FQDNs, if any."""
         self._kernel = kernel
         self._fqdns = fqdns
         self._list_admitted = fqdns.list_admitted if fqdns is not None else admit_none
@@ -54,10 +54,10 @@ class OutsideRouting:
         self._segments: tuple[Segment, ...] = ()
         """The networks of the latest wanted document."""
         self._wanted: OwnedTable | None = None
-        """The wanted packet filter for the networks of the latest wanted document. None: no filter is wanted."""
+        """The wanted packet filter for `_segments`, or None if no filter is wanted."""
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
-        """Return the packet filter and, if there is a filter, which of ``interfaces`` forward packets."""
+        """Return the packet filter. If it exists, also return which of ``interfaces`` forward packets."""
         listing = self._tables.read(*TABLE)
         names = [interface.name for interface in interfaces] if listing is not None else []
         found = {name: self._kernel.read_forwarding(name) for name in names}
@@ -76,9 +76,10 @@ class OutsideRouting:
         )
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Record the networks of a wanted document for `restore`. Do not change the kernel.
+        """Record the networks of a wanted document for `restore`. The kernel is not changed.
 
-        Request the addresses of the networks' FQDNs. The thread of `FqdnAddresses` resolves these FQDNs later.
+        The thread of `FqdnAddresses` resolves the FQDNs later. Neither changes the kernel: the thread of
+        `FqdnAddresses` resolves the FQDNs later.
         """
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]
@@ -91,7 +92,7 @@ class OutsideRouting:
     def correct_sets(self) -> tuple[Segment, ...]:
         """Write the current addresses of FQDNs to the packet filter. Return the networks of the latest wanted document.
 
-        Raise Refused if the kernel refuses a change. Any thread may call this method.
+        Raise Refused if the kernel refuses a change. Thread-safe.
         """
         with self._lock:
             self._wanted = make_outside_table(self._segments, self._list_admitted)
@@ -100,9 +101,9 @@ class OutsideRouting:
             return self._segments
 
     def restore(self) -> None:
-        """Replace the packet filter if it differs from the filter for the latest wanted document, and log a warning.
+        """If the packet filter differs from the filter for the latest wanted document, replace it and log a warning.
 
-        Raise Refused if the kernel refuses the filter. Any thread may call this method.
+        Raise Refused if the kernel refuses the filter. Thread-safe.
         """
         with self._lock:
             if self._wanted is None:
@@ -116,10 +117,10 @@ class OutsideRouting:
                 log.warning("packet_filter_restored", faults="the addresses of FQDNs were changed")
 
     def ensure(self, segments: tuple[Segment, ...]) -> None:
-        """Replace the packet filter. Then enable forwarding at the gateway's interfaces towards the outside.
+        """Replace the packet filter, and enable forwarding at the gateway's interfaces towards the outside.
 
-        Without segments, remove the packet filter. Raise Refused if the kernel refuses the filter, if an interface is
-        missing, or if IPv6 is needed and the gateway's sysctl for IPv6 forwarding is 0.
+        Without segments, remove the packet filter. Raise Refused if the kernel refuses the filter or an interface is
+        missing. Also raise Refused if IPv6 is needed and the gateway's sysctl for IPv6 forwarding is 0.
         """
         with self._lock:
             self._segments = tuple(segments)
@@ -150,7 +151,7 @@ class OutsideRouting:
 def _remove_ended_connections(segments: Iterable[Segment]) -> None:
     """Remove the connections of ended publications from the connection table.
 
-    An error is only logged, because the packet filter drops the packets of these connections anyway.
+    Only log an error, because the packet filter drops these connections' packets anyway.
     """
     try:
         number = remove_ended_connections(list_published_translations(segments), (LINKS4, LINKS6))

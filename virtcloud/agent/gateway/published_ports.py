@@ -1,11 +1,11 @@
-"""The nftables rules for a gateway's published ports: the rules translate packets, which then reach guests. Pure.
+"""The nftables rules for a gateway's published ports. Pure.
 
-A link (`outside_links`) connects the gateway's main namespace with the gateway's namespace of each network. The
-destination of a packet from outside to a published port is translated twice. First, the main namespace replaces the
-destination address by the address of the link's end in the network's namespace; the port stays. Then the network's
-namespace replaces the address and the port by the guest's address and port. If the gateway is the guest's router for
-this IP version, the source address of the packet stays the client's address. Otherwise the network's namespace replaces
-the source address by the gateway's address in the network, so that the guest's answers reach the gateway.
+A link (`outside_links`) connects the gateway's main namespace with its namespace of each network. The destination of a
+packet from outside to a published port is translated twice. First, the main namespace replaces the address by the
+address of the link's end in the network's namespace. Then the network's namespace replaces the address and the port by
+the guest's. If the gateway is the guest's router for this IP version, the source address stays the client's. Otherwise
+the network's namespace replaces the source address by the gateway's address in the network, so that the answers reach
+the gateway.
 
 ================================================  ====================================================================
 packets from outside                              reach no guest, because
@@ -17,7 +17,7 @@ after the end of the lease                        the rules compare the kernel's
 of a UDP flow whose publication ended             in addition, the flow's entry is removed from the connection table
 ================================================  ====================================================================
 
-Packets of a guest are only accepted as answers if they belong to a translated connection. So a guest cannot open a
+A guest's packets are only accepted as answers if they belong to a translated connection. So a guest cannot open a
 connection to the outside with packets that look like answers.
 """
 
@@ -32,17 +32,16 @@ from virtcloud.model.wanted import Segment
 
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
-"""Limits of one network: open connections from outside, and new connections per second."""
+"""Limits of a network: open connections from outside, and new connections per second."""
 TRANSLATED: Final = "ct status dnat"
 _ICMP: Final = "ct state related meta l4proto { icmp, icmpv6 }"
 _IPV4: Final = 4
 
 
 def make_outer_chains(segments: Iterable[Segment], link_addresses: Iterable[tuple[str, ...]]) -> dict[str, OwnedChain]:
-    """Return the chains that publish guests in the main namespace, by name. Without publications, return {}.
+    """Return the chains that publish guests in the main namespace by name, or {} without publications.
 
-    ``link_addresses`` has, for each segment in the same order, the addresses of the link's end in the network's
-    namespace.
+    ``link_addresses`` has, in the order of ``segments``, the addresses of the link's end in the network's namespace.
     """
     pairs = [pair for pair in zip(segments, link_addresses, strict=True) if pair[0].publications]
     if not pairs:
@@ -70,7 +69,6 @@ def _outer_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[str
 
 
 def _outer_rules(segment: Segment) -> Iterator[str]:
-    """Yield the rules of the main namespace for packets of translated connections, in both directions."""
     name = f"vu{segment.vlan}"
     yield f'oifname "{name}" ct state new limit rate over {CONNECTIONS_PER_S}/second burst 1000 packets drop'
     yield f'oifname "{name}" ct state new ct count over {CONNECTIONS} drop'
@@ -96,7 +94,7 @@ def _name_counter(segment: Segment, published: PublishedPort) -> str:
 
 
 def list_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[Translation]:
-    """Yield two translations for each publication of a network: in the main namespace, then in the network's namespace.
+    """Yield two translations for each publication: in the main namespace, then in the network's namespace.
 
     ``link`` are the addresses of the link's end in the network's namespace.
     """
@@ -121,7 +119,7 @@ def list_inner_translations(segment: Segment, link: tuple[str, ...], outside: st
 
 
 def list_inner_rules(segment: Segment) -> Iterator[str]:
-    """Yield the rules of the chain ``forward`` in a network's namespace for translated connections."""
+    """Yield the rules of the chain ``forward`` in a network's namespace."""
     if not segment.publications:
         return
     yield f"{_ICMP} accept"
@@ -148,7 +146,7 @@ def list_inner_sources(segment: Segment, device: str) -> Iterator[str]:
 
 
 def _describe(published: PublishedPort, address: str) -> tuple[str, str]:
-    """Return "ip" or "ip6" for a publication, and ``address`` as nft(8) requires it before a port: IPv6 in brackets."""
+    """Return "ip" or "ip6" for a publication, and ``address`` in the form before a port of nft(8): IPv6 in brackets."""
     return ("ip", address) if published.address.version == _IPV4 else ("ip6", f"[{address}]")
 
 

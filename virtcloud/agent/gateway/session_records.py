@@ -1,7 +1,7 @@
-"""The record of a server's connections. After a restart, the agent reads the record to recognize open connections.
+"""The record of a server's connections, by which a restarted agent recognizes open connections.
 
-If the record cannot be written, devices can connect nevertheless. After a restart, the agent then ends the connections
-that are not recorded, and the devices connect again.
+If the record cannot be written, devices can connect nevertheless. After a restart of the agent, these devices are
+disconnected, and connect again.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ class SessionRecords:
     """The connections of a server, stored in a file."""
 
     def __init__(self, path: Path) -> None:
-        """Create an object that stores the connections in the file ``path``."""
+        """Create an object that uses the file ``path``."""
         self._path = path
 
     def read(self) -> tuple[DeviceSession, ...]:
@@ -39,7 +39,7 @@ class SessionRecords:
             return ()
 
     def write(self, sessions: tuple[DeviceSession, ...]) -> None:
-        """Write ``sessions`` to the file. An error is logged."""
+        """Write ``sessions`` to the file. Log an error."""
         try:
             with refuse_os_errors(f"record the VPN connections in {self._path}"):
                 new = self._path.with_suffix(".new")  # no fsync(2): a crash of the host ends all connections

@@ -1,7 +1,7 @@
-"""The data that all OpenVPN servers of a gateway share: the grants, and the latest connection of each profile.
+"""The grants and the latest connection of each profile, shared by all OpenVPN servers of a gateway.
 
-A profile is permitted one open connection at all servers together. If a device opens another connection with the
-profile, for example at the TCP server after the UDP server, the older connection ends (`device_control`).
+A profile may have one open connection at all servers together. Another connection with the profile ends the older
+connection (`device_control`).
 """
 
 import threading
@@ -19,20 +19,20 @@ def _read_clock() -> datetime:
 
 @dataclass(slots=True)
 class SharedGrants:
-    """The shared data. The reconciler's thread and the threads of all servers use the same object.
+    """The shared data, used by the reconciler's thread and the threads of all servers.
 
     ``grants`` is None until the agent has received a wanted document. ``latest`` maps a profile to its latest
-    connection: the time of the connection, the server's protocol, and OpenVPN's number of the connection.
+    connection: its time, the server's protocol, and OpenVPN's number of the connection.
     """
 
     grants: DeviceGrants | None = None
     latest: dict[str, tuple[datetime, VpnProtocol, int]] = field(default_factory=dict)
     clock: Callable[[], datetime] = _read_clock
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """A thread holds this lock while it changes ``latest``."""
+    """Held while a thread changes ``latest``."""
 
     def receive(self, grants: DeviceGrants) -> None:
-        """Replace the grants. Forget the latest connections of profiles without a grant."""
+        """Replace the grants. Remove the latest connections of profiles without a grant."""
         profiles = {granted.grant.profile for granted in grants.values()}
         self.grants = grants
         with self.lock:
@@ -41,7 +41,7 @@ class SharedGrants:
     def note(self, protocol: VpnProtocol, session: DeviceSession) -> None:
         """Record a new connection as the latest connection of its profile.
 
-        The times of connections are not compared, because the host's clock may have been set back.
+        Times are not compared, because the host's clock may have been set back.
         """
         with self.lock:
             self.latest[session.profile] = (session.connected_at, protocol, session.client)

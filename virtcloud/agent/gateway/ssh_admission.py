@@ -1,7 +1,7 @@
-"""Who reaches which guest through a gateway's sshd, and when a connection ends. Pure.
+"""Which user reaches which guest through a gateway's sshd, and when a connection ends. Pure.
 
-A certificate proves the identity of the user, and names a cluster (`ssh_certificates`). The grants in the wanted
-document decide whether the user may connect: a user without a grant is refused even if the certificate is still valid.
+A certificate proves the user's identity, and names a cluster (`ssh_certificates`). Without a grant in the wanted
+document, even a valid certificate is refused.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,10 +20,10 @@ from virtcloud.model.wanted import Segment
 
 
 class SshRequest(Document):
-    """The request of a relay (`ssh_relay_program`) for a connection to a guest."""
+    """A request of a relay (`ssh_relay_program`) for a connection to a guest."""
 
     guest: Annotated[str, Field(max_length=256)]
-    """The command of the user's SSH client, which must be the name of a guest."""
+    """The command of the user's SSH client: it must be the name of a guest."""
     proof: Annotated[str, Field(max_length=16384)]
     """The content of sshd's file SSH_USER_AUTH: one line with the user's certificate."""
     remote: Annotated[str, Field(max_length=64)]
@@ -51,9 +51,8 @@ class SshSession(Document):
     """A user's connection to a guest. The agent records sessions, to end them in time even after a restart."""
 
     pid: int
-    """The process ID of the relay."""
     started: int
-    """The start of the relay's process in clock ticks after the boot."""
+    """The start of the relay's process, in clock ticks after the boot."""
     network: str
     """Id of the network's cluster."""
     cluster: str
@@ -62,17 +61,16 @@ class SshSession(Document):
     guest: str
     """The name of the guest, and the id of its cluster: g1@1a2b."""
     serial: int
-    """The serial number of the certificate."""
     remote: str
     """The user's IP address and port."""
     expires_at: datetime
     """The end of the grant, as known when the user connected."""
     connected_at: datetime | None = None
-    """When the user connected. None: an agent of an earlier version accepted the connection."""
+    """When the user connected. None: an earlier version of the agent accepted the connection."""
 
 
 def find_grant(proven: ProvenUser, segments: Iterable[Segment], now: datetime) -> tuple[Segment, SshGrant]:
-    """Return the user's grant and the segment that contains the grant.
+    """Return the user's grant, and the segment with this grant.
 
     Raise Forbidden if the user has no grant, the grant has ended, or the certificate was revoked.
     """
@@ -93,8 +91,8 @@ def find_grant(proven: ProvenUser, segments: Iterable[Segment], now: datetime) -
 def find_target(proven: ProvenUser, guest: str, segments: Iterable[Segment], now: datetime) -> SshTarget:
     """Return the guest with the name ``guest`` that a user may reach.
 
-    If several clusters of the network have a guest with this name, prefer the guest of the certificate's cluster. Raise
-    Forbidden if the user has no grant, or if the network has no such guest.
+    If several clusters have such a guest, prefer the guest of the certificate's cluster. Raise Forbidden if the user
+    has no grant, or the network has no such guest.
     """
     segment, grant = find_grant(proven, segments, now)
     guests = segment.ssh.guests if segment.ssh else ()
@@ -117,7 +115,7 @@ def find_ended_ssh_sessions(
 ) -> Iterator[EndedSshSession]:
     """Yield the sessions that must end. ``segments`` is None until the agent has received a wanted document.
 
-    If ``segments`` is None, a session ends at its ``expires_at``.
+    In this case, a session ends at its ``expires_at``.
     """
     known = None if segments is None else {key: grant for segment in segments for key, grant in _index(segment)}
     for session in sessions:
@@ -131,7 +129,6 @@ def find_ended_ssh_sessions(
 
 
 def _index(segment: Segment) -> Iterator[tuple[tuple[str, str, str, str], SshGrant]]:
-    """Yield (network, cluster, user, name of the guest) and the grant, for each grant and each guest of a segment."""
     if segment.ssh is None:
         return
     for grant in segment.ssh.grants:
@@ -140,12 +137,12 @@ def _index(segment: Segment) -> Iterator[tuple[tuple[str, str, str, str], SshGra
 
 
 def name_guest(guest: SshGuest) -> str:
-    """Return the value of `SshSession.guest` for a guest: its name and the id of its cluster."""
+    """Return the value of `SshSession.guest` for a guest."""
     return f"{guest.name}@{guest.cluster}"
 
 
 def make_connection(session: SshSession) -> SshConnection:
-    """Return a session in the form in which the agent reports it to SBF."""
+    """Return a session in the form of the report to SBF."""
     return SshConnection(
         cluster=session.cluster,
         user=session.user,

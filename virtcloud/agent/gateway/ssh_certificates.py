@@ -1,9 +1,9 @@
 """Verification of the SSH certificate that proves a user's identity to a gateway. Pure.
 
-sshd verifies that the user has the certificate's private key. The agent verifies the certificate a second time, because
-an attacker who controls the sshd's process could send a request with a forged certificate.
+sshd verifies that the user has the certificate's private key. The agent verifies the certificate again: an attacker who
+controls sshd's process could send a forged certificate.
 
-The agent imports this module when the first user connects, because the library ``cryptography`` needs 9 MB of memory.
+The module is imported for the first user's connection, because the library ``cryptography`` needs 9 MB of memory.
 """
 
 from datetime import datetime
@@ -30,7 +30,7 @@ PRINCIPALS: Final = 2
 
 
 def verify_certificate(proof: str, authority: PublicKey, now: datetime) -> ProvenUser:
-    """Return the claims of the certificate in ``proof``, which is the line that sshd wrote about the certificate.
+    """Return the claims of the certificate in ``proof``, which is sshd's line about the certificate.
 
     Raise Forbidden if the certificate is not valid at the time ``now``, or if another key than ``authority`` signed it.
     """

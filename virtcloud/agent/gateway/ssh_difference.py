@@ -1,4 +1,4 @@
-"""The observed sshd of a gateway, and the steps that turn it into the wanted sshd. Pure."""
+"""The observed sshd of a gateway, and the steps to the wanted sshd. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class ObservedSshd:
     """The sshd of a gateway.
 
     ``config`` is the digest of the running sshd's files, or None if no sshd runs. ``wanted`` is the digest of the
-    wanted sshd's files, or None if no sshd is wanted.
+    wanted sshd's files, or None if none is wanted.
     """
 
     config: str | None = None
@@ -23,14 +23,14 @@ class ObservedSshd:
 
 @dataclass(frozen=True, slots=True)
 class RunSshd:
-    """Start the sshd. If an sshd runs, stop it first; all its connections end."""
+    """Stop the running sshd, if any, and start the sshd. All its connections end."""
 
     server: SshServer
     faults: tuple[str, ...] = ()
     cluster: str = ""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"start the sshd at port {self.server.port}{format_faults(self.faults)}"
 
 
@@ -41,7 +41,7 @@ class StopSshd:
     cluster: str = ""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return "stop the sshd"
 
 

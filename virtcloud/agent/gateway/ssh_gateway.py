@@ -1,7 +1,7 @@
-"""SSH access through this gateway: the gateway's sshd, and the connections of users to guests.
+"""SSH access through this gateway: the gateway's sshd, and users' connections to guests.
 
-The sshd and the connections continue while the agent restarts. After the restart, the agent finds them by their records
-in files. While no agent is running, no user can open a new connection.
+The sshd and the connections continue while the agent restarts, and are found by their records in files. While no agent
+runs, no user can open a connection.
 """
 
 import inspect
@@ -48,17 +48,17 @@ from virtcloud.model.ssh_connections import SshConnection
 from virtcloud.model.wanted import HostWanted, Segment
 
 USER: Final = "sshd"
-"""The user as which the sshd runs. The package of OpenSSH creates this user for sshd's unprivileged processes."""
+"""The user as which the sshd runs, created by the package of OpenSSH for sshd's unprivileged processes."""
 REMEDY: Final = "apt-get install openssh-server (Debian), dnf install openssh-server (RHEL)"
 SEARCH_PATH: Final = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
 IPV6: Final = Path("/proc/net/if_inet6")
 REPLACED: Final = {"/etc/passwd": PASSWD, "/etc/nsswitch.conf": NSSWITCH}
 RECORD, SESSIONS = "record.json", "sessions.json"
 START_S: Final = 5.0
-"""Time limit in seconds in which a started sshd must answer."""
+"""Time limit in seconds for a started sshd to answer."""
 STOP_S: Final = 1.0
 RETRY_S: Final = 1.0
-"""Pause in seconds after an error of the thread that answers relays, or of the thread that controls connections."""
+"""Pause in seconds after an error of a thread (`run_again`)."""
 
 
 class SshdRecord(RecordedProcess):
@@ -77,9 +77,9 @@ class SshGateway:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         boot: str | None = None,
     ) -> None:
-        """Create an object with records in ``folder``. ``connect`` connects to guests. ``boot`` is the host's boot ID.
+        """Create an object with records in ``folder``. ``connect`` connects to guests.
 
-        If ``boot`` is None, the boot ID is read from the kernel.
+        ``boot`` is the host's boot ID; None: read it from the kernel.
         """
         self._folder = folder
         self._connect = connect
@@ -110,10 +110,11 @@ class SshGateway:
         self._sessions.receive(self._grants.segments)
 
     def read(self) -> ObservedSshd:
-        """Return the observed sshd. Take over a running sshd that an earlier agent process started.
+        """Return the observed sshd.
 
-        If the host has no user `USER`, or if the sshd cannot be taken over, raise no error: `apply` raises it, so that
-        the rest of the host is reconciled nevertheless.
+        After an error, such as a missing user `USER`, `apply` raises the error, so that the rest of the host is
+        reconciled. Errors are raised later by `apply`, so that the rest of the host is reconciled: a missing user
+        `USER`, or a failed take-over.
         """
         record = read_record(self._folder / RECORD, SshdRecord)
         running = record if record is not None and record.is_running(self._boot) else None
@@ -137,7 +138,10 @@ class SshGateway:
             self.ensure_no_sshd()
 
     def ensure_sshd(self, server: SshServer) -> None:
-        """Stop a running sshd, and start the sshd for ``server``. Raise Refused with the reason if it cannot start."""
+        """Stop the running sshd, if any, and start the sshd for ``server``.
+
+        Raise Refused with the reason if it cannot start.
+        """
         self._stop_sshd()
         with refuse_os_errors(f"create the folder of the sshd in {self._folder}"):
             (self._folder / REQUESTS).mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -162,7 +166,7 @@ class SshGateway:
     def ensure_no_sshd(self) -> None:
         """Stop the sshd, and remove its records. An absent sshd is success.
 
-        Raise Refused if the sshd does not end, or if a record cannot be removed.
+        Raise Refused if the sshd does not end, or a record cannot be removed.
         """
         self._stop_sshd()
         self.close()
@@ -181,9 +185,9 @@ class SshGateway:
         self._requests = None
 
     def _ensure_requests(self) -> None:
-        """Start two threads, unless they run: one answers relays, and the other controls connections.
+        """Start two threads, unless they run: one answers relays, the other controls connections.
 
-        Take over the connections that an earlier agent process recorded.
+        Take over the recorded connections of an earlier agent process.
         """
         if self._requests is not None:
             return
@@ -222,7 +226,7 @@ class SshGateway:
     def _stop_sshd(self) -> None:
         """Kill the sshd, and with it all processes of its PID namespace. Raise Refused if the sshd does not end.
 
-        If the record is missing or unreadable, find the sshd with `_find_running`.
+        Without a readable record, find the sshd by `_find_running`.
         """
         record = read_record(self._folder / RECORD, SshdRecord)
         for running in self._find_running() if record is None else [record]:
@@ -236,7 +240,7 @@ class SshGateway:
                     os.close(descriptor)
 
     def _find_running(self) -> list[SshdRecord]:
-        """Return records of this gateway's sshd processes, which have its folder of requests below `FOLDER`."""
+        """Return records of this gateway's sshd processes: they have its folder of requests below `FOLDER`."""
         pids = list[int]()
         with suppress(FileNotFoundError, Refused):  # without the folder or the user, no sshd runs
             pids = list_isolated_processes(find_ssh_user().pw_uid, self._folder / REQUESTS, Path(FOLDER) / REQUESTS)
@@ -244,7 +248,7 @@ class SshGateway:
 
 
 def run_again(work: Callable[[], object]) -> None:
-    """Call ``work`` until it returns. After an error of ``work``, log the error and wait `RETRY_S` seconds."""
+    """Call ``work`` until it returns. After an error, log it and wait `RETRY_S` seconds."""
     while True:
         try:
             work()
@@ -263,7 +267,6 @@ def _wait_for_end(descriptor: int, pid: int) -> None:
 
 
 def _wait_for_answer(port: int, record: SshdRecord, boot: str) -> None:
-    """Wait until sshd accepts connections. Raise Refused if sshd ends or does not answer within `START_S`."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if not record.is_running(boot):
@@ -276,7 +279,7 @@ def _wait_for_answer(port: int, record: SshdRecord, boot: str) -> None:
 
 
 def find_ssh_user() -> pwd.struct_passwd:
-    """Return the user as which the sshd runs. Raise Refused with a remedy if the host has no such user."""
+    """Return the sshd's user. Raise Refused with a remedy if the host lacks this user."""
     try:
         return pwd.getpwnam(USER)
     except KeyError as error:

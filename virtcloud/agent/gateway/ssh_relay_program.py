@@ -1,10 +1,9 @@
 """Connects a user's ssh with the sshd of a guest. This program is the shell of the only account of a gateway's sshd.
 
-The agent copies this file to the mount namespace of the sshd. The sshd runs the copy with ``python3 -I -S``, so the
-program uses only the standard library. The command of the user's SSH client is the name of the guest; no other command
-is possible. The program sends the guest's name and the user's certificate to the agent, and receives a socket that is
-connected to the guest (SCM_RIGHTS, unix(7)). Then the program copies its input to the socket, and the data from the
-socket to its output.
+The agent copies this file to the sshd's mount namespace. The sshd runs the copy with ``python3 -I -S``, so the program
+uses only the standard library. The only possible command of the user's SSH client is the name of the guest. The program
+sends this name and the user's certificate to the agent. The program receives a socket that is connected to the guest
+(SCM_RIGHTS, unix(7)). Then it copies data between the socket and its input and output.
 """
 
 import array
@@ -21,7 +20,7 @@ DESCRIPTOR = array.array("i").itemsize
 
 
 def main() -> int:
-    """Run the relay until the guest closes the connection. Return the exit code: 0, or 1 after an error message."""
+    """Run until the guest closes the connection. Return the exit code: 0, or 1 after an error message."""
     try:
         with _request_connection() as connection:
             _copy_streams(connection)
@@ -32,7 +31,6 @@ def main() -> int:
 
 
 def _request_connection() -> socket.socket:
-    """Return a socket that is connected to the guest. Raise OSError with the agent's reason if the agent refuses."""
     request = {
         "guest": os.environ.get("SSH_ORIGINAL_COMMAND", ""),
         "proof": Path(os.environ["SSH_USER_AUTH"]).read_text(encoding="ascii"),
@@ -52,10 +50,7 @@ def _request_connection() -> socket.socket:
 
 
 def _copy_streams(connection: socket.socket) -> None:
-    """Copy data in both directions until the guest closes the connection.
-
-    At the end of the program's input, only the direction to the guest is closed.
-    """
+    """Copy data in both directions. At the end of the input, only the direction to the guest is closed."""
     threading.Thread(target=_copy_input, args=(connection,), daemon=True).start()
     while data := connection.recv(CHUNK):
         while data:
@@ -67,7 +62,7 @@ def _copy_input(connection: socket.socket) -> None:
         while data := os.read(0, CHUNK):
             connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
-    except OSError:  # the guest has closed the connection; `_copy_streams` then ends too
+    except OSError:  # the guest has closed the connection, and `_copy_streams` ends too
         return
 
 

@@ -1,8 +1,7 @@
-"""The agent's socket for the relays of a gateway's sshd. The agent checks each request, and connects to the guest.
+"""The agent's socket for the relays of a gateway's sshd.
 
-A separate thread answers each request, and sends the connected socket to the relay. If a user has no grant, the thread
-waits `GRANT_S` seconds before it refuses the request, because the agent may be about to receive a wanted document with
-a new grant.
+A thread checks each request, connects to the guest, and sends the connected socket to the relay. A request without a
+grant waits `GRANT_S` seconds for a new wanted document.
 """
 
 import array
@@ -47,20 +46,20 @@ A guest that does not answer occupies a thread for ten seconds. A user may occup
 leave free, so that a few users cannot lock all others out.
 """
 MAX_WAITING: Final = 16
-"""Limit of one user's requests that wait for a grant, so that threads are free for the requests of other users."""
+"""Limit of one user's requests that wait for a grant, so that other users find free threads."""
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0
-"""Time limit in seconds of the receipt of a relay's request, and of each wait for a free thread."""
+"""Time limit in seconds for the receipt of a request, and for each wait for a free thread."""
 MAX_REQUEST: Final = 32768
 GRANT_S: Final = 5.0
-"""Time in seconds for which a request waits for a missing grant."""
+"""Seconds for which a request waits for a missing grant."""
 POLL_S: Final = 0.1
 CREDENTIALS: Final = struct.Struct("3i")
 BUSY: Final = b"this gateway answers too many requests: try again in some seconds"
 
 
 class SshGrants:
-    """The segments of the latest wanted document, and the public key of the authority that signs certificates.
+    """The segments of the latest wanted document, and the public key of the authority for certificates.
 
     ``segments`` is None until the agent has received a wanted document. ``authority`` is None if no sshd is wanted.
     """
@@ -73,7 +72,7 @@ class SshGrants:
 
 
 class SshRequests:
-    """A socket at which the agent answers the requests of relays. Call `run` in a thread."""
+    """A socket at which the agent answers relays. Call `run` in a thread."""
 
     def __init__(
         self, path: Path, uid: int, grants: SshGrants, sessions: SshSessions, connect: ConnectInNetwork
@@ -85,7 +84,7 @@ class SshRequests:
         self._connect = connect
         self._free = threading.BoundedSemaphore(MAX_REQUESTS)
         self._counts: Counter[tuple[str, UserName]] = Counter()
-        """The number of requests that wait for a guest or for a grant, by user."""
+        """The number of waiting requests by awaited object and user."""
         self._lock = threading.Lock()
         self._is_closed = False
         self._listener = socket.socket(socket.AF_UNIX)
@@ -128,7 +127,6 @@ class SshRequests:
             relay.close()
 
     def _answer(self, relay: socket.socket) -> None:
-        """Answer a request: send a connected socket or an error message. Log internal errors of the agent."""
         try:
             with relay, suppress(OSError):
                 try:
@@ -169,11 +167,10 @@ class SshRequests:
         )
 
     def _wait_for_guest(self, request: SshRequest) -> tuple[SshTarget, int, socket.socket]:
-        """Return the guest, the serial number of the certificate, and a socket that is connected to the guest.
+        """Return the guest, the certificate's serial number, and a socket that is connected to the guest.
 
-        Wait at most `GRANT_S` for a missing grant or a missing namespace of the network; then raise Forbidden or
-        NotFound. Raise Refused if the guest does not accept the connection. Raise TooManyRequests if too many requests
-        of the user wait.
+        Wait at most `GRANT_S` for a missing grant or network namespace, then raise Forbidden or NotFound. Raise Refused
+        if the guest does not accept the connection. Raise TooManyRequests if too many of the user's requests wait.
         """
         deadline = time.monotonic() + GRANT_S
         proven = _retry(lambda: self._verify(request), deadline)
@@ -225,7 +222,6 @@ class SshRequests:
 
 
 def _retry(work: Callable[[], T], deadline: float) -> T:
-    """Call ``work`` until it raises neither Forbidden nor NotFound. Raise the error at the deadline."""
     while True:
         try:
             return work()
@@ -236,7 +232,6 @@ def _retry(work: Callable[[], T], deadline: float) -> T:
 
 
 def _read_request(relay: socket.socket) -> SshRequest:
-    """Read a relay's request, which is one line of JSON, in `REQUEST_S`. Raise Forbidden if it is late or invalid."""
     deadline, data = time.monotonic() + REQUEST_S, b""
     try:
         while not data.endswith(b"\n") and len(data) <= MAX_REQUEST:
@@ -254,7 +249,6 @@ def _read_request(relay: socket.socket) -> SshRequest:
 
 
 def _send_connection(relay: socket.socket, connection: socket.socket) -> None:
-    """Send a relay the socket that is connected to the guest. Raise Refused if the relay has ended."""
     rights = array.array("i", [connection.fileno()])
     try:
         relay.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])

@@ -1,7 +1,7 @@
-"""The open connections through a gateway's sshd. The agent records them, and kills the relay to end a connection.
+"""The open connections through a gateway's sshd.
 
-Each connection has its own relay: a process that copies the connection's data. So connections continue while the agent
-restarts. After the restart, the agent reads the record of the connections.
+The agent records connections, and ends a connection by killing its relay. Each connection has its own relay, which
+copies the data, so connections continue while the agent restarts.
 """
 
 import os
@@ -29,10 +29,7 @@ MAX_OF_USER: Final = 128
 MAX_SESSIONS: Final = 1024
 """Limits of open connections: of one user, and of all users together. Each connection needs about 15 MB of memory."""
 CHECK_S: Final = 5.0
-"""Longest time in seconds between two checks of the ends of grants.
-
-If the host's clock is set forward, the next grant ends earlier than the agent computed. Therefore the pause is limited.
-"""
+"""Longest time in seconds between two checks of the ends of grants: the host's clock may be set forward."""
 
 
 class RecordedSshSessions(Document):
@@ -50,7 +47,7 @@ class SshSessions:
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[int, SshSession] = {}
-        """The open connections. The key is a descriptor of the relay's process (pidfd_open(2))."""
+        """The open connections by descriptor of the relay's process (pidfd_open(2))."""
         self._segments: tuple[Segment, ...] | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
@@ -64,21 +61,21 @@ class SshSessions:
             return tuple(self._open.values())
 
     def receive(self, segments: Iterable[Segment]) -> None:
-        """Apply the grants of a wanted document: end the connections that must end now (`find_ended_ssh_sessions`)."""
+        """Apply the grants of a wanted document: end connections that must end (`find_ended_ssh_sessions`)."""
         with self._lock:
             self._segments = tuple(segments)
         self.end_expired()
-        os.eventfd_write(self._wake, 1)  # `run` computes its pause again: the end of a grant may be earlier
+        os.eventfd_write(self._wake, 1)  # `run` computes its pause again: a grant may end earlier
 
     def take_over(self) -> None:
-        """Read the connections that an earlier agent process recorded, and control those whose relays are running."""
+        """Read the recorded connections of an earlier agent process. Control those whose relays are running."""
         for session in self._read():
             with suppress(OSError):
                 self._add(session)
         self.end_expired()
 
     def add(self, session: SshSession) -> None:
-        """Record a connection. Call this method before the socket is passed to the relay.
+        """Record a connection, before its socket is passed to the relay.
 
         Raise TooManyRequests if a limit would be exceeded. Raise Refused if the relay has ended.
         """
@@ -91,7 +88,7 @@ class SshSessions:
         os.eventfd_write(self._wake, 1)
 
     def end_expired(self) -> None:
-        """End each connection whose grant is missing or has ended, or whose certificate was revoked: kill its relay."""
+        """Kill the relay of each connection whose grant is missing or has ended, or whose certificate was revoked."""
         with self._lock:
             ended = list(find_ended_ssh_sessions(self._open.values(), self._segments, self._clock()))
             descriptors = {(session.pid, session.started): descriptor for descriptor, session in self._open.items()}
@@ -103,7 +100,7 @@ class SshSessions:
     def run(self) -> None:
         """Remove connections whose relays have ended, and end connections at the end of their grants.
 
-        Return after a call of `stop`, and after a last check of all relays. `run` can then be called again.
+        Return after a call of `stop` and a last check of all relays. `run` can then be called again.
         """
         is_last = False
         while not is_last:
@@ -134,7 +131,7 @@ class SshSessions:
             )
 
     def _add(self, session: SshSession, *, is_limited: bool = False) -> None:
-        """Add a connection to the open connections. Raise OSError if its relay has ended.
+        """Add a connection. Raise OSError if its relay has ended.
 
         If ``is_limited``, raise TooManyRequests if a limit would be exceeded.
         """
@@ -176,7 +173,7 @@ class SshSessions:
     def _write(self) -> None:
         """Write the open connections to the file, and call `changed`.
 
-        An error is only logged. If the agent then restarts, it cannot end connections that are not recorded.
+        Log an error. A restarted agent cannot end connections that are not recorded.
         """
         with self._lock:
             text = RecordedSshSessions(sessions=tuple(self._open.values())).model_dump_json()

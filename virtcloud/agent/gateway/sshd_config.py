@@ -1,8 +1,7 @@
 """The configuration of a gateway's sshd (sshd_config(5), OpenSSH 9.2), and the files that the sshd sees. Pure.
 
-The sshd runs as an unprivileged account. For each user, the sshd runs only the relay (`ssh_relay_program`), which is
-the account's shell. The sshd offers no other shell, no terminal and no forwarding. It accepts only users with a
-certificate of SBF's SSH authority.
+The sshd runs as an unprivileged account, and runs only the relay (`ssh_relay_program`), the account's shell. It offers
+no other shell, no terminal and no forwarding. It accepts only users with a certificate of SBF's SSH authority.
 """
 
 from hashlib import sha256
@@ -14,7 +13,7 @@ FOLDER: Final = "/etc/ssh"
 """The folder of the sshd's files in its mount namespace. These files hide the files of the gateway's usual sshd."""
 CONFIG, HOST_KEY, AUTHORITY, RELAY, PASSWD, NSSWITCH = "sshd_config", "host_key", "authority", "relay", "passwd", "nss"
 REQUESTS: Final = "requests"
-"""The subfolder of `FOLDER` with the agent's socket, to which relays send their requests."""
+"""The subfolder of `FOLDER` with the agent's socket for relays."""
 SOCKET: Final = "agent.sock"
 CERTIFICATES: Final = (
     "ssh-ed25519-cert-v01@openssh.com,rsa-sha2-512-cert-v01@openssh.com,rsa-sha2-256-cert-v01@openssh.com,"
@@ -51,13 +50,11 @@ FIXED_OPTIONS: Final = (
     "PrintMotd no",
     "PidFile none",
 )
-"""``PerSourceMaxStartups`` limits only connections that are not authenticated yet. So a user can have many connections
-to guests at the same time.
-"""
+"""``PerSourceMaxStartups`` limits only unauthenticated connections. So a user can have many connections to guests."""
 
 
 def render_sshd_config(port: int, *, ipv6: bool) -> str:
-    """Return the configuration. If ``ipv6``, the sshd accepts IPv4 and IPv6; otherwise only IPv4."""
+    """Return the configuration. If ``ipv6``, the sshd accepts IPv4 and IPv6, else only IPv4."""
     own = (f"Port {port}", f"AddressFamily {'any' if ipv6 else 'inet'}")
     return "\n".join((*own, *FIXED_OPTIONS, ""))
 
@@ -78,6 +75,6 @@ def render_sshd_files(server: SshServer, relay: str, uid: int, gid: int, *, ipv6
 
 
 def digest_sshd_files(files: dict[str, str]) -> str:
-    """Return a digest of the files. The agent compares digests to find out whether a running sshd has other files."""
+    """Return a digest of the files, by which the agent recognizes changed files."""
     text = "\0".join(part for name in sorted(files) for part in (name, files[name]))
     return sha256(text.encode()).hexdigest()[:16]

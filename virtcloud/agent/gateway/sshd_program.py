@@ -1,16 +1,16 @@
 """Starts a gateway's sshd without the gateway's privileges, in mount and PID namespaces of its own.
 
-The agent runs `main` with ``python -I -S``. The program uses only the standard library. It performs these steps:
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The steps are:
 
-1. create the namespaces, and print ``apart`` and the process ID of the first process of the PID namespace. If this
-   process is killed, the kernel kills all processes of the namespace, and all connections end
+1. create the namespaces, and print ``apart`` and the process ID of the PID namespace's first process. If this process
+   is killed, the kernel kills all processes of the namespace, and all connections end
 2. read the specification, which is one line of JSON
 3. replace /etc: the sshd's files are only in memory, and no account of the gateway is in /etc/passwd; hide the
    gateway's SSH configuration and temporary files
 4. check the port, drop the privileges, and execute sshd, which keeps the process ID of step 1
 
-The sshd runs as an unprivileged user, so it cannot change to another user. sshd has no capability except, for a port
-below 1024, CAP_NET_BIND_SERVICE. sshd writes its log to the host's syslog.
+As an unprivileged user, the sshd cannot change to another user. Its only capability is CAP_NET_BIND_SERVICE, for a port
+below 1024. It writes its log to the host's syslog.
 """
 
 import ctypes
@@ -35,11 +35,11 @@ CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x20000, 0x08000000, 0x20000000  # lin
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096  # linux/mount.h
 MS_REC, MS_SLAVE = 16384, 1 << 19
 ETC, HOST_ETC = Path("/etc"), ".virtcloud-host"
-"""The sshd's folder /etc, and the folder in it at which the host's /etc is mounted."""
+"""The sshd's folder /etc, and the mount point in it of the host's /etc."""
 FIRST_FREE_PORT = 1024
 MODE, EXECUTABLE = 0o400, 0o500
 LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_FSIZE: 1 << 20}
-"""Resource limits of sshd. The file size is not 0: sshd writes each user's certificate to a file for the relay."""
+"""Resource limits of sshd. The file size is not 0, because sshd writes each user's certificate to a file."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -72,10 +72,10 @@ def _start() -> None:
 
 
 def _mount_files(spec: dict[str, Any]) -> None:
-    """Replace /etc, so that it contains the sshd's files in ``spec["folder"]`` and the files in ``spec["replaced"]``.
+    """Replace /etc: it contains the sshd's files in ``spec["folder"]`` and the files in ``spec["replaced"]``.
 
-    The other files of the host's /etc are reached by links. A mount on a single file such as /etc/passwd would not
-    suffice: when the host replaces the file, for example by useradd(8), the kernel removes the mount (rename(2)).
+    Links reach the other files of the host's /etc. A mount on a single file would not suffice: when the host replaces
+    the file, the kernel removes the mount (rename(2)).
     """
     socket_folder = os.open(spec["socket_folder"], os.O_PATH | os.O_DIRECTORY)  # a later mount may hide this path
     _mount("none", "/", None, MS_REC | MS_SLAVE)  # a file system that the host unmounts is unmounted here too
@@ -95,9 +95,9 @@ def _mount_files(spec: dict[str, Any]) -> None:
 
 
 def _mount_etc(omitted: Collection[str]) -> None:
-    """Mount an empty file system on /etc, with a link to each file of the host's /etc that is not in ``omitted``.
+    """Mount an empty file system on /etc, with links to the files of the host's /etc except ``omitted``.
 
-    Hide the folders in ``omitted``. The files in ``omitted`` can still be read at `HOST_ETC`.
+    Hide the folders in ``omitted``. All omitted files can still be read at `HOST_ETC`.
     """
     host = os.open(ETC, os.O_RDONLY | os.O_DIRECTORY)
     _mount("tmpfs", str(ETC), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
@@ -113,7 +113,7 @@ def _mount_etc(omitted: Collection[str]) -> None:
 
 
 def _write(path: Path, text: str, spec: dict[str, Any]) -> None:
-    """Write a file. A file that replaces a file of the host, such as /etc/passwd, is readable for all users."""
+    """Write a file, readable for all users if it replaces a file of the host."""
     path.write_text(text)
     if path.name in spec["replaced"].values():
         path.chmod(0o444)
@@ -129,7 +129,6 @@ def _mount(source: str, target: str, kind: str | None, flags: int, options: str 
 
 
 def _check_config(argv: list[str]) -> None:
-    """Check the configuration with ``sshd -t``. Raise OSError with sshd's reason if sshd refuses the configuration."""
     done = subprocess.run([argv[0], "-t", *argv[2:]], capture_output=True, text=True, check=False)  # noqa: S603 - sshd
     if done.returncode:
         raise OSError(done.stderr.strip().replace("\r", "").replace("\n", "; ") or "sshd refuses its configuration")

@@ -19,7 +19,7 @@ SOCKETS: Final = {VpnProtocol.UDP: socket.SOCK_DGRAM, VpnProtocol.TCP: socket.SO
 
 
 def list_vpn_checks(server: VpnServer, folder: Path) -> dict[str, Callable[[], str]]:
-    """Return check functions by the name of the check. Each returns its observation, or raises Refused or OSError.
+    """Return check functions by name. A function returns its observation, or raises Refused or OSError.
 
     ``folder`` has the records of the servers.
     """
@@ -31,7 +31,6 @@ def list_vpn_checks(server: VpnServer, folder: Path) -> dict[str, Callable[[], s
 
 
 def _check_port(protocol: VpnProtocol, port: int, folder: Path) -> str:
-    """Return an observation: the agent's server is running, or the port is free. Otherwise raise Refused."""
     with suppress(OSError, ValidationError):
         record = VpnServerRecord.model_validate_json((folder / protocol.value / RECORD).read_bytes())
         if record.is_running and record.config:

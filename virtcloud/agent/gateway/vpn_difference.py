@@ -1,7 +1,7 @@
-"""The observed VPN of a gateway, and the steps that turn it into the wanted VPN. Pure.
+"""The observed VPN of a gateway, and the steps to the wanted VPN. Pure.
 
-If a network has grants, it has one port for each OpenVPN server: an 802.1Q interface with the network's VLAN ID on the
-server's tap. A network without grants has no port, so no frame can pass between the VPN and this network.
+A network with grants has one port for each OpenVPN server: an 802.1Q interface with the network's VLAN ID on the
+server's tap. Without a port, no frame can pass between the VPN and a network.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class ObservedVpnServer:
-    """A running OpenVPN server. ``config`` is the digest of its configuration. ``sessions`` are open connections."""
+    """A running OpenVPN server, with the digest of its configuration and its open connections."""
 
     protocol: VpnProtocol
     config: str = ""
@@ -46,9 +46,8 @@ class ObservedVpnPort:
 class ObservedVpn:
     """The observed VPN of a gateway.
 
-    ``configs`` are the digests of the wanted servers' configurations. A server whose digest differs must be started
-    again. ``limit_faults`` are the differences between the kernel's filter of TCP connections (`connection_limits`) and
-    the wanted filter.
+    ``configs`` are the digests of the wanted servers' configurations. A server with another digest must be started
+    again. ``limit_faults`` are the differences from the wanted filter of TCP connections (`connection_limits`).
     """
 
     servers: tuple[ObservedVpnServer, ...] = ()
@@ -59,7 +58,7 @@ class ObservedVpn:
 
 @dataclass(frozen=True, slots=True)
 class RunVpnServer:
-    """Start an OpenVPN server. If the server runs, stop it first; its devices then connect again."""
+    """Start an OpenVPN server, or start it again. Its devices then connect again."""
 
     protocol: VpnProtocol
     server: VpnServer
@@ -67,21 +66,21 @@ class RunVpnServer:
     cluster: str = ""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         port = self.server.ports[self.protocol]
         return f"start the OpenVPN server at {self.protocol} port {port}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)
 class LimitVpnConnections:
-    """Limit each client's connections to the OpenVPN server's TCP port. If ``port`` is None, remove the limits."""
+    """Limit each client's connections to the OpenVPN server's TCP port. Without ``port``, remove the limits."""
 
     port: int | None
     faults: tuple[str, ...] = ()
     cluster: str = ""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         if self.port is None:
             return "remove the limits of connections to the OpenVPN server"
         return f"limit the connections to TCP port {self.port}{format_faults(self.faults)}"
@@ -95,26 +94,26 @@ class StopVpnServer:
     cluster: str = ""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"stop the OpenVPN server of {self.protocol}"
 
 
 @dataclass(frozen=True, slots=True)
 class EndVpnSessions:
-    """Wait for the end of a network's connections that have no grant. ``clients`` are their numbers at OpenVPN."""
+    """Wait for the end of a network's connections without a grant. ``clients`` are their numbers at OpenVPN."""
 
     cluster: str
     protocol: VpnProtocol
     clients: tuple[int, ...]
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"end {count_of(len(self.clients), 'VPN connection')}"
 
 
 @dataclass(frozen=True, slots=True)
 class AddVpnPort:
-    """Create the port that connects an OpenVPN server with a network's bridge, or correct its faults."""
+    """Create the port between an OpenVPN server and a network's bridge, or correct its faults."""
 
     segment: Segment
     protocol: VpnProtocol
@@ -131,38 +130,38 @@ class AddVpnPort:
         return names.vpn_port_name(DEVICES[self.protocol], self.segment.vlan)
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"connect {self.name}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveVpnPort:
-    """Delete the port that connects an OpenVPN server with a network's bridge."""
+    """Delete the port between an OpenVPN server and a network's bridge."""
 
     cluster: str
     name: str
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"disconnect {self.name}"
 
 
 _BEFORE_ALL_ENDS = datetime.min.replace(tzinfo=UTC)
-"""A time before the end of every lease. With this time, `find_ended_sessions` ignores the ends of leases.
+"""A time before the end of every lease, with which `find_ended_sessions` ignores the ends of leases.
 
-No step is needed at the end of a lease, because `DeviceControl` then ends the connections.
+`DeviceControl` ends the connections at the end of a lease, without a step.
 """
 VpnRemoval = EndVpnSessions | RemoveVpnPort | StopVpnServer
 VpnStep = VpnRemoval | LimitVpnConnections | RunVpnServer | AddVpnPort
 
 
 def list_vpn_ports(wanted: HostWanted) -> dict[str, str]:
-    """Return the wanted ports of OpenVPN servers: the id of the network by the port's name."""
+    """Return the wanted ports of OpenVPN servers: the network's id by the port's name."""
     return {step.name: step.cluster for step in _wanted_ports(wanted)}
 
 
 def list_device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePort]:
-    """Yield the wanted ports of a network's devices, with the data for the filter of the devices' frames."""
+    """Yield the wanted ports of a network's devices, with the data for the filter of their frames."""
     granted = tuple(sorted({address for grant in segment.grants for address in grant.addresses}))
     routers = (grant for grant in segment.grants if grant.router)
     subnets = {str(ip_interface(address).network) for grant in routers for address in grant.addresses}
@@ -178,7 +177,7 @@ def list_device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePo
 
 
 def _list_server_macs(segment: Segment) -> Iterator[str]:
-    """Yield the MAC addresses that the hosts' DHCP and DNS servers and this gateway have in a network."""
+    """Yield the MAC addresses of the hosts' DHCP and DNS servers and of this gateway in a network."""
     if segment.host_services:
         yield HOST_SERVICE_MAC
     if segment.gateway_addresses:
@@ -204,9 +203,9 @@ def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Vpn
 
 
 def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[LimitVpnConnections | RunVpnServer]:
-    """Yield the steps that start missing servers, and restart servers that have faults or other settings.
+    """Yield the steps that start missing servers, and restart servers with faults or other settings.
 
-    The first step limits the connections, if the limits differ from the wanted limits.
+    The first step corrects the limits of connections, if necessary.
     """
     if observed.limit_faults:
         port = wanted.vpn.ports.get(VpnProtocol.TCP) if wanted.vpn else None
@@ -225,7 +224,7 @@ def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Li
 
 
 def find_port_changes(segment: Segment, wanted: HostWanted, observed: ObservedVpn) -> Iterator[AddVpnPort]:
-    """Yield the steps that create a network's missing ports, or correct the faults of its ports."""
+    """Yield the steps that create a network's missing ports, or correct faulty ports."""
     existing = {(port.cluster, port.name): port for port in observed.ports}
     for step in _wanted_ports(wanted):
         if step.cluster != segment.id:

@@ -1,7 +1,7 @@
-"""The VPN of this gateway: its OpenVPN servers and their devices. `vpn_interfaces.py` creates the interfaces.
+"""The VPN of this gateway: its OpenVPN servers and their devices.
 
-The servers and connections continue while the agent restarts. After the restart, the agent finds them by their records
-in files. While no agent is running, no new device can connect.
+The servers and connections continue while the agent restarts, and are found by their records in files. While no agent
+runs, no new device can connect.
 """
 
 import threading
@@ -44,11 +44,11 @@ from virtcloud.model.vpn import VpnConnection, VpnProtocol, VpnServer
 from virtcloud.model.wanted import HostWanted, Segment
 
 END_S: Final = 5.0
-"""Time limit in seconds in which connections without a grant must end."""
+"""Time limit in seconds for the end of connections without a grant."""
 STOP_S: Final = 1.0
-"""Time limit in seconds in which a stopped thread must record its connections and end."""
+"""Time limit in seconds for a stopped thread to record its connections and end."""
 TAKE_OVER_S: Final = 2.0
-"""Time limit in seconds in which a running server must accept the connection of a restarted agent."""
+"""Time limit in seconds for a running server to accept the connection of a restarted agent."""
 IPV6: Final = Path("/proc/net/if_inet6")
 RECORD, SESSIONS, SOCKET = "record.json", "sessions.json", "management.sock"
 
@@ -63,7 +63,7 @@ class VpnGateway:
         shared: SharedGrants | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        """Create an object with records in ``folder``. If ``limits`` is None, clients' connections are not limited."""
+        """Create an object with records in ``folder``. None for ``limits``: clients' connections are not limited."""
         self._interfaces = VpnInterfaces(kernel)
         self._folder = folder
         self.changed: Callable[[], object] = lambda: None
@@ -82,7 +82,7 @@ class VpnGateway:
 
     @property
     def connections(self) -> tuple[VpnConnection, ...]:
-        """All connected devices. Any thread may read this property."""
+        """All connected devices. Thread-safe."""
         return tuple(connection for control in tuple(self._controls.values()) for connection in control.connections)
 
     def receive(self, wanted: HostWanted, segments: Sequence[Segment]) -> None:
@@ -93,9 +93,9 @@ class VpnGateway:
             control.wake()
 
     def read(self, interfaces: Sequence[KernelInterface]) -> ObservedVpn:
-        """Return the observed VPN. Take over running servers that an earlier agent process started.
+        """Return the observed VPN. Take over running servers of an earlier agent process.
 
-        Raise Refused if servers are wanted and the host has no unprivileged user for them.
+        Raise Refused if servers are wanted and the host lacks an unprivileged user for them.
         """
         servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
         port = self._wanted.ports.get(VpnProtocol.TCP) if self._wanted else None
@@ -120,14 +120,17 @@ class VpnGateway:
                 self._interfaces.ensure_no_port(cluster, name)
 
     def close(self) -> None:
-        """Stop the control of the servers, and wait until the connections are recorded. The servers continue."""
+        """Stop the control of the servers, and wait until their connections are recorded. The servers continue."""
         for control in self._controls.values():
             control.stop()
         for thread in self._threads.values():
             thread.join(STOP_S)
 
     def ensure_server(self, protocol: VpnProtocol, server: VpnServer) -> None:
-        """Stop a running server of this protocol, and start the server. Raise Refused if the server cannot start."""
+        """Stop the running server of this protocol, if any, and start the server.
+
+        Raise Refused if the server cannot start.
+        """
         self._stop(protocol)
         tap = self._interfaces.ensure_tap(DEVICES[protocol])
         with refuse_os_errors(f"create the folder of the OpenVPN server in {self._folder}"):
@@ -198,7 +201,6 @@ class VpnGateway:
         return ObservedVpnServer(protocol, record.config, tuple(faults), control.sessions if control else ())
 
     def _take_over(self, protocol: VpnProtocol) -> str | None:
-        """Control a running server that an earlier agent process started. Return an error message, or None."""
         try:
             connection = UnixManagementSocket(self._path(protocol) / SOCKET, TAKE_OVER_S)
         except VirtcloudError as error:
@@ -217,10 +219,6 @@ class VpnGateway:
         return DeviceControl(protocol, connection, self._shared, records, self._notice_change)
 
     def _notice_change(self) -> None:
-        """Call `changed`, and make all servers check their connections.
-
-        If a profile has a new connection at one server, the other server must end the profile's older connection.
-        """
         for control in tuple(self._controls.values()):
             control.wake()
         self.changed()
@@ -233,7 +231,6 @@ class VpnGateway:
         thread.start()
 
     def _stop(self, protocol: VpnProtocol) -> None:
-        """Stop the control of a server, and kill its processes. Its devices are disconnected."""
         control = self._controls.pop(protocol, None)
         if control is not None:
             control.stop()
@@ -292,7 +289,7 @@ class VpnGateway:
 
 @contextmanager
 def _name_error(launch: OpenvpnLaunch) -> Iterator[None]:
-    """Append the last message of the OpenVPN process to the message of an Unreachable error in the block."""
+    """Append OpenVPN's last message to the message of an Unreachable error in the block."""
     try:
         yield
     except Unreachable as error:

@@ -1,4 +1,4 @@
-"""The interfaces of a gateway's VPN: the taps of OpenVPN servers, and their ports on the bridges of networks."""
+"""The interfaces of a gateway's VPN: the taps of OpenVPN servers, and their ports on networks' bridges."""
 
 from typing import Any, Protocol
 
@@ -40,13 +40,13 @@ class VpnInterfaces:
     """The taps and ports of a gateway's VPN. All operations are idempotent."""
 
     def __init__(self, kernel: VpnKernel) -> None:
-        """Store ``kernel``. The methods create, change and delete its interfaces."""
+        """Store ``kernel``, whose interfaces the methods create, change and delete."""
         self._kernel = kernel
 
     def ensure_tap(self, name: str) -> int:
         """Create the tap with this name, or correct its faults. Return its index.
 
-        Raise Unsafe if an interface with this name exists that virtcloud did not create.
+        Raise Unsafe if a foreign interface has this name.
         """
         tap = next((interface for interface in self._kernel.list_interfaces() if interface.name == name), None)
         if tap is not None and tap.alias != names.VPN_ALIAS:
@@ -58,16 +58,16 @@ class VpnInterfaces:
         return index
 
     def ensure_no_tap(self, name: str) -> None:
-        """Delete a tap. An absent tap is success. An interface that virtcloud did not create is not changed."""
+        """Delete a tap. An absent tap is success. A foreign interface is not changed."""
         for interface in self._kernel.list_interfaces():
             if interface.name == name and interface.alias == names.VPN_ALIAS:
                 self._kernel.delete(interface.index)
 
     def ensure_port(self, segment: Segment, protocol: VpnProtocol) -> None:
-        """Create the port that connects a server with a network's bridge, or correct its faults.
+        """Create the port between a server and a network's bridge, or correct its faults.
 
-        The port stays down until it belongs to its bridge. So no frame passes earlier. Raise Refused if the bridge
-        or the tap is missing, and Unsafe if an interface with the port's name exists that virtcloud did not create.
+        The port stays down until it belongs to its bridge, so no frame passes earlier. Raise Refused if the bridge or
+        the tap is missing. Raise Unsafe if a foreign interface has the port's name.
         """
         name, vlan = names.vpn_port_name(DEVICES[protocol], segment.vlan), segment.vlan
         interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}

@@ -1,4 +1,4 @@
-"""The guest's side of a session as a byte stream: a TCP connection, the console, or the console's log."""
+"""The guest's side of a session as a byte stream: a TCP connection, the console, or its log."""
 
 import os
 import socket
@@ -39,7 +39,7 @@ class TcpChannel:
     """A TCP connection to a guest."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Use a connection. Configure TCP to end the connection if the guest does not answer for 30 s."""
+        """Store a connection. TCP ends the connection if the guest does not answer for 30 s."""
         self._connection = connection
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -81,7 +81,7 @@ class ConsoleChannel:
     """The console of a guest, to which several users can be connected at the same time."""
 
     def __init__(self) -> None:
-        """Create a channel that is not connected to a console. `open_console` connects it."""
+        """Create a channel without a console. `open_console` connects it."""
         self._changed = threading.Condition()
         self._output: deque[bytes] = deque(maxlen=MAX_BACKLOG)
         self._ended = False
@@ -120,8 +120,7 @@ class LogChannel:
     def __init__(self, log_file: Path, *, follow: bool) -> None:
         """Create a channel that reads the current log ``log_file`` and its older files.
 
-        If ``follow``, `receive` waits for new output at the end of the log. If not ``follow``, raise Refused if no log
-        exists.
+        If ``follow``, `receive` waits for new output at the end of the log. Otherwise, raise Refused if no log exists.
         """
         self._log_file = log_file
         self._follow = follow
@@ -160,7 +159,6 @@ class LogChannel:
 
 @contextmanager
 def _open_log(path: Path) -> Iterator[int | None]:
-    """Open a log file within the block. Yield its descriptor, or None if it does not exist or is a symbolic link."""
     with ExitStack() as stack:
         descriptor = None
         with suppress(OSError):
@@ -175,7 +173,7 @@ def _read_all(descriptor: int | None) -> Iterator[bytes]:
 
 
 def _is_current(path: Path, descriptor: int | None) -> bool:
-    """Return whether ``path`` is still the path of the open file, and not of a new file after a rotation."""
+    """Return whether the open file is still at ``path``: a rotation creates a new file at ``path``."""
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Clones of guests: the root or the disk of a stopped guest becomes an image in SBF's catalogue.
+"""Clones of guests: the root or disk of a stopped guest becomes an image in SBF's catalogue.
 
-A session of kind ``clone`` starts a clone, and sends the progress to the user as lines of JSON. First, the agent packs
-the root or the disk into a temporary file, because SBF requires the checksum and the size before the content. Then the
-agent uploads the file to SBF. If the user disconnects, the agent stops the clone, and SBF discards the upload.
+A session of kind ``clone`` starts a clone, and sends the progress as lines of JSON. The agent packs the root or disk
+into a temporary file, because SBF requires the checksum and the size first. Then the agent uploads the file. If the
+user disconnects, the agent stops the clone, and SBF discards the upload.
 """
 
 import queue
@@ -29,8 +29,8 @@ REPORT_S: Final = 0.5
 """Shortest time in seconds between two lines of progress."""
 CloneSource = GuestRoot | StoppedGuestDisk
 ReserveSource = Callable[[str, str], AbstractContextManager[CloneSource]]
-"""Function that reserves the root or disk of a guest within a block. The arguments are the domain and the guest's name.
-The guest cannot start within the block.
+"""Function that reserves a guest's root or disk within a block, by the domain and the guest's name. The guest cannot
+start within the block.
 """
 
 
@@ -47,11 +47,11 @@ class CloneApi(Protocol):
 
 
 class CloneCancelledError(Exception):
-    """The user has disconnected, so the clone must stop."""
+    """The user has disconnected: stop the clone."""
 
 
 class CloneChannel:
-    """A channel from which the user receives the progress of a clone."""
+    """A channel with the progress of a clone."""
 
     def __init__(self) -> None:
         """Create a channel without lines."""
@@ -105,7 +105,7 @@ class GuestCloner:
     def open_clone(self, session: GuestSession, segment: Segment) -> Iterator[CloneChannel]:
         """Clone a guest in a thread. Yield the channel with the progress. At the end of the block, stop the clone.
 
-        Raise Refused if the guest is not stopped, or if it has neither a root nor a disk.
+        Raise Refused if the guest is not stopped, or has neither a root nor a disk.
         """
         with self._reserve(names.domain_name(segment.id, session.guest), session.guest) as source:
             guest = self._require_stopped(session)
@@ -120,10 +120,10 @@ class GuestCloner:
                 worker.join()
 
     def _require_stopped(self, session: GuestSession) -> GuestWanted:
-        """Request the current wanted document of this host, and return the session's guest in this document.
+        """Return the session's guest in the current wanted document of this host.
 
         Raise Refused unless the document wants the guest stopped. The caller has reserved the guest, so the guest
-        cannot start after this check.
+        cannot start later.
         """
         segment = find_segment(self._sbf.wanted(self._element).wanted, session)
         guest = next(guest for guest in segment.guests if guest.name == session.guest)

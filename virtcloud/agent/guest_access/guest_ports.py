@@ -1,8 +1,7 @@
 """TCP connections to guests' ports through a relay inside the guests' network.
 
-The relay is a process in a separate network namespace with one port on the network's bridge, like the relay of a job
-(``job_access/relay_program``). From this namespace, the host's network cannot be reached. The relay of a network exists
-while users are connected to its guests.
+The relay is a process in a separate network namespace with one port on the network's bridge. From there, the host's
+network cannot be reached. A network's relay exists while users are connected to its guests.
 """
 
 import socket
@@ -41,7 +40,7 @@ class GuestPorts:
     """Connections to the ports of this host's guests. Thread-safe."""
 
     def __init__(self, relays: NetworkRelays) -> None:
-        """Store ``relays``, with which :meth:`connect` creates relays."""
+        """Store ``relays``, with which `connect` creates relays."""
         self._relays = relays
         self._lock = threading.Lock()
         self._users: Counter[str] = Counter()
@@ -51,8 +50,8 @@ class GuestPorts:
     def connect(self, segment: Segment, guest: Name, port: int) -> Iterator[socket.socket]:
         """Connect to a port of a guest within the block. Yield the connected socket.
 
-        ``guest`` must be a guest of ``segment``. Raise Refused if the relay cannot be created, or if the guest has no
-        address, does not answer, or refuses the connection.
+        ``guest`` must be a guest of ``segment``. Raise Refused if the relay cannot be created. Also raise Refused if
+        the guest has no address, does not answer, or refuses the connection.
         """
         address = _find_address(segment, guest)
         with self._relay(segment, address) as path:
@@ -80,10 +79,7 @@ class GuestPorts:
 
     @contextmanager
     def _relay(self, segment: Segment, address: IPv4Interface | IPv6Interface) -> Iterator[Path]:
-        """Create the network's relay unless it exists. Yield the path of its socket.
-
-        After the block, remove the relay if no other thread uses it.
-        """
+        """Yield the path of the relay's socket. After the block, remove the relay if no other thread uses it."""
         key = PREFIX + segment.id
         with self._lock:
             path = self._ensure(key, segment, address)
@@ -99,10 +95,9 @@ class GuestPorts:
                         self._relays.ensure_none(key)
 
     def _ensure(self, key: str, segment: Segment, address: IPv4Interface | IPv6Interface) -> Path:
-        """Return the path of the socket of the network's relay. Create the relay if necessary.
+        """Return the path of the relay's socket. Create the relay if necessary.
 
-        If other threads use the relay, replace it only if it lacks the subnet of ``address`` or has another VLAN
-        ID than ``segment``.
+        If other threads use the relay, replace it only if it lacks the subnet of ``address`` or has another VLAN ID.
         """
         access = _describe_access(key, segment)
         opened = self._open.get(key)
@@ -123,11 +118,11 @@ def _find_address(segment: Segment, name: Name) -> IPv4Interface | IPv6Interface
 
 
 def _describe_access(key: str, segment: Segment) -> JobAccess:
-    """Return the description of a relay for all guests of a network. The relay uses none of the guests' addresses.
+    """Return the description of a relay for all guests of a network, without the guests' addresses.
 
-    A user's command for all guests opens relays on all hosts of the network at the same time. While a host probes an
-    address, it does not answer probes of other hosts for this address. Therefore each host begins the search for a free
-    address with a different address.
+    A user's command for all guests opens relays on all hosts at the same time. While a host probes an address, the host
+    does not answer other hosts' probes for this address. Therefore each host begins its search for a free address with
+    a different address.
     """
     addresses = [(peer.name, peer.addresses) for peer in segment.peers]
     addresses += [(guest.name, guest.addresses) for guest in segment.guests]
@@ -143,7 +138,6 @@ def _describe_access(key: str, segment: Segment) -> JobAccess:
 
 
 def _find_rank(segment: Segment) -> int:
-    """Return the index of this host's first guest among all guests of the network. The index is unique to this host."""
     local = {(guest.name, guest.addresses) for guest in segment.guests}
     ranks = [rank for rank, peer in enumerate(segment.peers) if (peer.name, peer.addresses) in local]
     return ranks[0] if ranks else 0

@@ -1,8 +1,8 @@
 """The host's side of sessions between users and guests, and of SBF's checks of paths.
 
-The agent makes only outbound connections to SBF. One thread waits for new sessions with long polls. For each session,
-a separate thread connects to SBF, checks that this host runs the guest, connects to the guest, and copies data in both
-directions until one side ends.
+The agent makes only outbound connections to SBF. One thread waits for new sessions with long polls. A separate thread
+for each session connects to SBF and to the guest, after a check that this host runs the guest. The thread copies data
+in both directions until one side ends.
 """
 
 import threading
@@ -31,16 +31,19 @@ failure doubles the pause.
 MAX_IDLE_S = 300.0
 """Longest time in seconds between two polls. After this time, the agent counts as hanging."""
 END_S = 10.0
-"""After a failed exchange of frames, the agent waits at most this number of seconds for SBF to end the session."""
+"""Longest wait in seconds for SBF to end the session after a failed exchange of frames."""
 MAX_SESSIONS = 500
-"""Largest number of concurrent sessions on this host."""
+"""Limit of concurrent sessions on this host."""
 
 
 class SessionApi(Protocol):
     """The calls of SBF that sessions need."""
 
     def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
-        """Wait at most ``wait`` seconds. Return the sessions with numbers above ``after`` that wait for this host."""
+        """Wait at most ``wait`` seconds for sessions with numbers above ``after`` that wait for this host.
+
+        Return them.
+        """
 
     def join_session(self, element: str, session: GuestSession) -> SessionStream:
         """Connect to SBF as the host's side of a session."""
@@ -54,7 +57,7 @@ ConnectGuest = Callable[[GuestSession, Segment], AbstractContextManager[GuestCha
 
 
 OpenBridge = Callable[[Segment], AbstractContextManager[BridgeSocket]]
-"""Function that opens a socket on the bridge of a segment. Raises Refused if the host has no such bridge."""
+"""Function that opens a socket on the bridge of a segment. Raises Refused if the host lacks the bridge."""
 
 
 class SessionListener:
@@ -130,7 +133,7 @@ class SessionListener:
 
 
 def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:
-    """Return the segment of a session. Raise Refused unless the segment and its guest are wanted on this host. Pure."""
+    """Return the segment of a session. Pure. Raise Refused unless the segment and its guest are wanted on this host."""
     for segment in wanted.segments:
         if segment.id == session.network and (
             session.kind is SessionKind.FRAMES or session.guest in {guest.name for guest in segment.guests}
@@ -142,7 +145,7 @@ def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:
 
 
 def exchange_frames(stream: SessionStream, bridge: BridgeSocket) -> None:
-    """Report the bridge to SBF, receive the description of the exchange, and report the frames that arrived.
+    """Report the bridge to SBF, exchange the described frames, and report the frames that arrived.
 
     Return when SBF ends the session.
     """
@@ -172,7 +175,7 @@ def _wait_for_end(stream: SessionStream, ended: threading.Event) -> None:
 
 
 def copy_both(stream: SessionStream, channel: GuestChannel) -> None:
-    """Copy in both directions until the guest's side or the user's session ends."""
+    """Copy in both directions until one side ends."""
     to_guest = threading.Thread(target=_copy_to_guest, args=(stream, channel), name="session input", daemon=True)
     to_guest.start()
     try:
@@ -185,10 +188,6 @@ def copy_both(stream: SessionStream, channel: GuestChannel) -> None:
 
 
 def _copy_to_guest(stream: SessionStream, channel: GuestChannel) -> None:
-    """Copy the user's bytes to the guest. At the user's end of input, end the direction to the guest.
-
-    Then wait for the end of the session, and close ``channel``.
-    """
     try:
         while data := stream.receive():
             channel.send(data)

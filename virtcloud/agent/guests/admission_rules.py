@@ -1,7 +1,7 @@
-"""The admission rules that the host's administrator sets. The agent checks the rules before it starts a guest.
+"""The host administrator's admission rules, which the agent checks before it starts a guest.
 
-SBF cannot change the rules. Without these rules, an attacker who has stolen a token could run any guest on this host,
-and read the host's files as root. A defect of SBF could have the same effect.
+SBF cannot change the rules. Otherwise, an attacker with a stolen token could run any guest on this host, and read the
+host's files as root. A defect of SBF could do the same.
 """
 
 import os
@@ -21,7 +21,7 @@ SETTINGS_HINT = "in the settings of this host's agent"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """The owners whose guests this host runs, and the images that users may name in clusters without a batch job.
+    """The owners whose guests this host runs, and the images for clusters without a batch job.
 
     ``images`` is None if users may name all images. ``open_filters``: the host also runs guests of clusters with the
     spec ``filters: open``.
@@ -34,7 +34,8 @@ class AdmissionRules:
     def check(self, segment: Segment, guest: GuestWanted, images: Path) -> None:
         """Raise Refused unless the rules admit the guest. ``images`` is the folder of images.
 
-        Read permission is only checked for images in this folder. SBF checks who may use images of its catalogue.
+        Only images in this folder are checked for read permission. SBF checks the images of its catalogue. SBF checks
+        the images of its catalogue.
         """
         if segment.filters == "open" and not self.open_filters:
             raise Refused(
@@ -64,14 +65,11 @@ class AdmissionRules:
 
 
 NO_RULES = AdmissionRules()
-"""Rules that admit the guests of every owner, with every image, but no guests with open filters."""
+"""Rules that admit every owner and image, but no guests with open filters."""
 
 
 def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> None:
-    """Raise Refused if the cluster's owner has no read permission for the image's description.
-
-    If the image is missing, raise no error; `read_image` reports a missing image.
-    """
+    """Raise Refused if the cluster's owner may not read the image's description, if it exists."""
     path = images / guest.image / IMAGE_FILE
     try:
         statuses = [part.stat() for part in (path, path.parent, images)]
@@ -84,7 +82,6 @@ def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> 
 
 
 def _find_ids(user: str) -> tuple[int | None, frozenset[int]]:
-    """Return the user ID and group IDs of a user of this host. For an unknown user, return None and no groups."""
     try:
         account = pwd.getpwnam(user)
         return account.pw_uid, frozenset(os.getgrouplist(user, account.pw_gid))

@@ -1,9 +1,8 @@
-"""Calls with a deadline, for a library whose calls may never return. Each call runs in a separate thread.
+"""Calls with a deadline, in separate threads, for a library whose calls may never return.
 
-If a call exceeds its deadline, the caller gets an error, and the call is *abandoned*: its thread continues. An
-abandoned call may still change the host, so a reading of the host during this time would be unreliable. Therefore all
-further calls fail immediately until the abandoned call has returned. An abandoned call returns when the called daemon
-answers, ends or is restarted.
+After its deadline, a call is *abandoned*: the caller gets an error, and the thread continues. An abandoned call may
+still change the host. So all further calls fail immediately until the abandoned call has returned. It returns when the
+daemon answers, ends or is restarted.
 """
 
 import threading
@@ -20,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AbandonedCall:
-    """A call that exceeded its deadline and has not returned. ``since`` is the time when the call began."""
+    """A call that exceeded its deadline and has not returned. ``since`` is its begin."""
 
     action: str
     since: float
@@ -52,8 +51,8 @@ class DeadlineCalls:
     def run(self, action: str, call: Callable[[], T], seconds: float) -> T:
         """Call ``call``. Return its value, or raise its error. ``action`` describes the call in messages.
 
-        Raise Unreachable if the call takes longer than ``seconds``, if an abandoned call has not returned, or if no
-        thread can be started.
+        Raise Unreachable if the call exceeds ``seconds``, an abandoned call has not returned, or no thread can be
+        started.
         """
         self._check_free(action)
         outcomes: SimpleQueue[CallResult[T]] = SimpleQueue()

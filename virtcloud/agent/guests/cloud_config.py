@@ -1,8 +1,8 @@
 """The merge of the user's cloud-config with the generated cloud-config. Pure.
 
-The agent runs as root, and the user's cloud-config is a text of an untrusted user. Therefore the agent only parses the
-text into YAML nodes, and writes the nodes again as YAML. The agent constructs no Python values from the nodes, so
-aliases and merge keys cannot use up memory.
+The agent runs as root, and the user's cloud-config is untrusted. Therefore the agent only parses the text into YAML
+nodes, and writes the nodes again. The agent constructs no Python values, so aliases and merge keys cannot use up
+memory.
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ from virtcloud.model.errors import BadInput, Refused
 from virtcloud.model.user_data import HEADER, check_user_data
 
 MAX_WIDTH: Final = 1 << 20
-"""The width at which YAML lines are wrapped. SSH keys are shorter, so each SSH key stays on one line."""
+"""The width at which YAML lines are wrapped: an SSH key is shorter, so it stays on one line."""
 KINDS: Final[dict[type[yaml.Node], str]] = {
     yaml.MappingNode: "a mapping",
     yaml.SequenceNode: "a list",
@@ -26,9 +26,8 @@ CloudConfig = dict[str, Any]
 def render_cloud_config(generated: CloudConfig, guest: str, user_data: str | None) -> str:
     """Return the generated cloud-config merged with the user's. ``guest`` is the guest's name in messages.
 
-    If both have a value for a key, two lists are concatenated, two mappings are merged, and any other value of the user
-    replaces the generated value. Raise Refused if ``user_data`` is no cloud-config, or if the two values of
-    a key are of different kinds, for example a list and a mapping.
+    Two lists with the same key are concatenated, and two mappings are merged. Any other value of the user replaces the
+    generated value. Raise Refused if ``user_data`` is no cloud-config, or if a key's two values are of different kinds.
     """
     text = render_yaml(generated)
     if user_data is None:
@@ -62,7 +61,6 @@ def _merge(generated: yaml.Node, users: yaml.Node, path: str) -> yaml.Node:
 
 
 def _merge_keys(generated: yaml.MappingNode, users: yaml.Node, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
-    """Return the merged keys and values of both mappings. The keys of ``generated`` come first."""
     added = {str(key.value): (key, value) for key, value in users.value}
     merged = []
     for key, value in generated.value:

@@ -1,8 +1,8 @@
-"""The consoles of guests: logs of the consoles of containers and guests of Xen, and interactive use of all consoles.
+"""The consoles of guests: interactive use of all consoles, and logs for containers and guests of Xen.
 
-libvirt connects each console with a pseudo terminal of the host. For guests of QEMU, virtlogd writes a log of the
-console; the agent reads the terminal only while a user is connected. For containers and guests of Xen, libvirt writes
-no log. Therefore the agent reads their terminals all the time, and appends the output to a file of limited size.
+libvirt connects each console with a pseudo terminal of the host. For guests of QEMU, virtlogd writes a log, and the
+agent reads the terminal only while a user is connected. For containers and guests of Xen, the agent reads the terminals
+all the time. It appends the output to a file of limited size.
 """
 
 import errno
@@ -21,19 +21,19 @@ from virtcloud.agent import log
 from virtcloud.model.errors import Refused
 
 MAX_LOG_BYTES = 1 << 20
-"""When the log ``NAME`` has this size in bytes, the agent renames it to ``NAME.0`` and replaces an older ``NAME.0``."""
+"""At this size in bytes, the agent renames the log ``NAME`` to ``NAME.0``, and replaces an older ``NAME.0``."""
 CHUNK = 1 << 16
 STALL_S, WRITE_S, WRITE_POLL_S = 1.0, 30.0, 0.01
-"""In seconds: how long input waits for a guest that reads nothing, longest time for a piece of input (at most 64 KiB),
-and the pause between two attempts.
+"""In seconds: how long input waits for a guest that reads nothing, limit for a piece of input (at most 64 KiB), and
+pause between attempts.
 """
 Listener = Callable[[bytes], None]
-"""A function that receives the output of a console. It must not block. ``b""`` means that the console has ended."""
+"""A function that receives a console's output. It must not block. ``b""``: the console has ended."""
 
 
 @dataclass(slots=True)
 class _Console:
-    """The console of a running guest. ``log`` is the log file, or None if the agent writes no log of the console."""
+    """The console of a running guest. ``log`` is the log file, or None without a log."""
 
     terminal: str
     log: Path | None
@@ -42,7 +42,7 @@ class _Console:
 
 
 class GuestConsoles:
-    """The consoles of the guests that run on this host, by the name of the domain. Thread-safe."""
+    """The consoles of this host's running guests, by domain name. Thread-safe."""
 
     def __init__(self) -> None:
         """Start without consoles."""
@@ -58,7 +58,7 @@ class GuestConsoles:
             return domain in self._consoles
 
     def add(self, domain: str, terminal: str, log_file: Path | None) -> None:
-        """Add the console of a running domain. Append its output to ``log_file``. None: write no log."""
+        """Add the console of a running domain. Append its output to ``log_file``, unless it is None."""
         with self._lock:
             self._remove(domain)
             self._consoles[domain] = console = _Console(terminal, log_file)
@@ -72,9 +72,9 @@ class GuestConsoles:
 
     @contextmanager
     def connect(self, domain: str, listener: Listener) -> Iterator[Callable[[bytes], None]]:
-        """Send the output of a console to ``listener`` within the block. Yield a function that sends input.
+        """Send a console's output to ``listener`` within the block. Yield a function that sends input.
 
-        Several users can be connected with the same console. Raise Refused if the guest does not run, or if its console
+        Several users can be connected with the same console. Raise Refused if the guest does not run, or its console
         cannot be opened. The yielded function raises Refused if the guest has ended.
         """
         with self._lock:
@@ -135,13 +135,13 @@ class GuestConsoles:
     def _write(self, console: _Console, data: bytes) -> None:
         """Send input to a console.
 
-        If the guest reads nothing for `STALL_S` seconds, or has not read the input after `WRITE_S` seconds, discard the
-        rest of the input: a guest must not occupy a session for ever.
+        Discard the rest if the guest reads nothing for `STALL_S` seconds, or after `WRITE_S` seconds: a guest must not
+        occupy a session for ever.
         """
         rest, began = data, time.monotonic()
         deadline = began + min(STALL_S, WRITE_S)
         while rest:
-            now = time.monotonic()  # before the attempt: after a pause of the agent, the guest may have read meanwhile
+            now = time.monotonic()  # before the attempt: after a pause of the agent, the guest may have read
             written = self._write_part(console, rest)
             rest = rest[written:]
             if written:
@@ -152,7 +152,6 @@ class GuestConsoles:
                 return
 
     def _write_part(self, console: _Console, data: bytes) -> int:
-        """Write as much of ``data`` as the terminal's buffer accepts (about 8 KiB). Return the number of bytes."""
         with self._lock:
             if console.descriptor is None:
                 raise Refused("the guest has ended")
@@ -192,9 +191,9 @@ class GuestConsoles:
 
 
 def list_log_files(log_file: Path) -> list[Path]:
-    """Return the paths of a console's log files, the oldest first. The last path is always ``log_file``.
+    """Return the paths of a console's log files, the oldest first, for example ``NAME.1``, ``NAME.0`` and ``NAME``.
 
-    For example, return ``NAME.1``, ``NAME.0`` and ``NAME`` if ``NAME.1`` and ``NAME.0`` exist. ``NAME`` may be missing.
+    The last path is always ``log_file``, which may be missing.
     """
     former = sorted(log_file.parent.glob(f"{log_file.name}.[0-9]"), reverse=True)
     return [*former, log_file]

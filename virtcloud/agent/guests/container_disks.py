@@ -1,4 +1,6 @@
-"""Extra disks of containers: ext4 file systems in files. The host mounts them; in the container they are ``/mnt/NAME``.
+"""Extra disks of containers: ext4 file systems in files, which the host mounts.
+
+In the container, the disk NAME is ``/mnt/NAME``.
 
 =======================  ================================================================================
 in the guest's folder    content
@@ -7,10 +9,9 @@ in the guest's folder    content
 ``disks/NAME``           the mounted file system; its root folder belongs to the guest's root user
 =======================  ================================================================================
 
-A guest accesses only the mounted file system, not the file. If the guest could write to the file, it could attack the
-kernel of the host with a malformed file system. The disks are kept when the guest or the host restarts, and are removed
-with the guest's folder. If the wanted size of a disk changes, the agent replaces the disk by an empty disk. If the spec
-no longer has a disk, the agent removes the disk. The disks of virtual machines are treated in the same way.
+A guest accesses only the mounted file system. By a malformed file system in the file, the guest could attack the host's
+kernel. The disks are kept when the guest or the host restarts, and removed with the guest's folder. After a change of a
+disk's wanted size, the disk is replaced by an empty disk. A disk that the spec no longer has is removed.
 """
 
 import os
@@ -34,7 +35,7 @@ def disk_file(name: str) -> str:
 
 
 def ensure_container_disks(folder: Path, guest: GuestWanted, id_shift: int) -> None:
-    """Create and mount the extra disks of a stopped container. Remove disks that are not in its spec. Idempotent.
+    """Create and mount a stopped container's extra disks. Remove disks that are not in its spec. Idempotent.
 
     ``id_shift`` is the host's ID of the guest's root user. Raise Refused if a disk cannot be created or mounted.
     """

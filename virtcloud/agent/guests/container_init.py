@@ -1,8 +1,8 @@
 """The first process of a container, and the signal that ends systemd.
 
-The agent does not use libvirt's calls for a container's first process, because these calls can fail until the container
-ends (observed with libvirt 9.0). libvirt's LXC driver learns the process ID from an event, and misses the event if the
-container starts before the driver has connected to the container's controller process.
+The agent does not use libvirt's calls for the first process. These calls can fail until the container ends (observed
+with libvirt 9.0). libvirt's LXC driver learns the process ID from an event. The driver misses the event if the
+container starts before the driver has connected to the controller process.
 """
 
 import os
@@ -14,13 +14,14 @@ from virtcloud.model.errors import Refused
 
 PROC = Path("/proc")
 POWER_OFF_SYSTEMD = signal.SIGRTMIN + 4
-"""The signal that makes systemd power off (systemd(1)). On SIGTERM, systemd would only execute itself again."""
+"""The signal that makes systemd power off (systemd(1)). On SIGTERM, systemd only executes itself again."""
 
 
 def find_init(name: str, controller: int) -> int:
-    """Return the process ID of a container's first process: the only child of the process with the ID ``controller``.
+    """Return the process ID of a container's first process: the only child of ``controller``.
 
-    ``controller`` is libvirt's process of the container. Raise Refused if this process has no child process.
+    ``controller`` is the process ID of libvirt's process of the container. Raise Refused if this process has no child
+    process.
     """
     for process in _list_children(controller):
         return process

@@ -1,7 +1,7 @@
 """The MTU of a container's ``eth0``, which libvirt's LXC driver does not set (observed with libvirt 9.0).
 
-A thread of the agent enters the container's network namespace and sets the MTU. The agent runs no program of the
-container and reads none of its files, because they are not trusted.
+A thread of the agent sets the MTU in the container's network namespace. The thread runs no program of the container and
+reads no files of the container, which are untrusted.
 """
 
 import ctypes
@@ -20,9 +20,9 @@ _CLONE_NEWNET = 0x40000000  # linux/sched.h
 
 
 def set_container_mtu(name: str, controller: int, mtu: int) -> None:
-    """Set the MTU of a running container. ``controller`` is the ID of libvirt's process that started the container.
+    """Set the MTU of a running container. ``controller`` is the ID of libvirt's process of the container.
 
-    Raise Refused if the container has ended, or if the kernel refuses the change.
+    Raise Refused if the container has ended, or the kernel refuses the change.
     """
     try:
         namespace = os.open(f"/proc/{find_init(name, controller)}/ns/net", os.O_RDONLY | os.O_CLOEXEC)

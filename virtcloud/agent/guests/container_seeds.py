@@ -1,12 +1,12 @@
 """The seed of a container, written to the container's root before the container starts.
 
-If the image has cloud-init, the agent writes the NoCloud data to the root. Otherwise the agent itself writes the
-essential parts of the seed: the guest's name, the user and the user's SSH keys, the host key, and the private key of
-the cluster's SSH key pair. In both cases, the names of the network's other guests are in a folder of the host
-(``peer_folders.py``), which the container can read as ``/etc/virtcloud`` and cannot change.
+If the image has cloud-init, the agent writes the NoCloud data to the root. Otherwise the agent writes the guest's name,
+the user with SSH keys, the host key, and the private key of the cluster's SSH key pair. In both cases, a folder of the
+host (``peer_folders.py``) has the names of the network's other guests. In the container, this folder is
+``/etc/virtcloud`` and read-only.
 
 A root is kept while its guest is stopped. At the next start, the agent writes the guest's name and the host key again.
-It does not write the SSH files in the user's home folder again, because the guest may have changed them.
+It does not write the user's SSH files again, because the guest may have changed them.
 """
 
 from pathlib import PurePosixPath
@@ -38,8 +38,7 @@ PASSWD_FIELDS = 7
 def write_container_seed(root: GuestRoot, segment: Segment, guest: GuestWanted, seed: GuestSeed) -> None:
     """Write a container's seed to its root. Idempotent.
 
-    Raise Refused if the spec has a cloud-config but the image has no cloud-init. Also raise Refused if the root cannot
-    be written, for example because a file of the image or of the guest is malformed.
+    Raise Refused if the spec has a cloud-config but the image has no cloud-init, or the root cannot be written.
     """
     files = RootedFiles(root)
     try:
@@ -74,7 +73,6 @@ def _write_essentials(files: RootedFiles, guest: GuestWanted, seed: GuestSeed) -
 
 
 def _write_host_key(files: RootedFiles, seed: GuestSeed) -> None:
-    """Replace the SSH host keys of the image by the guest's host key, so that guests do not share host keys."""
     key = seed.host_key.get_secret_value()
     if files.read(HOST_KEY) != key:
         files.remove("etc/ssh", "ssh_host_*_key*")
@@ -82,7 +80,6 @@ def _write_host_key(files: RootedFiles, seed: GuestSeed) -> None:
 
 
 def _write_users_files(files: RootedFiles, seed: GuestSeed, user_id: int, home: str) -> None:
-    """Write the SSH files of the user's home folder. Do not change files that the guest already has."""
     files.ensure_folder(home, owner=user_id)
     files.ensure_folder(f"{home}/.ssh", PRIVATE_FOLDER, user_id)
     authorized_keys = "".join(f"{key}\n" for key in seed.authorized_keys)
@@ -92,7 +89,7 @@ def _write_users_files(files: RootedFiles, seed: GuestSeed, user_id: int, home: 
 
 
 def _ensure_user(files: RootedFiles, name: str) -> tuple[int, str]:
-    """Create the user, unless the image has the user. Return the user's ID and the home folder's path in the root.
+    """Create the user, unless the image has the user. Return the user's ID and home folder.
 
     If the image has sudo, permit a created user to use sudo without a password.
     """
@@ -101,7 +98,7 @@ def _ensure_user(files: RootedFiles, name: str) -> tuple[int, str]:
         if entry[0] == name and len(entry) == PASSWD_FIELDS:
             return int(entry[2]), _relative(entry[5])
     groups = _read_table(files, "etc/group")
-    others = [entry for entry in groups if entry[0] != name]  # a killed agent may have created only the user's group
+    others = [entry for entry in groups if entry[0] != name]  # a killed agent may have created only the group
     used = {int(entry[2]) for entry in (*passwd, *others) if len(entry) > 2 and entry[2].isdecimal()}  # noqa: PLR2004
     user_id = next((number for number in range(FIRST_USER_ID, LAST_USER_ID) if number not in used), LAST_USER_ID)
     home, shell = home_folder(name), "/bin/bash" if files.exists("bin/bash") else "/bin/sh"
@@ -116,7 +113,6 @@ def _ensure_user(files: RootedFiles, name: str) -> tuple[int, str]:
 
 
 def _read_table(files: RootedFiles, path: str) -> list[list[str]]:
-    """Return the lines of a file such as passwd(5), each as a list of fields."""
     return [line.split(":") for line in (files.read(path) or "").splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""Checks of the host's means to isolate guests: user namespaces, user IDs, control groups, and the user of QEMU."""
+"""Checks of the host's means to isolate guests."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +17,7 @@ DAC: Final = "dac"
 
 
 def check_user_namespaces() -> str:
-    """Raise Refused if the kernel cannot create user namespaces. Otherwise return "", because there are no details."""
+    """Raise Refused if the kernel cannot create user namespaces. Return "": there are no details."""
     try:
         most = int(MAX_NAMESPACES.read_text())
     except OSError as error:
@@ -48,7 +48,7 @@ def check_ids(first_id: int, files: Iterable[Path] = GRANTED_IDS) -> str:
         lines = path.read_text().splitlines() if path.exists() else []
         for owner, first, count in (line.split(":") for line in lines if line.count(":") == 2):  # noqa: PLR2004 - subuid(5)
             if not (first.isdecimal() and count.isdecimal()):
-                continue  # a comment, or a line that the programs of the package shadow ignore too
+                continue  # a comment, or a line that the shadow programs ignore too
             if int(first) < END and first_id < int(first) + int(count):
                 raise Refused(
                     f"{path} grants {owner} {count} IDs from {first}, which containers use from {first_id} on"
@@ -57,10 +57,9 @@ def check_ids(first_id: int, files: Iterable[Path] = GRANTED_IDS) -> str:
 
 
 def describe_qemu_confinement(capabilities: str) -> str:
-    """Return a text with the user of QEMU and libvirt's security drivers.
+    """Return a text with QEMU's user and libvirt's security drivers.
 
-    ``capabilities`` are libvirt's capabilities (XML). Raise Refused if QEMU runs as root, or if the capabilities do not
-    contain QEMU's user.
+    ``capabilities`` are libvirt's capabilities (XML). Raise Refused if QEMU runs as root, or its user is not listed.
     """
     models = {model.findtext("model"): model for model in ET.fromstring(capabilities).iter("secmodel")}  # noqa: S314 - libvirt's
     labels = [label.text or "" for label in models[DAC].iter("baselabel")] if DAC in models else []

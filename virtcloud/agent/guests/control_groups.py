@@ -1,11 +1,10 @@
 """Control groups that limit containers: processors, memory, and processes (cgroups(7), version 2).
 
-libvirt creates a control group for each container. This group belongs to the root user of the container, who could
-change its limits. Therefore the agent sets the limits on a parent group that belongs to the host's root:
-``/sys/fs/cgroup/virtcloud.partition/<domain>.partition``.
+libvirt creates a control group for each container, whose root user could change the limits of this group. Therefore the
+agent sets the limits on a parent group of the host's root: ``/sys/fs/cgroup/virtcloud.partition/<domain>.partition``.
 
-On hosts with systemd-machined, libvirt itself creates the container's group in a scope of systemd, and sets the limits
-of processors and memory on the scope. There, the agent sets only the limit of processes, after the container's start.
+On hosts with systemd-machined, libvirt creates the group in a scope of systemd, with limits of processors and memory.
+There, the agent sets only the limit of processes, after the container's start.
 """
 
 import re
@@ -36,7 +35,7 @@ class ContainerLimits:
     pids: int
 
     def files(self) -> dict[str, str]:
-        """Return the contents of the control group's files that set these limits, by file name."""
+        """Return the contents of the control group's files by file name."""
         return {
             "cpu.max": f"{self.cpus * CPU_PERIOD_US} {CPU_PERIOD_US}",
             "memory.max": str(self.memory_mb << 20),
@@ -62,11 +61,11 @@ class ContainerGroups(Protocol):
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
         """Create a guest's parent group, and return its name for libvirt. Return None if no parent group is used.
 
-        Kill processes of a former container that are in the group.
+        Kill processes of a former container in the group.
         """
 
     def limit_started(self, domain: str, pids: int) -> None:
-        """Limit the number of processes, if this is possible only after the guest's start. A failure is logged."""
+        """Limit the number of processes, if this is possible only after the guest's start. Log a failure."""
 
     def ensure_none(self, domain: str) -> None:
         """Kill the processes in a guest's parent group, and remove the group."""
@@ -78,9 +77,9 @@ class ControlGroups:
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
         """Create a guest's parent group, set its limits, and return its name for libvirt.
 
-        First kill the processes in an existing group, which remain if libvirt's process of the former container was
-        killed. If systemd manages the groups, or if the host has no control groups of version 2, only return None.
-        Raise Refused if the group cannot be created. If a limit cannot be set, log a warning.
+        First kill processes in an existing group, which remain if libvirt's process of the former container was killed.
+        If systemd manages the groups, or the host has no control groups of version 2, only return None. Raise Refused
+        if the group cannot be created. If a limit cannot be set, log a warning.
         """
         if SYSTEMD.exists() or not (CGROUPS / "cgroup.controllers").exists():
             return None
@@ -98,7 +97,7 @@ class ControlGroups:
         return f"/{PARTITION}/{group.name}"
 
     def limit_started(self, domain: str, pids: int) -> None:
-        """If systemd manages the container's group, limit the number of its processes. A failure is logged."""
+        """If systemd manages the container's group, limit the number of its processes. Log a failure."""
         if not SYSTEMD.exists():
             return
         try:
@@ -110,9 +109,9 @@ class ControlGroups:
             log.warning("limit_not_set", domain=domain, limit="pids", error=error)
 
     def ensure_none(self, domain: str) -> None:
-        """Kill the processes in a guest's parent group, and remove this group and all groups in it.
+        """Kill the processes in a guest's parent group, and remove the group with all groups in it.
 
-        Processes remain after the guest's end if libvirt's process of the container was killed. Raise OSError if a
+        The processes remain after the guest's end if libvirt's process of the container was killed. Raise OSError if a
         group cannot be removed.
         """
         group = _path(domain)
@@ -126,8 +125,8 @@ class ControlGroups:
 def find_scope(text: str) -> str:
     """Return the scope of systemd in the content of a file ``/proc/PID/cgroup``. Pure.
 
-    With control groups of version 1, the file has one line for each controller. Raise ValueError if the lines do not
-    have exactly one scope.
+    With control groups of version 1, the file has a line for each controller. Raise ValueError unless the lines have
+    exactly one scope.
     """
     scopes: list[str] = sorted(set(re.findall(r"/([^/\n]+\.scope)", text)))
     if len(scopes) != 1:
@@ -144,9 +143,9 @@ def _path(domain: str) -> Path:
 
 
 def _kill_processes(group: Path) -> None:
-    """Kill all processes in a group and in the groups below it. Wait for their end, at most `KILL_TIMEOUT_S`.
+    """Kill all processes in a group and the groups below it, and wait for their end.
 
-    Do nothing if the group is missing, or if the kernel has no ``cgroup.kill`` (before Linux 5.14).
+    Do nothing if the group is missing, or the kernel lacks ``cgroup.kill`` (before Linux 5.14).
     """
     if not (group / "cgroup.kill").exists():
         return
@@ -157,7 +156,6 @@ def _kill_processes(group: Path) -> None:
 
 
 def _enable_controllers(group: Path) -> None:
-    """Enable the controllers for processors, memory and processes in the groups below ``group``, if available."""
     wanted = {"cpu", "memory", "pids"} & set((group / "cgroup.controllers").read_text().split())
     missing = wanted - set((group / "cgroup.subtree_control").read_text().split())
     if missing:

@@ -1,10 +1,9 @@
 """Images made from the disks of stopped virtual machines, without the private keys of their cluster.
 
-No program of the host mounts the disk, because its content is not trusted. ``qemu-img`` merges the overlay, which has
-the guest's changes, with the image's disk into a raw copy. The overlay is not trusted either, so ``qemu-img`` runs with
-a user ID that no account has, reads only the two files that this process passes, and cannot write more than about the
-disk's size. In the whole copy, this process overwrites the lines of the private keys: in files, in deleted files, and
-in the data of cloud-init. Then ``qemu-img`` compresses the copy.
+The content of the disk is untrusted: no program of the host mounts it. ``qemu-img`` merges the overlay, which has the
+guest's changes, with the image's disk into a raw copy. ``qemu-img`` runs with a user ID that no account has, and reads
+only two files that this process passes. It cannot write more than about the disk's size. In the whole copy, this
+process overwrites the lines of the private keys, also in deleted files. Then ``qemu-img`` compresses the copy.
 """
 
 import errno
@@ -39,9 +38,9 @@ from virtcloud.model.image import (
 
 POLL_S: Final = 0.2
 PART: Final = 16
-"""A line of a key is recognized by its first or last 16 characters, because its rest may be in another block."""
+"""A key's line is recognized by its first or last 16 characters, because its rest may be in another block."""
 BACKING_FIELDS: Final = slice(8, 20)
-"""The bytes of a qcow2 header that refer to the backing file."""
+"""The bytes of a qcow2 header with the reference to the backing file."""
 BLOCK_BYTES: Final = 512
 MAX_ERROR_BYTES: Final = 500
 ERASED: Final = b"#"
@@ -51,7 +50,7 @@ ERASED: Final = b"#"
 class StoppedGuestDisk:
     """The disk of a stopped virtual machine: the overlay with the guest's changes, and the image's disk ``base``.
 
-    ``size`` is the size of the disk in bytes. ``user`` is the user ID with which qemu-img runs; no account has this ID.
+    ``size`` is the disk's size in bytes. ``user`` is the user ID for qemu-img; no account has this ID.
     """
 
     overlay: Path
@@ -61,7 +60,7 @@ class StoppedGuestDisk:
 
 
 def find_guest_disk(folder: Path, user: int) -> StoppedGuestDisk | None:
-    """Return the disk in the folder of a guest, or None if the guest has no disk.
+    """Return the disk in a guest's folder, or None if the guest has no disk.
 
     ``user`` is the user ID with which qemu-img will read the disk. Raise Refused if the image's disk was changed or
     removed.
@@ -77,7 +76,6 @@ def find_guest_disk(folder: Path, user: int) -> StoppedGuestDisk | None:
 
 
 def _read_size(disk: Path) -> int:
-    """Return the size in bytes of an image's disk."""
     with disk.open("rb") as file:
         head = file.read(HEAD_BYTES)
     is_qcow2 = recognize_format(head) is ImageFormat.QCOW2
@@ -98,7 +96,7 @@ class DiskArchive(GuestArchive):
         """Copy a disk, overwrite ``texts`` in the copy, and compress the copy. Yield numbers of bytes as progress.
 
         ``texts`` are the lines of private keys. If the caller closes the generator, qemu-img is killed. Raise Refused
-        if the disk cannot be read, or if the host has too little free space.
+        if the disk cannot be read, or the host lacks free space.
         """
         lines = [text.encode() for text in texts]
         with refuse_os_errors(f"copy the disk {disk.overlay}"), ExitStack() as stack:
@@ -124,9 +122,9 @@ def open_disk_archive(folder: Path) -> Iterator[DiskArchive]:
 
 @contextmanager
 def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
-    """Change the owner of a disk's file to ``user`` within the block, and to root afterwards.
+    """Make ``user`` the owner of a disk's file within the block, and root afterwards.
 
-    At the guest's start, libvirt changes the owner to QEMU's user.
+    At the guest's start, libvirt makes QEMU's user the owner.
     """
     os.fchown(overlay.fileno(), user, user)
     try:
@@ -138,8 +136,8 @@ def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
 def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
     """Return the description of the disk for QEMU: ``overlay`` over ``base``.
 
-    The reference to a backing file in the overlay's header is ignored, because the guest's QEMU may have changed it.
-    Raise Refused if one of the files is encrypted or has an external data file.
+    The header's reference to a backing file is ignored, because the guest's QEMU may have changed it. Raise Refused if
+    a file is encrypted or has an external data file.
     """
     head, base_head = bytearray(overlay.read(HEAD_BYTES)), base.read(HEAD_BYTES)
     head[BACKING_FIELDS] = bytes(BACKING_FIELDS.stop - BACKING_FIELDS.start)
@@ -157,10 +155,10 @@ def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
 def _convert(
     source: BlockNode, files: Iterable[IO[bytes]], target: IO[bytes], target_format: str, disk: StoppedGuestDisk
 ) -> Iterator[int]:
-    """Convert ``source`` to ``target`` with qemu-img, as the user ``disk.user``. Raise Refused if qemu-img fails.
+    """Convert ``source`` to ``target`` with qemu-img, as the user ``disk.user``.
 
-    qemu-img inherits the open ``files``, which ``source`` names. Yield the number of bytes of ``target`` as progress.
-    ``target`` may be larger than the disk by 1/16 of the disk's size plus 1 MiB, for the tables of qcow2.
+    Yield ``target``'s number of bytes as progress. ``target`` may be larger than the disk by 1/16 of its size plus 1
+    MiB, for the tables of qcow2.
     """
     os.fchown(target.fileno(), disk.user, disk.user)
     limit = f"--fsize={disk.size + disk.size // 16 + MIB}"
@@ -199,7 +197,7 @@ def _convert(
 def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
     """Overwrite all ``lines`` in a file. After each block of `READ_BYTES`, yield the block's position.
 
-    If a line continues in another block, up to `PART` - 1 of its characters may remain in one of the blocks.
+    If a line continues in another block, up to `PART` - 1 of its characters may remain in one block.
     """
     parts = {part: line for line in lines for part in (line[:PART], line[-PART:])}
     for begin, end in _list_data(descriptor):
@@ -212,10 +210,10 @@ def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
 
 
 def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each range of ``data`` that matches the beginning or the end of ``line``.
+    """Yield begin and end of each range of ``data`` that matches the beginning or end of ``line``.
 
     ``part`` is the line's first or last `PART` characters. From the first characters, a range extends forwards to the
-    first character that differs from ``line``; from the last characters, it extends backwards.
+    first difference from ``line``; from the last characters, backwards.
     """
     found = data.find(part)
     while found >= 0:
@@ -229,13 +227,12 @@ def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int
 
 
 def _count_equal(one: bytes, other: bytes) -> int:
-    """Return the length of the common beginning of both arguments."""
     pairs = zip(one, other, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _list_data(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each part of a sparse file that contains data (lseek(2), SEEK_DATA)."""
+    """Yield begin and end of each data part of a sparse file (lseek(2), SEEK_DATA)."""
     end = 0
     while True:
         try:

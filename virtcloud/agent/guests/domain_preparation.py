@@ -49,7 +49,7 @@ class GuestSettings:
 
 @dataclass(frozen=True, slots=True)
 class DomainPreparation:
-    """Prepares the domains of the guests on this host. ``cache`` has the images of SBF's catalogue."""
+    """Prepares the domains of this host's guests. ``cache`` has the images of SBF's catalogue."""
 
     settings: GuestSettings
     roots: ContainerRoots
@@ -58,9 +58,9 @@ class DomainPreparation:
     cache: ImageCache | None
 
     def find_image(self, name: str, guest: GuestWanted) -> GuestImage:
-        """Return the image of a guest. ``name`` is the name of the guest's domain.
+        """Return the image of a guest. ``name`` is its domain's name.
 
-        Raise Refused if the image is missing, and StepPending while the image is being fetched from SBF's catalogue.
+        Raise Refused if the image is missing, and StepPending while it is being fetched from SBF's catalogue.
         """
         if guest.image_source is None:
             return read_image(self.settings.images, guest.image)
@@ -76,7 +76,7 @@ class DomainPreparation:
         hypervisor: HypervisorApi,
         limits: ContainerLimits | None,
     ) -> DomainEnvironment:
-        """Create all files, mounts and groups to which a stopped guest's domain refers, and write the guest's seed."""
+        """Create the files, mounts and groups of a stopped guest's domain, and write the guest's seed."""
         name = names.domain_name(segment.id, guest.name)
         if isinstance(image, QemuImage):
             environment = self._prepare_machine(name, guest, image, hypervisor)
@@ -88,7 +88,6 @@ class DomainPreparation:
     def _prepare_machine(
         self, name: str, guest: GuestWanted, image: QemuImage, hypervisor: HypervisorApi
     ) -> DomainEnvironment:
-        """Create the disks of a virtual machine."""
         folder = self.files.ensure(name)
         ensure_disks(folder, image, guest)
         shared = image.disk is not None and bool(image.disk.stat().st_mode & stat.S_IROTH)
@@ -102,9 +101,8 @@ class DomainPreparation:
         hypervisor: HypervisorApi,
         limits: ContainerLimits | None,
     ) -> DomainEnvironment:
-        """Create the control group, the root and the disks of a container."""
         folder = self.files.ensure(name)
-        # Before the mount, kill the processes of a former container: they must not use the root while it is mounted.
+        # Before the mount, kill the processes of a former container: they must not use the mounted root.
         group = self.groups.ensure(name, limits) if limits else None
         root = self.roots.ensure(name, image.rootfs, guest.limits.disk_mb if guest.limits else None)
         ensure_container_disks(folder, guest, root.id_shift)
@@ -118,7 +116,6 @@ class DomainPreparation:
 
 
 def _write_seed(segment: Segment, guest: GuestWanted, folder: Path, root: GuestRoot | None) -> None:
-    """Write the seed of a guest that does not run. ``root`` is a container's root, or None for a virtual machine."""
     if guest.seed is None:
         return
     files = render_peer_files(segment, guest)

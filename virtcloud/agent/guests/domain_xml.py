@@ -35,7 +35,7 @@ LXC_EMULATOR = "/usr/lib/libvirt/libvirt_lxc"
 WRITABLE_FOLDERS = ("/run", "/tmp")  # noqa: S108 - folders inside the guest
 WRITABLE_FOLDER_MIB = 64
 DISK_FOLDER = "/mnt"
-"""The folder in the container in which its extra disks are mounted."""
+"""The folder in the container for its extra disks."""
 KILOBYTES_PER_MBIT = 125
 
 
@@ -160,11 +160,6 @@ def _cmdline(image_cmdline: str, guest: GuestWanted) -> str:
 
 
 def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str, *, shared: bool) -> ET.Element:
-    """Add the guest's disk: the overlay, which stores the guest's changes, over the image's disk. Return the element.
-
-    The caller adds the element ``target``. If ``shared``, all users of the host may read the image's disk; libvirt then
-    does not change its owner.
-    """
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "driver", name="qemu", type="qcow2")
     _add(element, "source", file=str(overlay))
@@ -185,12 +180,10 @@ def _find_devices(root: ET.Element) -> ET.Element:
 
 
 def _add_peer_folder(devices: ET.Element, folder: Path) -> None:
-    """Add the folder with the peer files, which the container can only read."""
     _add(_add_folder(devices, folder, VIRTCLOUD_FOLDER), "readonly")
 
 
 def _add_folder(devices: ET.Element, folder: Path, target: str) -> ET.Element:
-    """Mount a folder of the host at ``target`` in the container. Return the element."""
     element = _add(devices, "filesystem", type="mount")
     _add(element, "source", dir=str(folder))
     _add(element, "target", dir=target)
@@ -198,10 +191,10 @@ def _add_folder(devices: ET.Element, folder: Path, target: str) -> ET.Element:
 
 
 def _add_seed(devices: ET.Element, image: Path, machine: MachineDevices) -> None:
-    """Add the seed as a read-only disk. It is the last disk, so that it does not change the names of other disks.
+    """Add the seed as a read-only disk. It is the last disk, so the names of other disks do not change.
 
-    The seed is no CD-ROM, because kernels for clouds have no driver of emulated CD-ROM drives. cloud-init finds the
-    disk by its volume label.
+    It is no CD-ROM, because kernels for clouds lack drivers of emulated CD-ROM drives. cloud-init finds the disk by its
+    volume label.
     """
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "driver", name="qemu", type="raw")
@@ -211,7 +204,7 @@ def _add_seed(devices: ET.Element, image: Path, machine: MachineDevices) -> None
 
 
 def _add_extra_disk(devices: ET.Element, file: Path) -> ET.Element:
-    """Add an extra disk. Return the element, to which the caller adds the target and the serial number."""
+    """Add an extra disk. Return the element, without target and serial number."""
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "driver", name="qemu", type="raw", discard="unmap")
     _add(element, "source", file=str(file))

@@ -1,4 +1,4 @@
-"""The libvirt domains of guests: the metadata that names a domain's guest, and a hypervisor's operations."""
+"""The libvirt domains of guests: the metadata about a domain's guest, and a hypervisor's operations."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +8,12 @@ from xml.etree import ElementTree as ET
 from virtcloud.agent.guests.guest_roots import GuestRoot
 
 NAMESPACE = "urn:virtcloud:libvirt:1"
-"""XML namespace of the metadata element that marks a domain of virtcloud."""
+"""XML namespace of the metadata element that marks virtcloud's domains."""
 
 
 @dataclass(frozen=True, slots=True)
 class DomainOwnership:
-    """The content of a domain's metadata element: the guest, and the digest of its wanted state when it was started."""
+    """The content of a domain's metadata element: the guest, and the digest of its wanted state at the start."""
 
     cluster: str
     guest: str
@@ -22,7 +22,7 @@ class DomainOwnership:
 
 @dataclass(frozen=True, slots=True)
 class GuestDomain:
-    """A domain of a hypervisor. ``owner`` is None if virtcloud did not create the domain."""
+    """A domain of a hypervisor. ``owner`` is None if virtcloud did not create it."""
 
     name: str
     running: bool
@@ -47,14 +47,14 @@ class HypervisorApi(Protocol):
     def shut_down(self, name: str, *, systemd: bool = False) -> None:
         """Request that a domain shuts down. The guest can ignore the request.
 
-        ``systemd`` must be true if the domain is a container whose init is systemd, and false for all other domains.
+        ``systemd``: the domain is a container whose init is systemd.
         """
 
     def destroy(self, name: str) -> None:
         """Stop a domain immediately. An absent domain is success."""
 
     def find_console(self, name: str) -> str | None:
-        """Return the path of the terminal of a domain's console, or None if the domain or its terminal is missing."""
+        """Return the path of a console's terminal, or None if the domain or its terminal is missing."""
 
     def has_kvm(self) -> bool:
         """Return whether the hypervisor lists KVM among its capabilities."""
@@ -83,6 +83,6 @@ class DomainEnvironment:
 
 
 def parse_ownership(metadata: str) -> DomainOwnership:
-    """Parse the metadata element. Raise KeyError or ParseError when virtcloud did not write the element."""
+    """Parse the metadata element. Raise KeyError or ParseError if virtcloud did not write it."""
     attributes = ET.fromstring(metadata).attrib  # noqa: S314 - written by libvirt
     return DomainOwnership(attributes["cluster"], attributes["guest"], attributes["digest"])

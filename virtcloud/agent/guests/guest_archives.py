@@ -1,4 +1,4 @@
-"""Archives of stopped guests, from which images are made: temporary files with their checksums and sizes."""
+"""Archives of stopped guests, from which images are made."""
 
 import hashlib
 import os
@@ -15,12 +15,12 @@ READ_BYTES: Final = 1 << 20
 
 
 class GuestArchive:
-    """An archive in a file without a name, with its checksum and size. The file vanishes when the agent ends."""
+    """An archive in a file without a name. The file vanishes when the agent ends."""
 
     image_format: ClassVar[ImageFormat]
 
     def __init__(self, file: IO[bytes]) -> None:
-        """Create an object for an archive in ``file``, which is empty and not buffered."""
+        """Create an object for an archive in ``file``, which is empty and unbuffered."""
         self._file = file
         self._digest = hashlib.sha256()
 
@@ -30,7 +30,7 @@ class GuestArchive:
         return os.fstat(self._file.fileno()).st_size
 
     def describe(self) -> ImageContent:
-        """Return the image's format, size, checksum and architecture. The architecture is this host's."""
+        """Return the image's format, size and checksum, and this host's architecture."""
         return ImageContent(
             sha256=Sha256(self._digest.hexdigest()),
             size=self.size,
@@ -47,7 +47,7 @@ class GuestArchive:
 
 @contextmanager
 def open_archive_files(folder: Path, count: int) -> Iterator[Sequence[IO[bytes]]]:
-    """Yield ``count`` files without a name on the file system of ``folder``. Close and remove them after the block."""
+    """Yield ``count`` files without a name on the file system of ``folder``. Close them after the block."""
     with refuse_os_errors(f"create a file in {folder}"), ExitStack() as stack:
         files = [stack.enter_context(TemporaryFile(dir=folder, buffering=0)) for _ in range(count)]
         opened = stack.pop_all()

@@ -9,13 +9,13 @@ folder
 ``disk-NAME.raw``    the extra disk NAME: a sparse file, which uses space only for data that the guest wrote
 ===================  ====================================================================================
 
-The disks are kept when the guest or the host restarts. If the image or the wanted size changes, the agent replaces the
-overlay by an empty overlay. If the wanted size of an extra disk changes, the agent replaces this disk by an empty disk.
-Only root and QEMU's user may read a disk; libvirt makes QEMU's user the owner.
+The disks are kept when the guest or the host restarts. After a change of the image or a wanted size, the overlay or
+extra disk is replaced by an empty overlay or disk. Only root and QEMU's user may read a disk. libvirt makes QEMU's user
+the owner.
 
-The content of an image's disk is not trusted. The agent itself reads only the header, and refuses a disk that refers to
-other files. Then ``qemu-img`` checks the disk with limits of memory and processor time, as a user whose ID no account
-has. If this user may not read the disk, ``qemu-img`` runs as the owner of the disk.
+The content of an image's disk is untrusted. The agent reads only the header, and refuses a disk that refers to other
+files. Then ``qemu-img`` checks the disk with limits of memory and processor time, as a user whose ID no account has. If
+this user may not read the disk, ``qemu-img`` runs as the disk's owner.
 """
 
 import json
@@ -45,7 +45,7 @@ TIMEOUT_S = 60.0
 CHECK_LIMITS: Final = ("--as=1073741824", "--cpu=30", "--core=0")
 """The limits of ``qemu-img check`` (prlimit(1)): bytes of memory, seconds of processor time, and no core dump."""
 CHECK_CODES: Final = frozenset({0, 2, 3})
-"""The exit codes of ``qemu-img check`` that come with a report: no errors, errors, or leaked blocks (qemu-img(1))."""
+"""The exit codes of ``qemu-img check`` with a report: no errors, errors, or leaked blocks (qemu-img(1))."""
 MIB: Final = 1 << 20
 MAX_ERROR_CHARACTERS: Final = 500
 SIZE_FIELD: Final = slice(24, 32)
@@ -55,7 +55,7 @@ BlockNode = dict[str, Any]
 
 
 class DiskRecord(Document):
-    """The origin of an overlay. ``image`` is the text of `identify_disk` for the image's disk."""
+    """The origin of an overlay. ``image`` is the result of `identify_disk` for the image's disk."""
 
     image: str
     size_mb: int | None
@@ -72,9 +72,9 @@ def extra_disk_file(name: str) -> str:
 
 
 def ensure_disks(folder: Path, image: QemuImage, guest: GuestWanted) -> None:
-    """Create the missing disks of a guest in its folder, and remove extra disks that are not in its spec.
+    """Create a guest's missing disks in its folder, and remove extra disks that are not in its spec.
 
-    Raise Refused if a disk cannot be created, for example because ``disk_mb`` is smaller than the image's disk.
+    Raise Refused if a disk cannot be created.
     """
     size_mb = guest.limits.disk_mb if guest.limits else None
     with refuse_os_errors(f"create the disks of guest {guest.name} in {folder}"):
@@ -102,7 +102,7 @@ def _ensure_overlay(folder: Path, disk: Path, disk_format: str, size_mb: int | N
 
 
 def identify_disk(disk: Path) -> str:
-    """Return a text with the path, inode, size and modification time of a disk. A change of the disk changes the text.
+    """Return a text with a disk's path, inode, size and modification time. A change of the disk changes the text.
 
     Raise OSError if the file is missing.
     """
@@ -111,7 +111,7 @@ def identify_disk(disk: Path) -> str:
 
 
 def _check_image(disk: Path, disk_format: str, size_mb: int | None, guest: GuestWanted) -> int:
-    """Return the size in bytes that a guest's disk will have: ``size_mb``, or the size of the image's disk.
+    """Return the size in bytes of a guest's disk: ``size_mb``, or the size of the image's disk.
 
     Raise Refused if the image's disk is larger than ``size_mb``, refers to other files, or is damaged.
     """
@@ -128,7 +128,6 @@ def _check_image(disk: Path, disk_format: str, size_mb: int | None, guest: Guest
 
 
 def _read_size(file: IO[bytes], disk_format: str, guest: GuestWanted) -> int:
-    """Return the size of an image's disk in bytes. Raise Refused if the disk is encrypted or refers to other files."""
     if disk_format != "qcow2":
         return file.seek(0, os.SEEK_END)
     head = file.read(HEAD_BYTES)
@@ -140,9 +139,9 @@ def _read_size(file: IO[bytes], disk_format: str, guest: GuestWanted) -> int:
 
 
 def _check_complete(file: IO[bytes], guest: GuestWanted) -> None:
-    """Raise Refused if a qcow2 file refers to data that the file does not contain.
+    """Raise Refused if ``qemu-img check`` finds errors in a qcow2 file, for example because the file is truncated.
 
-    QEMU opens a truncated file without an error; the guest would then read zeros, or fail later.
+    QEMU opens a truncated file without an error. The guest would then read zeros, or fail later.
     """
     disk = Path(file.name)
     node = json.dumps(describe_node("qcow2", file) | {"backing": None})
@@ -179,7 +178,7 @@ def _ensure_extra_disks(folder: Path, guest: GuestWanted) -> None:
 
 
 def find_record(folder: Path) -> DiskRecord | None:
-    """Return the record of the overlay in a guest's folder, or None if the record is missing or malformed."""
+    """Return the record of the overlay in a guest's folder, or None if it is missing or malformed."""
     path = folder / RECORD
     try:
         return DiskRecord.model_validate_json(path.read_bytes())
@@ -191,7 +190,6 @@ def find_record(folder: Path) -> DiskRecord | None:
 
 
 def _find_program(over: Path) -> str:
-    """Return the path of qemu-img. Raise Refused if it is not installed."""
     program = shutil.which("qemu-img")
     if program is None:
         raise Refused(
@@ -201,10 +199,7 @@ def _find_program(over: Path) -> str:
 
 
 def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] | None = None) -> str:
-    """Run a program and return its output. Raise Refused if its exit code is not one of ``codes``.
-
-    If a file is ``lent``, the program inherits this file, and runs as a user who may read it.
-    """
+    """Run a program and return its output. Raise Refused if its exit code is not in ``codes``."""
     limited = {} if lent is None else _drop_rights(lent)
     try:
         result: subprocess.CompletedProcess[str] = subprocess.run(  # noqa: S603 - no shell
@@ -219,9 +214,9 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
 
 
 def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
-    """Return the arguments of subprocess by which a program inherits a file, and runs as a user who may read it.
+    """Return the arguments of subprocess for a program that inherits ``lent`` and runs as a user who may read it.
 
-    All users may read the disks of SBF's catalogue. In the folder of images, an administrator can forbid this.
+    All users may read the disks of SBF's catalogue, but not always the folder of images.
     """
     status = os.fstat(lent.fileno())
     stranger = secrets.choice(CLONE_IDS)

@@ -1,9 +1,8 @@
-"""Files of guests: a folder with the guest's disks and console log, and libvirt's logs of the guest's domain.
+"""Files of guests: a folder with the disks and the console log, and libvirt's logs of the guest's domain.
 
-The agent creates the folder ``<state>/guests/<domain>`` before the guest starts. The folder remains while the guest is
-wanted on this host: a guest that was stopped or reset, or that ended by itself, starts again with the same disks. When
-the agent removes a guest, it removes libvirt's logs before the folder. If the agent is killed before it has removed the
-logs, the folder still shows which logs must be removed.
+The folder ``<state>/guests/<domain>`` exists from before the start, and while the guest is wanted on this host. So a
+guest that was stopped or reset, or ended by itself, starts again with the same disks. libvirt's logs are removed before
+the folder. After a kill in between, the folder shows which logs must be removed.
 """
 
 import shutil
@@ -22,16 +21,16 @@ DRIVERS = ("lxc", "qemu")
 CONSOLE = "console.log"
 PENDING_LIMIT = "pids.new"
 """A file with the wanted limit of a container's processes. It exists from before the start until the limit is set."""
-FOLDER_MODE = 0o711  # QEMU runs as another user, who needs to enter the folder
+FOLDER_MODE = 0o711  # QEMU's user needs to enter the folder
 
 
 class GuestFiles:
-    """The files of all guests on this host."""
+    """The files of this host's guests."""
 
     def __init__(
         self, folder: Path, roots: ContainerRoots, groups: ContainerGroups, libvirt_logs: Path = LIBVIRT_LOGS
     ) -> None:
-        """Create an object for guests' folders below ``folder``. ``roots`` uses the same ``folder``.
+        """Create an object for guests' folders below ``folder``, which ``roots`` also uses.
 
         When a guest's files are removed, its control group in ``groups`` is removed too.
         """
@@ -41,7 +40,7 @@ class GuestFiles:
         self._libvirt_logs = libvirt_logs
 
     def ensure(self, domain: str) -> Path:
-        """Create the guest's folder and return it. Raise Refused if the folder cannot be created."""
+        """Create the guest's folder and return it. Raise Refused on failure."""
         path = self._folder / domain
         with refuse_os_errors(f"create the guest's folder {path}"):
             path.mkdir(parents=True, exist_ok=True)
@@ -49,7 +48,7 @@ class GuestFiles:
         return path
 
     def console_log(self, domain: str) -> Path:
-        """Return the path of the log file of a guest's console."""
+        """Return the path of a console's log."""
         return self._folder / domain / CONSOLE
 
     def request_limit(self, domain: str, limits: ContainerLimits | None) -> None:
@@ -62,8 +61,8 @@ class GuestFiles:
     def limit_started(self, domain: str) -> None:
         """Limit the processes of a running container, unless the limit was set since the start. Idempotent.
 
-        A killed agent, or a start that succeeded after its time limit, leaves a container without this limit. A failure
-        is logged, and the next call tries again: the rest of the host must be read nevertheless.
+        A killed agent, or a start that succeeded after its time limit, leaves a container without this limit. Log a
+        failure, so that the rest of the host can be read. The next call tries again.
         """
         path = self._folder / domain / PENDING_LIMIT
         try:
@@ -74,14 +73,14 @@ class GuestFiles:
             log.warning("limit_not_set", domain=domain, limit="pids", error=error)
 
     def ensure_none(self, domain: str) -> None:
-        """Remove a guest's files, root, logs and control group. Absent files raise no error.
+        """Remove a guest's files, root, logs and control group. Absent files are success.
 
-        Raise Refused if something cannot be removed.
+        Raise Refused if one of them cannot be removed.
         """
         with refuse_os_errors(f"remove the files of the guest {domain}"):
             for driver in DRIVERS:
                 _remove_logs(self._libvirt_logs / driver, domain)
-            _remove_logs(self._folder, domain)  # earlier versions of the agent stored logs here
+            _remove_logs(self._folder, domain)  # logs of earlier versions of the agent
             if (self._folder / domain).exists():
                 self._groups.ensure_none(domain)
                 self._roots.ensure_none(domain)
@@ -89,15 +88,15 @@ class GuestFiles:
                 log.info("guest_files_removed", domain=domain)
 
     def ensure_none_of_cluster(self, cluster: str, kept: Iterable[str] = ()) -> None:
-        """Remove the files of a cluster's guests, including guests that ended by themselves, but not of ``kept``."""
+        """Remove the files of a cluster's guests except ``kept``, also of guests that ended by themselves."""
         self._ensure_none_of(self.list_domains(names.domain_name_patterns(cluster)) - set(kept))
 
     def ensure_none_but(self, domains: Iterable[str]) -> None:
-        """Remove the files of all guests except those of ``domains``."""
+        """Remove the files of all guests except ``domains``."""
         self._ensure_none_of(self.list_domains() - set(domains))
 
     def _ensure_none_of(self, domains: set[str]) -> None:
-        """Remove the files of these guests. After an error, remove the other guests' files, then raise Refused."""
+        """Remove the files of all these guests, also after an error of one guest. Then raise Refused."""
         failures: list[Refused] = []
         for domain in sorted(domains):
             try:
@@ -108,12 +107,12 @@ class GuestFiles:
             raise failures[0]
 
     def list_domains(self, patterns: Iterable[str] = ("*",)) -> set[str]:
-        """Return the names of domains that match a pattern, and have a folder, or a log of an earlier agent version."""
+        """Return the domains that match a pattern and have a folder, or a log of an earlier agent version."""
         paths = (path for pattern in patterns for path in self._folder.glob(pattern))
         return {path.name if path.is_dir() else path.name.partition(".log")[0] for path in paths}
 
 
 def _remove_logs(folder: Path, domain: str) -> None:
-    """Remove a domain's log, and the older logs that virtlogd and logrotate have renamed."""
+    """Remove a domain's log, and the logs that virtlogd and logrotate have renamed."""
     for path in (folder / f"{domain}.log", *folder.glob(f"{domain}.log.*")):
         path.unlink(missing_ok=True)

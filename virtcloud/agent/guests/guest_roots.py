@@ -12,14 +12,13 @@ folder
 ``root.json``        the image and the size from which the layers were created; written after the layers
 ===================  ===================================================================================
 
-In a container, user IDs start at 0. On the host, they start at the first ID of the guest's range. Therefore the owners
-of the image's files must be shifted by the range's first ID. An idmapped mount (mount_setattr(2)) shifts the owners
-without a change of the files. If the image's file system does not support idmapped mounts, the agent changes the owners
-in the overlay. This copies only owners and modes to the overlay and not the content, because the overlay has the option
-``metacopy``.
+In a container, user IDs start at 0; on the host, at the first ID of the guest's range. So the owners of the image's
+files must be shifted. An idmapped mount (mount_setattr(2)) shifts the owners without a change of the files. If the
+image's file system does not support this, the agent changes the owners in the overlay. With the option ``metacopy``,
+the overlay then copies only owners and modes, not the content.
 
-The layers are kept when a guest or the host restarts. If the image or the wanted size changes, the agent replaces the
-layers by empty layers.
+The layers are kept when a guest or the host restarts. After a change of the image or the wanted size, the layers are
+replaced by empty layers.
 """
 
 import contextlib
@@ -48,8 +47,7 @@ REMOVE_TIMEOUT_S = 600.0
 class GuestRoot:
     """A container's root on the host.
 
-    ``folder`` is the root folder; the guest may change everything below it. ``id_shift`` is the host's ID of the
-    guest's user 0 and group 0: an ID n inside the guest is the ID n + ``id_shift`` on the host.
+    The guest may change everything below ``folder``. An ID n inside the guest is the ID n + ``id_shift`` on the host.
     """
 
     folder: Path
@@ -57,7 +55,7 @@ class GuestRoot:
 
 
 class RootRecord(Document):
-    """The origin of a root's layers. ``shifted`` states whether the mount or the overlay's files shift the owners."""
+    """The origin of a root's layers. ``shifted``: the mount or the overlay's files shift the owners."""
 
     image: str
     size_mb: int | None
@@ -78,7 +76,7 @@ class ContainerRoots(Protocol):
 
 
 class GuestRoots:
-    """The roots of all containers of this host, in the guests' folders below ``folder``."""
+    """The roots of this host's containers, in the guests' folders below ``folder``."""
 
     def __init__(self, folder: Path, first_id: int = FIRST_ID) -> None:
         """Create an object that allocates user IDs from ``first_id`` on."""
@@ -87,7 +85,7 @@ class GuestRoots:
         self._devices_without_shift: set[int] = set()
 
     def find(self, domain: str) -> GuestRoot | None:
-        """Return a guest's root. Return None if the guest has no root, or if the root is not mounted."""
+        """Return a guest's root, or None if it is missing or not mounted."""
         path, shift = self._folder / domain, self._ids.find(domain)
         if shift is None or path / ROOT not in mounts.list_mounts(path):
             return None
@@ -96,8 +94,8 @@ class GuestRoots:
     def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
         """Mount a guest's root over the folder ``image``, and return the root. The guest's folder must exist.
 
-        If the layers were created from the same image with the same size, they are kept, with all files that the guest
-        wrote. Otherwise the root starts with the files of the image. Raise Refused if the root cannot be created.
+        Layers of the same image and size are kept, with all files that the guest wrote. Otherwise the root starts with
+        the image's files. Raise Refused if the root cannot be created.
         """
         path, source = self._folder / domain, _identify(image)
         with refuse_os_errors(f"create the root of guest {domain} in {path}"):
@@ -132,8 +130,8 @@ class GuestRoots:
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
         """Create empty layers, and mount the root. Return whether the mount or the overlay's files shift the owners.
 
-        Each attempt to create an idmapped mount starts two processes. Therefore, after a file system has refused an
-        idmapped mount once, make no further attempt with images of this file system.
+        An attempt to create an idmapped mount starts two processes. So if a file system has refused such a mount once,
+        make no further attempt with its images.
         """
         status = image.stat()
         _create_layers(path, status, shift, size_mb)
@@ -152,7 +150,6 @@ class GuestRoots:
 
 
 def _create_layers(path: Path, image: os.stat_result, shift: int, size_mb: int | None) -> None:
-    """Create empty layers for an image whose root folder has the status ``image``."""
     for name in (LAYERS, IMAGE, ROOT):
         (path / name).mkdir(mode=0o700)
     if size_mb is not None:
@@ -180,14 +177,12 @@ def _mount_root(path: Path, image: Path, shift: int, shifted: Literal["mount", "
 
 
 def _identify(image: Path) -> str:
-    """Return a text that identifies the image's root folder, and differs if the folder was changed or replaced."""
     with refuse_os_errors(f"read the root of the image {image}"):
         status = image.stat()
     return f"{image} {status.st_ino} {status.st_mtime_ns}"
 
 
 def _read_record(path: Path) -> RootRecord | None:
-    """Return the record, or None if it is missing or malformed. Layers without a record are incomplete."""
     try:
         return RootRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -198,9 +193,9 @@ def _read_record(path: Path) -> RootRecord | None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a folder to which a guest could write, with rm(1): it follows no symbolic links and handles deep trees."""
+    """Remove a folder to which a guest could write. rm(1) follows no symbolic links and handles deep trees."""
     with contextlib.suppress(OSError):
-        folder.rmdir()  # suffices for an empty folder, and is faster than the start of a program
+        folder.rmdir()  # faster than the start of rm(1), if the folder is empty
     if not folder.exists():
         return
     argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]

@@ -61,7 +61,7 @@ class LocalGuests:
         self._preparation = DomainPreparation(settings, self._roots, groups, self._files, cache)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
-        """Return two tuples: the guests that virtcloud created, and an error for each hypervisor without an answer."""
+        """Return the guests that virtcloud created, and an error for each hypervisor without an answer."""
         domains, unreachable = self._hypervisors.list_domains()
         if self._kills:
             self._kills.read()
@@ -84,11 +84,10 @@ class LocalGuests:
     def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
         """Start a guest, unless the guest already runs in the wanted state.
 
-        A guest that runs in another state is stopped first. Raise Unsafe if a domain that virtcloud did not create, or
-        a domain of another cluster, has the guest's domain name. Raise Refused if the guest cannot be started, for
-        example because the admission rules or libvirt refuse, or because the image is missing. Raise Unreachable if
-        libvirt does not answer. Raise StepPending while the image is being fetched from SBF's catalogue or the guest is
-        being cloned.
+        A guest in another state is stopped first. Raise Unsafe if a foreign domain, or a domain of another cluster, has
+        the guest's domain name. Raise Refused if the guest cannot be started, for example because the admission rules
+        refuse it. Raise Unreachable if libvirt does not answer. Raise StepPending while the image is being fetched or
+        the guest is being cloned.
         """
         with self.root_reservations.for_start(names.domain_name(segment.id, guest.name), guest.name):
             self._ensure_guest(segment, guest)
@@ -110,12 +109,12 @@ class LocalGuests:
         self._files.request_limit(name, limits)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
         self._files.limit_started(name)
-        # The next reading would connect the console too, but only after the start of all guests: output would be lost.
+        # The next reading would connect the console only after the start of all guests: output would be lost.
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         set_mtu(hypervisor, name, segment)
 
     def find_end_cause(self, cluster: str, guest: str, within_s: float) -> EndCause:
-        """Return why a guest has ended by itself within the last ``within_s`` seconds.
+        """Return why a guest ended by itself within the last ``within_s`` seconds.
 
         The cause is UNKNOWN unless the kernel's log shows it.
         """
@@ -145,11 +144,11 @@ class LocalGuests:
         return None if files is None else hash_peer_files(files)
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...], kept: tuple[str, ...] = ()) -> None:
-        """Stop all ``guests`` at the same time. Request their shutdown, and destroy them after the grace period.
+        """Stop all ``guests`` at the same time: request their shutdown, and destroy them after the grace period.
 
-        Then remove their disks and logs, except those of the guests in ``kept``. If a guest cannot be destroyed, stop
-        the other guests nevertheless, then raise the error: Refused, or Unreachable if the guest's hypervisor does not
-        answer. Also raise Unreachable if one of the guests may run on a hypervisor that does not list its domains.
+        Then remove their disks and logs, except those of ``kept``. If a guest cannot be destroyed, first stop the
+        others. Then raise Refused, or Unreachable if its hypervisor does not answer. Also raise Unreachable if a guest
+        may run on a hypervisor that does not list its domains.
         """
         domains, unreachable = self._hypervisors.list_domains()
         owned = [
@@ -181,8 +180,8 @@ class LocalGuests:
     def ensure_no_files(self, cluster: str) -> None:
         """Remove the disks and logs of a cluster's guests without a domain, including guests that ended by themselves.
 
-        A guest that could not be stopped still uses its files. If a hypervisor does not answer, remove no files. In
-        both cases, `ensure_no_guests` or `remove_orphaned_files` removes the files later.
+        If a hypervisor does not answer, remove no files. `ensure_no_guests` or `remove_orphaned_files` removes
+        remaining files later.
         """
         domains, unreachable = self._hypervisors.list_domains()
         if not unreachable:
@@ -191,7 +190,7 @@ class LocalGuests:
     def remove_orphaned_files(self, wanted: HostWanted) -> bool:
         """Remove the disks and logs of guests that are not in ``wanted`` and have no domain.
 
-        Return False, and remove no files, when a hypervisor does not answer.
+        If a hypervisor does not answer, remove no files and return False.
         """
         kept = {names.domain_name(segment.id, guest.name) for segment in wanted.segments for guest in segment.guests}
         if self._files.list_domains() <= kept:
@@ -203,7 +202,6 @@ class LocalGuests:
         return True
 
     def _add_consoles(self, domains: Iterable[tuple[HypervisorApi, GuestDomain]]) -> None:
-        """Add the consoles of running guests to `GuestConsoles`, unless it already has the console of the guest."""
         if self._consoles is None:
             return
         for hypervisor, domain in domains:

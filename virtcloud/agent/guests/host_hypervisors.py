@@ -1,4 +1,4 @@
-"""All hypervisors of this host together: the list of all domains, and the choice of the hypervisor for an image."""
+"""All hypervisors of this host: the list of all domains, and the choice of the hypervisor for an image."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -11,14 +11,14 @@ from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.wanted import GuestWanted, Segment
 
 POLL_S = 0.1
-"""Seconds between two checks of whether guests have ended."""
+"""Seconds between two checks for ended guests."""
 
 
 class HostHypervisors:
     """The hypervisors of this host by kind."""
 
     def __init__(self, hypervisors: Mapping[Kind, HypervisorApi], pause: Callable[[float], None]) -> None:
-        """Use these hypervisors. ``pause`` waits some seconds, or raises StopRequested."""
+        """Store the hypervisors. ``pause`` waits some seconds, or raises StopRequested."""
         self._hypervisors = hypervisors
         self._pause = pause
 
@@ -27,7 +27,7 @@ class HostHypervisors:
         return hypervisor is self._hypervisors.get(Kind.LXC) or hypervisor.is_xen()
 
     def wait_for_end(self, leaving: list[tuple[HypervisorApi, str]], grace_s: float) -> None:
-        """Wait until the domains in ``leaving`` have ended, or until ``grace_s`` seconds have passed.
+        """Wait until the domains in ``leaving`` have ended, or for ``grace_s`` seconds.
 
         Do not wait for a domain whose hypervisor does not answer.
         """
@@ -47,7 +47,7 @@ class HostHypervisors:
         return failures
 
     def list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
-        """Return (hypervisor, domain) for each domain, and an error for each hypervisor that did not answer."""
+        """Return (hypervisor, domain) for each domain, and an error for each hypervisor without an answer."""
         domains: list[tuple[HypervisorApi, GuestDomain]] = []
         unreachable: list[str] = []
         for hypervisor in self._hypervisors.values():
@@ -58,11 +58,10 @@ class HostHypervisors:
         return domains, unreachable
 
     def find_domains(self, name: str, target: HypervisorApi) -> Iterator[GuestDomain]:
-        """Yield the domains with this name on all hypervisors. Raise Unreachable if the ``target`` does not answer.
+        """Yield the domains with this name on all hypervisors. Raise Unreachable if ``target`` does not answer.
 
-        Other hypervisors that do not answer are skipped. Nevertheless a guest cannot run twice: if the guest already
-        runs on a skipped hypervisor, its start on the target fails, because the kernel refuses a second interface with
-        the name of the guest's bridge port.
+        Skip other hypervisors that do not answer. Nevertheless a guest cannot run twice: the kernel refuses a second
+        interface with the name of its bridge port.
         """
         for hypervisor in self._hypervisors.values():
             try:
@@ -75,7 +74,7 @@ class HostHypervisors:
                 yield domain
 
     def select(self, image: GuestImage, guest: GuestWanted) -> HypervisorApi:
-        """Return the hypervisor of the kind that an image needs. Raise Refused if this host has no such hypervisor."""
+        """Return the hypervisor of the kind that an image needs. Raise Refused if this host has none."""
         kind = Kind(image.kind)
         if kind not in self._hypervisors:
             raise Refused(
@@ -86,7 +85,7 @@ class HostHypervisors:
 
 
 def set_mtu(hypervisor: HypervisorApi, domain: str, segment: Segment) -> None:
-    """Set the MTU of a running guest to the cluster's MTU. If the cluster has no MTU, do nothing."""
+    """Set the MTU of a running guest to the cluster's MTU, if the cluster has an MTU."""
     if segment.mtu is not None:
         hypervisor.set_mtu(domain, segment.mtu)
 
@@ -94,7 +93,7 @@ def set_mtu(hypervisor: HypervisorApi, domain: str, segment: Segment) -> None:
 def _disown_copy(domain: GuestDomain) -> GuestDomain:
     """Return the domain, without an owner if it is a copy of a guest's domain under another name.
 
-    An administrator may copy a domain, for example with virt-clone, which copies the metadata too.
+    An administrator may copy a domain with virt-clone, which copies the metadata too.
     """
     owner = domain.owner
     if owner is None or domain.name == names.domain_name(owner.cluster, owner.guest):
@@ -103,7 +102,6 @@ def _disown_copy(domain: GuestDomain) -> GuestDomain:
 
 
 def _is_running(hypervisor: HypervisorApi, name: str) -> bool:
-    """Return whether a domain is running. Return False if its hypervisor does not answer."""
     try:
         domain = hypervisor.find_domain(name)
     except Unreachable:

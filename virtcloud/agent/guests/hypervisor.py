@@ -1,8 +1,8 @@
-"""A hypervisor, accessed through libvirt. Only this module imports libvirt. It raises no libvirtError to its callers.
+"""A hypervisor, accessed through libvirt. Only this module imports libvirt.
 
-Every call has a deadline (`call_deadlines`), because a hanging libvirtd neither answers nor closes the socket.
-libvirt's keepalive messages cannot replace the deadlines, because they need an event loop, and are not sent while a
-connection is being opened.
+The module raises no libvirtError to its callers. Every call has a deadline (`call_deadlines`), because a hanging
+libvirtd neither answers nor closes the socket. libvirt's keepalive messages do not suffice. These messages need an
+event loop, and are not sent while a connection is being opened.
 """
 
 import threading
@@ -23,7 +23,7 @@ from virtcloud.model.errors import Refused, Unreachable
 
 T = TypeVar("T")
 CALLS_AT_ONCE = 5
-"""Limit of calls of one connection that libvirtd executes at the same time (``max_client_requests``, libvirtd.conf)."""
+"""Limit of calls of a connection that libvirtd executes at once (``max_client_requests``, libvirtd.conf)."""
 _ALIVE = frozenset({libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_NOSTATE})
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
@@ -32,9 +32,9 @@ _CONNECTION_LOST = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LibvirtDeadlines:
-    """Deadlines in seconds: for calls that read, for calls that change a domain, and for closing the connections.
+    """Deadlines in seconds for calls that read, for calls that change a domain, and for closing connections.
 
-    libvirt itself waits up to 30 seconds for a domain's start or end, so the deadline for changes is longer.
+    The deadline for changes is longer, because libvirt waits up to 30 s for a domain's start or end.
     """
 
     read_s: float = 15.0
@@ -44,24 +44,23 @@ class LibvirtDeadlines:
 
 @dataclass(slots=True, eq=False)
 class LibvirtConnection:
-    """A connection with libvirtd. ``calls`` is the number of calls through it that have not returned."""
+    """A connection with libvirtd. ``calls`` is the number of its calls that have not returned."""
 
     opened: Any
     calls: int = 0
 
 
 class LibvirtHypervisor:
-    """A `HypervisorApi` for one libvirtd.
+    """A `HypervisorApi` for one libvirtd. Thread-safe.
 
-    The object connects at the first call, and connects again after a restart of libvirtd. If all connections have
-    `CALLS_AT_ONCE` open calls, a further call opens a new connection. So readings do not wait for the starts of guests.
-    Thread-safe.
+    The object connects at the first call, and again after a restart of libvirtd. If all connections have
+    `CALLS_AT_ONCE` open calls, a further call opens a connection. So readings do not wait for the starts of guests.
     """
 
     def __init__(
         self, uri: str, deadlines: LibvirtDeadlines | None = None, progress: Callable[[], object] = lambda: None
     ) -> None:
-        """Use the libvirtd at ``uri``. ``progress`` is called after each call of libvirtd."""
+        """Use the libvirtd at ``uri``. ``progress`` is called after each call."""
         libvirt.registerErrorHandler(_ignore_error, None)  # otherwise libvirt prints every error to stderr
         self._uri = uri
         self._deadlines = deadlines or LibvirtDeadlines()
@@ -96,13 +95,13 @@ class LibvirtHypervisor:
         self._call(f"start domain {name}", lambda connection: connection.createXML(xml, 0), repeat=False, changes=True)
 
     def set_mtu(self, name: str, mtu: int) -> None:
-        """Set the MTU of a running container's interface. Do nothing for a virtual machine: its XML sets the MTU."""
+        """Set the MTU of a running container's interface. Do nothing for a virtual machine."""
         self._call(f"set the MTU of domain {name}", lambda connection: _set_mtu(connection, name, mtu), changes=True)
 
     def shut_down(self, name: str, *, systemd: bool = False) -> None:
         """Request that a domain shuts down. The guest can ignore the request. An absent domain is success.
 
-        ``systemd`` must be true if the domain is a container whose init is systemd, and false for all other domains.
+        ``systemd``: the domain is a container whose init is systemd.
         """
         self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name, systemd=systemd))
 
@@ -111,7 +110,7 @@ class LibvirtHypervisor:
         self._call(f"destroy domain {name}", lambda connection: _destroy(connection, name), changes=True)
 
     def find_console(self, name: str) -> str | None:
-        """Return the path of the terminal of a domain's console, or None if the domain or its terminal is missing."""
+        """Return the path of a console's terminal, or None if the domain or its terminal is missing."""
         return self._call(f"find the console of domain {name}", lambda connection: _find_console(connection, name))
 
     def capabilities(self) -> str:
@@ -127,7 +126,7 @@ class LibvirtHypervisor:
         return urlsplit(self._uri).scheme.partition("+")[0] == "xen"
 
     def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
-        """Call libvirtd with a deadline. ``changes``: the call changes a domain, so use the longer deadline.
+        """Call libvirtd with a deadline, which is longer if ``changes``.
 
         ``repeat``: repeat the call once if the connection is lost. Raise Unreachable if libvirtd does not answer in
         time. Raise Refused if libvirtd refuses the call.
@@ -139,7 +138,6 @@ class LibvirtHypervisor:
             self._progress()
 
     def _call_once(self, action: str, call: Callable[[Any], T], *, repeat: bool) -> T:
-        """Call libvirtd. If the connection is lost and ``repeat`` is set, connect again and repeat the call once."""
         connection, is_new = self._reserve()
         try:
             return call(connection.opened)
@@ -155,7 +153,6 @@ class LibvirtHypervisor:
         return self._call_once(action, call, repeat=False)
 
     def _reserve(self) -> tuple[LibvirtConnection, bool]:
-        """Return a connection with fewer than `CALLS_AT_ONCE` open calls, and whether it was opened for this call."""
         with self._lock:
             found = next((one for one in self._connections if one.calls < CALLS_AT_ONCE), None)
             connection = found or self._connect()
@@ -175,8 +172,7 @@ class LibvirtHypervisor:
     def _forget(self, lost: LibvirtConnection) -> None:
         """Remove all connections from the list after one was lost, because libvirtd has ended.
 
-        Do nothing if another thread has already removed the lost connection. A removed connection is closed when no
-        thread uses the connection any more.
+        A removed connection is closed when no thread uses it any more.
         """
         with self._lock:
             if lost in self._connections:
@@ -184,7 +180,7 @@ class LibvirtHypervisor:
 
 
 def _ignore_error(_context: object, _error: object) -> None:
-    """Print nothing, because the raised exception contains the error."""
+    """Print nothing: the raised exception contains the error."""
 
 
 def _read_domains(connection: Any) -> list[GuestDomain]:  # noqa: ANN401 - libvirt has no types
@@ -234,7 +230,7 @@ def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - li
             raise
         return None
     except (KeyError, ET.ParseError):
-        return None  # another program wrote the metadata, so the domain is not a guest of virtcloud
+        return None  # another program wrote the metadata, so the domain is no guest of virtcloud
 
 
 def _shut_down(connection: Any, name: str, *, systemd: bool) -> None:  # noqa: ANN401 - libvirt has no types
@@ -244,13 +240,13 @@ def _shut_down(connection: Any, name: str, *, systemd: bool) -> None:  # noqa: A
             power_off_systemd(name, domain.ID())
         else:
             # Without a flag, the LXC driver (observed with libvirt 9.0) returns success without effect if the container
-            # has no initctl.
+            # lacks initctl.
             domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_SIGNAL if connection.getType() == "LXC" else 0)
     except Refused:
         return  # the container has ended
     except libvirt.libvirtError as error:
         if _is_connection_lost(error):
-            raise  # other errors need no reaction, because the caller destroys the domain if it is still running
+            raise  # other errors need no reaction: the caller destroys the domain if it still runs
 
 
 def _destroy(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types

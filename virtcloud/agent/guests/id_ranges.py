@@ -1,7 +1,7 @@
 """The ranges of user and group IDs of this host's containers. Each container has a separate range.
 
-A container's user 0 has the first ID of the range on the host, its user 1 has the second ID, and so on. No account of
-the host has these IDs. The file ``ids`` in the guest's folder records the first ID of the range.
+A container's user 0 has the first ID of the range on the host, user 1 the second ID, and so on. No account of the host
+has these IDs. The file ``ids`` in the guest's folder records the first ID.
 """
 
 import threading
@@ -16,7 +16,7 @@ FIRST_ID: Final = 0x10000000
 END: Final = 0x70000000
 """All IDs are below this number. systemd and other programs use some of the higher IDs (systemd.io/UIDS-GIDS)."""
 CLONE_IDS: Final = range(END - IDS_PER_GUEST, END)
-"""The user IDs with which qemu-img reads disks of virtual machines (`disk_archives`). No container has these IDs."""
+"""The user IDs with which qemu-img reads disks of virtual machines (`disk_archives`). No container has them."""
 RECORD = "ids"
 
 
@@ -32,16 +32,16 @@ class IdRanges:
         """First IDs, by domain, of ranges whose records are being written. Other threads skip these ranges."""
 
     def find(self, domain: str) -> int | None:
-        """Return the first ID of a guest's range, or None if the guest has no range."""
+        """Return the first ID of a guest's range, or None."""
         try:
             return int((self._folder / domain / RECORD).read_text())
         except (FileNotFoundError, ValueError):
             return None
 
     def ensure(self, domain: str) -> int:
-        """Return the first ID of a guest's range. If the guest has no range, allocate the lowest free range.
+        """Return the first ID of a guest's range. If the guest has none, allocate the lowest free range.
 
-        The guest's folder must exist. Raise Refused if all ranges are in use. Raise OSError if the range cannot be
+        The guest's folder must exist. Raise Refused if all ranges are in use, and OSError if the range cannot be
         recorded.
         """
         with self._lock:
@@ -51,7 +51,7 @@ class IdRanges:
             used = {self.find(path.parent.name) for path in self._folder.glob(f"*/{RECORD}")}
             first = self._unrecorded[domain] = self._find_free(domain, used | set(self._unrecorded.values()))
         try:
-            # The folder is synchronized later, when the record of the guest's root is written to it.
+            # The folder is synchronized later, with the record of the guest's root.
             write_durably(self._folder / domain / RECORD, f"{first}\n".encode(), sync_folder=False)
         finally:
             with self._lock:

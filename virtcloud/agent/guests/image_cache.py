@@ -1,8 +1,8 @@
 """The cache of images from SBF's catalogue, in the folder ``<state>/images`` (`image_folder`).
 
-A thread in the background fetches and unpacks an image, so that the reconciler does not wait. When the content is
-complete and verified, the thread renames the image's folder to its final name. When the cache is full, images that no
-guest uses are removed, the least recently used first.
+A thread in the background fetches and unpacks an image, so the reconciler does not wait. The thread renames the image's
+folder to its final name when the content is complete and verified. When the cache is full, images that no guest uses
+are removed, the least recently used first.
 """
 
 import os
@@ -32,7 +32,7 @@ from virtcloud.model.values import Name
 MAX_FETCHES: Final = 2
 FIRST_PAUSE_S, LONGEST_PAUSE_S, UNWANTED_S = 1.0, 30.0, 120.0
 RESERVE_BYTES: Final = 64 << 20
-"""Space in bytes that the cache leaves free on the disk, for other programs."""
+"""Bytes that the cache leaves free on the disk for other programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,9 @@ class CacheSettings:
 class _Fetch:
     """A fetch in the background.
 
-    ``wanted_at`` is the last time at which a guest needed the image. ``reserved`` is the space of the cache in bytes
-    that is reserved for the fetch, including the bytes that are already stored. During a pause before another attempt,
-    ``trouble`` is the error of the last attempt; at other times, it is None. ``error`` is the error that ended the
-    fetch, or None.
+    ``wanted_at`` is when a guest last needed the image. ``reserved`` is the cache's space in bytes for the fetch,
+    including the stored bytes. ``trouble`` is the error of the last attempt during a pause, else None. ``error`` is the
+    error that ended the fetch, or None.
     """
 
     name: Name
@@ -70,7 +69,7 @@ class _Fetch:
 
     @property
     def missing(self) -> int:
-        """The number of bytes of the image's file that the fetch will still store."""
+        """The number of bytes that the fetch will still store of the image's file."""
         return self.source.size - self.done if self.phase == FETCHING and self.reserved else 0
 
     def __str__(self) -> str:
@@ -101,8 +100,8 @@ class ImageCache:
     def require(self, name: Name, source: ImageSource, guest_folder: Path) -> GuestImage:
         """Return an image, and record that a guest uses it. The cache keeps the image while the guest's folder exists.
 
-        If the image is not in the cache, start a fetch in the background, and raise StepPending until the fetch ends.
-        Raise Refused if the image is for another architecture. If the fetch failed, raise its error; the next call then
+        If the image is not in the cache, start a fetch in the background. Raise StepPending until the fetch ends. Raise
+        Refused if the image is for another architecture. If the fetch failed, raise its error; the next call then
         starts a new fetch.
         """
         self._check_architecture(name, source)
@@ -134,7 +133,6 @@ class ImageCache:
             )
 
     def _run(self, fetch: _Fetch) -> None:
-        """Fetch and unpack an image. Store an error in ``fetch``; the next call of :meth:`require` raises it."""
         source = fetch.source
         with self._running:
             try:
@@ -142,7 +140,7 @@ class ImageCache:
                 log.info("image_fetched", image=fetch.name, sha256=source.sha256, bytes=source.size)
                 with self._lock:
                     self._fetches.pop(source.sha256, None)
-            except Unreachable as error:  # keep the partial file, which the next fetch continues
+            except Unreachable as error:  # keep the partial file for the next fetch
                 self._fail(fetch, error)
             except VirtcloudError as error:
                 self._discard(source)
@@ -191,8 +189,8 @@ class ImageCache:
     def _fill(self, fetch: _Fetch, partial: Path, new: Path) -> int:
         """Create an image's content in the folder ``new``. Return its size in bytes.
 
-        Other users of the host cannot enter the folder of a root file system, because it may contain setuid programs
-        of the image's author. They can enter the folder of a disk, because QEMU runs as another user.
+        A root file system may contain setuid programs: other users of the host cannot enter its folder. Other users can
+        enter a disk's folder, because QEMU runs as another user.
         """
         source, content = fetch.source, new / content_name(fetch.source)
         if source.kind is Hypervisor.QEMU:
@@ -210,7 +208,7 @@ class ImageCache:
     def _wait(self, fetch: _Fetch, attempts: int, error: VirtcloudError) -> None:
         """Wait before the next attempt. Raise ``error`` if no guest has needed the image for `UNWANTED_S` seconds.
 
-        Another fetch can run during the wait. Otherwise, two servers that do not answer would stop all fetches.
+        Another fetch can run meanwhile: two servers that do not answer must not stop all fetches.
         """
         fetch.trouble = str(error)
         if self.clock() - fetch.wanted_at > UNWANTED_S:
@@ -223,9 +221,9 @@ class ImageCache:
         fetch.trouble = None
 
     def _make_room(self, fetch: _Fetch, size: int, stored: int) -> None:
-        """Reserve ``size`` bytes for a fetch. Remove unused images until they fit into the cache and on the disk.
+        """Reserve ``size`` bytes for a fetch, of which ``stored`` are already on the disk.
 
-        ``stored`` is how many of these bytes are already on the disk. Raise Refused if all remaining images are in use.
+        Remove unused images if necessary. Raise Refused if all remaining images are in use.
         """
         while True:
             with self._lock:
@@ -238,9 +236,9 @@ class ImageCache:
                 raise Refused(self._describe_full(size, cached, free))
 
     def _measure_others(self, fetch: _Fetch) -> tuple[int, int]:
-        """Return the size in bytes of the cache without ``fetch``, and how many of these bytes are not on the disk yet.
+        """Return the size in bytes of the cache without ``fetch``, and how many of these bytes are not stored yet.
 
-        The size includes the space that is reserved for other fetches.
+        The size includes the space reserved for other fetches.
         """
         others = [other for other in self._fetches.values() if other is not fetch and other.reserved]
         counted = {other.source.sha256 for other in (*others, fetch)}
@@ -249,7 +247,6 @@ class ImageCache:
         return size, sum(other.missing for other in others)
 
     def _evict(self) -> bool:
-        """Remove the least recently used image that no guest uses. Return False if all images are in use."""
         with self._lock:
             running = (checksum for checksum, fetch in self._fetches.items() if fetch.error is None)
             unused = self._folder.list_unused(running)
@@ -270,7 +267,6 @@ class ImageCache:
         )
 
     def _remove_remains(self) -> None:
-        """At the first call, remove unpacked files of fetches that the agent's end interrupted. Keep partial files."""
         if self._is_clean:
             return
         for path in self.settings.folder.glob(f"{NEW}*"):

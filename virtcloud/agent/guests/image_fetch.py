@@ -1,7 +1,7 @@
 """Fetches an image's file from SBF, from a URL, or from the host's folder of images, and verifies its checksum.
 
-If a connection is cut or the agent restarts, the next attempt fetches only the missing part of the file (RFC 9110,
-sections 14.2 and 13.1.5: Range and If-Range). Only a complete file with the correct checksum is used.
+After a cut connection or a restart, the next attempt fetches only the missing part (RFC 9110, 14.2 and 13.1.5: Range
+and If-Range). Only a complete file with the correct checksum is used.
 """
 
 import os
@@ -21,7 +21,7 @@ from virtcloud.model.values import Name
 
 DownloadFromSbf = Callable[[str, int, str | None], AbstractContextManager[FileTransfer]]
 """A function that opens a transfer of an image's file from SBF. The arguments are the image's name, the offset in
-bytes, and the ETag of the part that was already fetched, or None.
+bytes, and the ETag of the fetched part, or None.
 """
 
 
@@ -38,10 +38,9 @@ class ImageSources:
     ) -> AbstractContextManager[FileTransfer]:
         """Return a context manager that opens a transfer of an image's file, from ``offset`` on.
 
-        ``etag`` is the ETag of the file from which the bytes before ``offset`` came. If SBF or the URL's server has
-        another version of the file now, the transfer starts at the beginning of the file. For a file of this host,
-        ``etag`` is ignored. The context manager raises Refused if the source has no such file, and Unreachable if the
-        source does not answer.
+        ``etag`` is the ETag of the file from which the bytes before ``offset`` came. For a file of this host, ``etag``
+        is ignored. If the server now has another version of the file, the transfer starts at the file's beginning. The
+        context manager raises Refused if the source has no such file, and Unreachable if the source does not answer.
         """
         if source.file is not None:
             return _open_host_file(self.folder, source.file, offset)
@@ -64,7 +63,7 @@ class ImageSources:
 def _open_host_file(folder: Path, path: HostFile, offset: int) -> Iterator[FileTransfer]:
     """Yield a transfer of a file in the host's folder of images, from ``offset`` on.
 
-    Raise Refused for anything but a regular file, and for a symbolic link to a file outside of the folder.
+    Raise Refused for a file that is not regular, and for a symbolic link to a file outside of the folder.
     """
     try:
         real = (folder / path).resolve(strict=True)
@@ -85,8 +84,8 @@ def _open_host_file(folder: Path, path: HostFile, offset: int) -> Iterator[FileT
 class ImageFetch:
     """The fetch of one image.
 
-    If the connection is cut, ``pause`` is called with the number of attempts without progress, and the last error.
-    ``pause`` waits before the next attempt, or raises the error if no guest needs the image.
+    After a cut connection, ``pause`` is called with the number of attempts without progress, and the last error.
+    ``pause`` waits, or raises the error if no guest needs the image.
     """
 
     sources: ImageSources

@@ -36,7 +36,7 @@ class ImageFolder:
     guests: Path
 
     def find(self, source: ImageSource) -> GuestImage | None:
-        """Return an image that is ready for use, or None if the folder does not contain the image."""
+        """Return an image that is ready for use, or None."""
         path = self.folder / source.sha256 / content_name(source)
         if not path.exists():
             return None
@@ -45,11 +45,10 @@ class ImageFolder:
         return QemuImage(kind="qemu", disk=path, disk_format=source.format)
 
     def record_use(self, source: ImageSource, guest_folder: Path) -> None:
-        """Record that a guest uses an image from now on. The record ends when the guest's folder is removed.
+        """Record durably that a guest uses an image. The record ends when the guest's folder is removed.
 
-        The record survives a power failure. Without it, the image could be evicted; after the next fetch, the guest's
-        disk would be replaced, because the image's file is another file then. Raise Refused if the record cannot be
-        written, for example because the disk is full.
+        After a power failure, an image without a record could be evicted and fetched again. The new file would cause
+        the replacement of the guest's disk. Raise Refused if the record cannot be written.
         """
         record, checksum = guest_folder / CHECKSUM, source.sha256.encode()
         with refuse_os_errors(f"record the use of an image in {guest_folder}"):
@@ -66,18 +65,18 @@ class ImageFolder:
     def list_unused(self, fetched: Iterable[Sha256]) -> list[Path]:
         """Return the images and partial files that no guest and no fetch uses, the least recently used first.
 
-        ``fetched`` are the checksums of the images that are being fetched.
+        ``fetched`` are the checksums of images that are being fetched.
         """
         used = {_read_checksum(path) for path in self.guests.glob(f"*/{CHECKSUM}")} | set(fetched)
         unused = [path for path in self.list_entries() if path.name.removeprefix(PARTIAL) not in used]
         return sorted(unused, key=_last_use)
 
     def partial_path(self, source: ImageSource) -> Path:
-        """Return the path of the partial file of an image."""
+        """Return the path of an image's partial file."""
         return self.folder / f"{PARTIAL}{source.sha256}"
 
     def new_folder(self, source: ImageSource) -> Path:
-        """Return the path of the folder in which a fetched image is prepared, before the folder gets its final name."""
+        """Return the path of the folder in which a fetched image is prepared."""
         return self.folder / f"{NEW}{source.sha256}"
 
 
@@ -98,7 +97,6 @@ def read_size(path: Path) -> int:
 
 
 def _read_checksum(path: Path) -> str:
-    """Return the checksum in a guest's folder, or "" if the guest was removed in the meantime."""
     try:
         return path.read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Unpacking the archive of a root file system. A separate process first calls chroot(2) with the target folder."""
+"""Unpacking the archive of a root file system, in a process that first calls chroot(2) with the target folder."""
 
 import os
 import signal
@@ -13,10 +13,10 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.image import ImageFormat
 
 COMPRESSIONS: Final = {ImageFormat.TAR: "", ImageFormat.TAR_GZ: "gz", ImageFormat.TAR_XZ: "xz", ImageFormat.TAR_ZST: ""}
-"""The compression for Python's tarfile; "": none. The program zstd decompresses ``tar.zst`` before tarfile reads it."""
+"""The compression for Python's tarfile. "": none; the program zstd decompresses ``tar.zst`` first."""
 MAX_ERROR_CHARACTERS: Final = 500
 NOBODY: Final = 65534
-"""The user as which zstd decompresses an archive, because the archive is not trusted."""
+"""The user as which zstd decompresses an untrusted archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class UnpackLimits:
 def unpack(archive: Path, image_format: ImageFormat, folder: Path, limits: UnpackLimits, architecture: str) -> int:
     """Unpack an archive into an empty folder. Return the size of the unpacked files in bytes.
 
-    Raise Refused if the archive is damaged, exceeds a limit, or has no init program for ``architecture``. Also raise
-    Refused if the archive is compressed with zstd, and the program zstd is not installed.
+    Raise Refused if the archive is damaged, exceeds a limit, has no init program for ``architecture``, or needs a
+    missing zstd.
     """
     arguments = (folder, COMPRESSIONS[image_format], limits.size, limits.files, architecture)
     argv = [sys.executable, "-I", "-S", unpack_program.__file__, *map(str, arguments)]
@@ -52,7 +52,7 @@ def unpack(archive: Path, image_format: ImageFormat, folder: Path, limits: Unpac
             raise Refused("cannot unpack the archive: zstd is not installed; apt-get install zstd") from error
     with decompressor:
         size = _run(argv, cast("IO[bytes]", decompressor.stdout).fileno())
-    if decompressor.returncode not in {0, -signal.SIGPIPE}:  # SIGPIPE: there are data behind the end of the archive
+    if decompressor.returncode not in {0, -signal.SIGPIPE}:  # SIGPIPE: there are data behind the archive's end
         raise Refused(
             f"cannot unpack the archive: zstd ended with exit code {decompressor.returncode}; check the archive with "
             "'zstd -t', and compress it again if it is damaged"

@@ -1,6 +1,6 @@
 """Images of guests. The file ``<images>/<name>/image.yaml`` describes an image: its kind and its files.
 
-A user may use an image if the user has read permission for the image's description.
+A user needs read permission for the description to use the image.
 """
 
 import grp
@@ -28,7 +28,7 @@ class LxcImage(Document):
 
 
 class QemuImage(Document):
-    """An image for virtual machines: a kernel, a disk, or both. If there is no kernel, QEMU boots from the disk.
+    """An image for virtual machines: a kernel, a disk, or both. Without a kernel, QEMU boots from the disk.
 
     ``disk`` is never changed: each guest has an overlay over it, which is removed with the guest.
     """
@@ -54,9 +54,8 @@ IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
 def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
-    Raise Refused if the image or one of its files is missing, if untrusted users can change the image's description, or
-    if the description is malformed. The agent reports an error of a guest's start to SBF. If the start fails
-    `MAX_REFUSALS` times in a row, SBF sets the cluster to failing without waiting for the cluster's deadline.
+    Raise Refused if the image or one of its files is missing, or the description is malformed. Also raise Refused if
+    untrusted users can change the description.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
@@ -76,9 +75,8 @@ def read_image(folder: Path, name: str) -> GuestImage:
 def _check_trusted(path: Path) -> None:
     """Raise Refused if untrusted users can write to an image's folder or description.
 
-    The description can name any file of this host, and the agent reads this file as root. Therefore the image's folder
-    and the description must belong to root, to this process's user or to the owner of the folder of images. If a file
-    is missing, raise no error.
+    The description can name any file of this host, which the agent then reads as root. Therefore both must belong to
+    root, to this process's user, or to the owner of the folder of images.
     """
     try:
         trusted_uids = {0, os.geteuid(), path.parent.parent.stat().st_uid}
@@ -131,7 +129,7 @@ class ImageView(Document):
 
 
 def list_images(folder: Path) -> list[ImageView]:
-    """Return the images of a folder, ordered by name. Raise BadInput when the folder cannot be read."""
+    """Return the images of a folder, ordered by name. Raise BadInput if the folder cannot be read."""
     try:
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     except OSError as error:
@@ -143,7 +141,6 @@ def list_images(folder: Path) -> list[ImageView]:
 
 
 def _is_image(path: Path) -> bool:
-    """Return whether a folder contains an image's description. Return True if the caller may not enter the folder."""
     try:
         return (path / IMAGE_FILE).exists() or not os.access(path, os.X_OK, effective_ids=True)
     except PermissionError:
@@ -163,10 +160,10 @@ def _describe_image(folder: Path, name: str) -> ImageView:
 
 
 def describe_readers(path: Path) -> str:
-    """Return the users who may read a file, according to the modes of the file and of its two folders.
+    """Return who may read a file, according to the modes of the file and its two folders.
 
-    Return "everybody", "group NAME", or the name of the file's owner; or "others" if the caller may not read the modes.
-    root, who may read every file, is not considered.
+    Return "everybody", "group NAME", the file's owner, or "others" if the caller may not read the modes. root is not
+    considered.
     """
     try:
         file, *folders = (part.stat() for part in (path, path.parent, path.parent.parent))

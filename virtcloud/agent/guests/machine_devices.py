@@ -12,7 +12,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 SEED_LETTER: Final = "z"
-"""The letter of the seed's disk, for example in ``vdz``. All other disks have letters before it."""
+"""The letter of the seed's disk, as in ``vdz``. All other disks have letters before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,17 @@ def add_system_type(system: ET.Element, devices: MachineDevices, architecture: s
 
 
 def add_disk_target(disk: ET.Element, devices: MachineDevices, letter: str) -> None:
-    """Add the element ``target`` to a disk: its name in the guest, which ends with ``letter``, and its bus."""
+    """Add the element ``target`` to a disk: its name in the guest, ending with ``letter``, and its bus."""
     boots_on_xen = devices.is_xen and not devices.paravirtualized and letter == "a"
     name, bus = ("hda", "ide") if boots_on_xen else (f"{devices.prefix}{letter}", devices.bus)
     ET.SubElement(disk, "target", dev=name, bus=bus)
 
 
 def add_console(parent: ET.Element, devices: MachineDevices, log: Path) -> None:
-    """Add the console. On QEMU, libvirt writes its output to the file ``log``; on Xen, the agent writes this file."""
+    """Add the console. On QEMU, libvirt writes its output to the file ``log``.
+
+    On Xen, the agent does. on Xen, the agent writes this file.
+    """
     if devices.paravirtualized:
         ET.SubElement(ET.SubElement(parent, "console", type="pty"), "target", type="xen")
         return

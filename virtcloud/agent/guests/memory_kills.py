@@ -1,12 +1,12 @@
-"""Guests whose processes the kernel killed because memory was exhausted, as found in the kernel's log.
+"""Guests whose processes the kernel killed for lack of memory, found in the kernel's log.
 
-When the kernel kills a process for lack of memory, it logs a line ``oom-kill:…`` with the control group of the process.
-The kernel does this for containers and virtual machines, with both versions of control groups, with or without systemd.
-The counters of the control group cannot be read, because the group does not exist after the end of the guest.
+For such a kill, the kernel logs a line ``oom-kill:…`` with the process's control group. The kernel does so for
+containers and virtual machines, with both versions of control groups, with or without systemd. The control group's
+counters end with the guest.
 
-A container can survive the kill of one of its processes. Such a kill must not explain a later end of the container.
-Therefore the agent reads the log each time it reads the host. The times in the log are not used: they come from a clock
-of the kernel that programs cannot read.
+A container can survive the kill of a process. Such a kill must not explain a later end of the container. Therefore the
+agent reads the log each time it reads the host. The log's times come from a clock of the kernel that programs cannot
+read.
 """
 
 import os
@@ -24,14 +24,14 @@ _RECORD_SIZE: Final = 8192  # more than the longest record (CONSOLE_EXT_LOG_MAX 
 _KILL: Final = re.compile(r"oom-kill:constraint=(\w+).*,task_memcg=([^,]+)")
 _LIMIT: Final = "CONSTRAINT_MEMCG"
 _LATE_S: Final = 10.0
-"""Longest time in seconds for which a guest still seems to run after the kernel killed its processes."""
+"""Longest time in seconds for which a guest still seems to run after a kill."""
 _ESCAPES: Final = (("\\x5c", "\\"), ("\\x2d", "-"))  # the kernel's log escapes backslashes, and systemd escapes hyphens
 
 
 def parse_kill(record: str) -> tuple[str, EndCause] | None:
-    """Return the control group of the killed process in a record of the kernel's log, and the cause of the end.
+    """Return the killed process's control group in a record of the kernel's log, and the cause of the end. Pure.
 
-    Return None for a record that reports no such kill. Pure.
+    Return None if the record reports no kill.
     """
     found = _KILL.search(record)
     if found is None:
@@ -49,7 +49,7 @@ class MemoryKills:
         """Open the log at its end. ``clock`` returns seconds."""
         self._clock = clock
         self._kills: dict[str, tuple[float, EndCause]] = {}
-        """The time when the kill was read, and the cause, by control group."""
+        """The time when a kill was read, and the cause, by control group."""
         self._log: int | None = None
         with suppress(OSError):
             self._log = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -64,7 +64,7 @@ class MemoryKills:
     def find_cause(self, domain: str, within_s: float) -> EndCause:
         """Return the cause of the last kill in a domain, or UNKNOWN. Remove the domain's recorded kills.
 
-        The domain has ended within the last ``within_s`` seconds. Earlier kills are ignored.
+        The domain has ended within the last ``within_s`` seconds. Ignore earlier kills.
         """
         self.read()
         is_own, first = re.compile(rf"(?:^|[/-]){re.escape(domain)}\.").search, self._clock() - within_s - _LATE_S
@@ -76,7 +76,7 @@ class MemoryKills:
         while self._log is not None:
             try:
                 record = os.read(self._log, _RECORD_SIZE)
-            except BrokenPipeError:  # the kernel overwrote records before this process read them
+            except BrokenPipeError:  # the kernel overwrote records that were not read yet
                 continue
             except OSError:
                 return

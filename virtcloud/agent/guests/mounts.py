@@ -1,7 +1,7 @@
 """Mounts of guests' roots: overlays, mounts with shifted owners, and file systems in image files (mount(2)).
 
-All mounts are made in the mount namespace of the calling thread. libvirt must use the same namespace. The functions
-raise OSError if the kernel refuses a mount.
+All mounts are made in the calling thread's mount namespace. libvirt must use the same namespace. The functions raise
+OSError if the kernel refuses a mount.
 """
 
 import ctypes
@@ -38,9 +38,9 @@ class _MountAttributes(ctypes.Structure):
 
 
 def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *options: str) -> None:
-    """Mount an overlay on ``target``. Device files in the overlay cannot be opened."""
+    """Mount an overlay on ``target``. Device files in it cannot be opened."""
     with opened_folder(lower) as lower_fd, opened_folder(upper) as upper_fd, opened_folder(work) as work_fd:
-        # descriptors instead of paths: in a path, colons and commas would separate options
+        # descriptors instead of paths: colons and commas in a path would separate options
         folders = ("lowerdir", lower_fd), ("upperdir", upper_fd), ("workdir", work_fd)
         words = [*(f"{name}=/proc/thread-self/fd/{descriptor}" for name, descriptor in folders), *options]
         _check(
@@ -99,7 +99,7 @@ def sync_file_system(folder: Path) -> None:
 
 
 def list_mounts(folder: Path) -> list[Path]:
-    """Return the mount points below ``folder``, in the order in which they were mounted."""
+    """Return the mount points below ``folder``, in the order of mounting."""
     prefix = f"{folder}/"
     points = (_unescape(line.split(" ", 5)[4]) for line in MOUNT_INFO.read_text().splitlines())
     return [Path(point) for point in points if point.startswith(prefix)]
@@ -156,7 +156,6 @@ def opened_folder(folder: Path) -> Iterator[int]:
 
 
 def _run(*argv: str) -> None:
-    """Run a program. Raise OSError with the program's message if it fails."""
     try:
         result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S)  # noqa: S603
     except subprocess.TimeoutExpired as error:

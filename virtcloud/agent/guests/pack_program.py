@@ -1,16 +1,14 @@
-"""The program that packs a container's root as a tar archive, without the keys and the state of its cluster.
+"""The program that packs a container's root as a tar archive, without its cluster's keys and state.
 
-The agent runs this file as a program: ``python -I -S pack_program.py ROOT NAMESPACE``. ROOT and NAMESPACE are open
-descriptors of the guest's root folder and of a user namespace with the guest's IDs. stdin has a JSON list of texts: the
-program omits each file of at most 1 MiB that contains one of these texts. The program writes the archive (pax format,
-compressed with gzip) to stdout. The same root always results in the same archive. The file uses only the standard
-library.
+The agent runs ``python -I -S pack_program.py ROOT NAMESPACE``, so the file uses only the standard library. ROOT is the
+open descriptor of the guest's root folder. NAMESPACE is the open descriptor of a user namespace with the guest's IDs.
+stdin has a JSON list of texts. Each file of at most 1 MiB that contains one of these texts is omitted. The archive is
+written to stdout (pax format, gzip). The same root always results in the same archive.
 
-The guest controls all names, links and files in the root. Therefore the program enters the guest's user namespace, in
-which it has the rights of the guest's root user only, and calls chroot(2) with the folder. So it cannot read other
-files of the host, and it sees the owners of files as IDs of the guest. After chroot(2), the program imports no modules,
-because the guest may have replaced them. It does not look up user names, because the C library would then load
-libraries of the guest.
+The guest controls all names, links and files in the root. Therefore the program enters the guest's user namespace,
+where it has only the rights of the guest's root user. Then it calls chroot(2) with the folder. So it cannot read other
+files of the host, and sees owners as IDs of the guest. After chroot(2), it imports no modules, which the guest may have
+replaced. It does not look up user names, because the C library would load libraries of the guest.
 """
 
 import ctypes
@@ -37,16 +35,16 @@ REMOVED = (
     *("etc/hostname", "etc/virtcloud/*", "var/lib/cloud/*", "var/lib/dbus/machine-id", "var/lib/dhcp/*"),
     *("var/lib/random-seed", "var/lib/urandom/*", "var/lib/systemd/random-seed", "var/lib/systemd/credential.secret"),
 )
-"""Patterns of files and folders that are omitted, as by virt-sysprep(1). ``*`` also matches ``/``."""
+"""Patterns of omitted files and folders, as in virt-sysprep(1). ``*`` also matches ``/``."""
 LOGS = "var/log/*"
-"""Files that match this pattern are omitted. Folders that match are packed, because programs expect them."""
+"""Files that match this pattern are omitted. Folders are packed, because programs expect them."""
 EMPTIED = ("etc/machine-id",)
-"""The files that are packed as empty files. A guest with the new image then creates its own content (machine-id(5))."""
+"""The files that are packed empty. A guest with the new image creates its own content (machine-id(5))."""
 CLUSTER_LINK = "/etc/virtcloud/"
-"""Symbolic links to files in this folder are omitted, because the guest's seed created them."""
+"""Symbolic links to files in this folder are omitted: the guest's seed created them."""
 HOSTS = ("etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")
 SEARCHED_BYTES = 1 << 20
-"""Files with more bytes are not searched for the texts."""
+"""Larger files are not searched for the texts."""
 NOBODY = 65534
 CAPABILITY = "security.capability"
 MEMORY_BYTES = 1 << 30
@@ -90,7 +88,7 @@ def pack(output: BinaryIO, texts: list[bytes]) -> None:
 
 
 def compile_patterns(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Return a function that returns a true value if a path matches one of the patterns."""
+    """Return a function whose value is true if a path matches one of the patterns."""
     return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
 
 
@@ -113,7 +111,7 @@ def add_entry(
     links: dict[tuple[int, int], str],
     texts: list[bytes],
 ) -> bool:
-    """Add a file, a link or a folder to the archive. Return False for a file that is omitted."""
+    """Add a file, a link or a folder to the archive. Return False for an omitted file."""
     entry = describe(path, status)
     if stat.S_ISDIR(status.st_mode):
         entry.type = tarfile.DIRTYPE
@@ -124,7 +122,7 @@ def add_entry(
     elif stat.S_ISFIFO(status.st_mode):
         entry.type = tarfile.FIFOTYPE
     elif not stat.S_ISREG(status.st_mode):
-        return False  # sockets and devices are omitted
+        return False  # sockets and devices
     elif status.st_nlink > 1 and (status.st_dev, status.st_ino) in links:
         entry.type, entry.linkname = tarfile.LNKTYPE, links[status.st_dev, status.st_ino]
     else:
@@ -140,9 +138,9 @@ def add_content(
     links: dict[tuple[int, int], str],
     texts: list[bytes],
 ) -> bool:
-    """Add a regular file to the archive, unless the file is a log or contains one of the texts.
+    """Add a regular file to the archive, unless it is a log or contains one of the texts.
 
-    Files with more than `SEARCHED_BYTES` bytes are not searched for the texts. Return whether the file was added.
+    Return whether the file was added.
     """
     if fnmatch.fnmatchcase(path, LOGS):
         return False
@@ -172,7 +170,7 @@ def add_text(archive: tarfile.TarFile, path: str, content: bytes) -> None:
 def describe(path: str, status: os.stat_result) -> tarfile.TarInfo:
     """Return an archive entry with a file's name, owner, mode and time.
 
-    If the owner has no ID in the guest's user namespace, the entry's owner is `NOBODY`.
+    An owner without an ID in the guest's user namespace becomes `NOBODY`.
     """
     entry = tarfile.TarInfo("." if path == "." else f"./{path}")
     entry.mode = stat.S_IMODE(status.st_mode)
@@ -182,7 +180,7 @@ def describe(path: str, status: os.stat_result) -> tarfile.TarInfo:
 
 
 def set_capabilities(entry: tarfile.TarInfo, descriptor: int) -> None:
-    """Add the capabilities of a program, such as ping, to its entry, in the format of GNU tar's option --xattrs."""
+    """Add a program's capabilities to its entry, in the format of GNU tar's option --xattrs."""
     try:
         value = os.getxattr(descriptor, CAPABILITY)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The part of an image's file that was fetched. The next attempt to fetch the image continues this part."""
+"""The fetched part of an image's file, which the next attempt continues."""
 
 import hashlib
 import os
@@ -14,10 +14,10 @@ READ_BYTES: Final = 1 << 20
 
 
 class PartialFile:
-    """The part of an image's file that has been fetched, its size, and its checksum."""
+    """The fetched part of an image's file, its size, and its checksum."""
 
     def __init__(self, path: Path, progress: Callable[[int], object]) -> None:
-        """Open the file, and compute the checksum of its content, which an earlier attempt fetched.
+        """Open the file, and compute the checksum of its content.
 
         ``progress`` is called with the size in bytes after each increase.
         """
@@ -29,19 +29,19 @@ class PartialFile:
 
     @property
     def etag(self) -> str | None:
-        """The ETag of the version from which the part was fetched, or None."""
+        """The ETag of the fetched version, or None."""
         return self._etag_path.read_text() if self._etag_path.exists() else None
 
     @property
     def sha256(self) -> str:
-        """The checksum of the part that has been fetched."""
+        """The checksum of the fetched part."""
         return self._digest.hexdigest()
 
     def receive(self, transfer: FileTransfer, size: int) -> None:
         """Append the data of a transfer.
 
         If the transfer does not start at the end of this part, discard the part first. Raise Refused if the file is
-        longer than ``size``, the expected size of the complete file in bytes.
+        longer than ``size``, its expected size in bytes.
         """
         if transfer.start != self.size:
             self.clear()
@@ -54,7 +54,7 @@ class PartialFile:
             self._count(data)
 
     def clear(self) -> None:
-        """Discard everything that has been fetched."""
+        """Discard the fetched part."""
         self._file.seek(0)
         self._file.truncate()
         self._etag_path.unlink(missing_ok=True)

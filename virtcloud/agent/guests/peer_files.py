@@ -1,9 +1,8 @@
-"""The files by which a guest knows the other guests of its network: names, host keys, and an MPI host file. Pure.
+"""The files that describe a network's other guests to a guest: names, host keys, and an MPI host file. Pure.
 
-For guests of its own cluster, a guest can use plain names (``n1``). Every guest of the network also has a full name
-with its cluster's key (``n1.demo.internal``), because guests of different members may have the same plain name. The
-domain ``internal`` is reserved for private networks, so no full name is a name of the Internet, whatever key a member
-chooses.
+A guest can use plain names (``n1``) for guests of its own cluster. Guests of different members may have the same plain
+name. So every guest also has a full name with its cluster's key (``n1.demo.internal``). The domain ``internal`` is
+reserved for private networks. So no full name is a name of the Internet.
 """
 
 import re
@@ -18,7 +17,7 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 HOSTS, KNOWN_HOSTS = "hosts", "known_hosts"
 HOSTFILE, NETWORK_HOSTFILE = "hostfile", "network-hostfile"
-"""The MPI host files: with the guests of the guest's own cluster, and with all guests of the network."""
+"""The MPI host files: of the guest's own cluster, and of the whole network."""
 FILE_NAMES: Final = (HOSTS, KNOWN_HOSTS, HOSTFILE, NETWORK_HOSTFILE)
 PRIVATE_DOMAIN: Final = "internal"
 """The top-level domain that ICANN reserved for private networks (resolution 2024.07.29.06)."""
@@ -30,12 +29,12 @@ ff02::1 ip6-allnodes
 ff02::2 ip6-allrouters
 """
 MAX_LABEL, MAX_KEY = 63, 200
-"""Longest label (RFC 1035), and longest key that a full name contains. Full names have at most 253 characters."""
+"""Longest label (RFC 1035), and longest key in a full name. Full names have at most 253 characters."""
 LABEL: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_LABEL - 2}}}[a-z0-9])?")
 HASHED: Final = re.compile(r".*-[0-9a-f]{16}")
-"""In a full name, a label of this form replaces a key that is not legal in DNS (:func:`full_name`). A legal key of this
-form is replaced too: otherwise, a member could choose a key that equals the label of another member. The digest has 64
-bits, so it is not feasible to find another key with the same digest.
+"""In a full name, a label of this form replaces a key that is not legal in DNS (`full_name`). A legal key of this form
+is replaced too: a member could choose a key that equals another member's label. The digest has 64 bits, so another key
+with the same digest cannot be found.
 """
 
 PeerFiles = dict[str, str]
@@ -43,7 +42,7 @@ PeerFiles = dict[str, str]
 
 
 def render_peer_files(segment: Segment, guest: GuestWanted) -> PeerFiles:
-    """Return the peer files of a guest by name. In each file, the guests of the guest's own cluster come first."""
+    """Return the peer files of a guest by name. In each file, the guests of its own cluster come first."""
     own_key = cluster_key(segment, guest)
     peers = sorted(segment.peers, key=lambda peer: peer.cluster != own_key)
     return {
@@ -60,15 +59,15 @@ def hash_peer_files(files: PeerFiles) -> str:
 
 
 def cluster_key(segment: Segment, guest: GuestWanted) -> ClusterKey:
-    """Return the key of the guest's cluster, which is the network's cluster or a member of the network."""
+    """Return the key of the guest's cluster: the network's cluster or a member."""
     return segment.members[guest.cluster] if guest.cluster else segment.key
 
 
 def full_name(name: str, key: str) -> str:
     """Return a guest's full name, which is unique in the network and legal in DNS (RFC 1123).
 
-    For example, "n1" and "demo" become "n1.demo.internal". A key or name that is not legal is replaced by a label that
-    consists of its legal characters and a digest.
+    For example, "n1" and "demo" become "n1.demo.internal". A label with the legal characters and a digest replaces a
+    key or name that is not legal.
     """
     is_legal = len(key) <= MAX_KEY and not HASHED.fullmatch(key) and all(map(LABEL.fullmatch, key.split(".")))
     domain = key if is_legal else _hashed_label(key)
@@ -92,10 +91,7 @@ def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
 
 
 def _service_lines(segment: Segment, own_key: str) -> Iterator[str]:
-    """Yield the lines of ``hosts`` for the network's services: the full name, and the plain name if it is unambiguous.
-
-    The plain name of a service is omitted if a guest of the cluster ``own_key`` has the same name.
-    """
+    """Yield the lines of ``hosts`` for the network's services: the full name, and an unambiguous plain name."""
     own_names = {peer.name for peer in segment.peers if peer.cluster == own_key}
     for service, address in list_service_addresses(segment):
         names = full_name(service, segment.key), *((service,) if service not in own_names else ())
@@ -103,7 +99,7 @@ def _service_lines(segment: Segment, own_key: str) -> Iterator[str]:
 
 
 def list_service_addresses(segment: Segment) -> Iterator[tuple[str, str]]:
-    """Yield (name, address) for each address of each service of a network. The address has no prefix length."""
+    """Yield (name, address) for each address of each service of a network, without the prefix length."""
     for service, addresses in segment.services.items():
         yield from ((service, str(ip_interface(address).ip)) for address in addresses)
 
@@ -114,7 +110,6 @@ def _hostfile_line(peer: Peer, own_key: str) -> str:
 
 
 def _known_hosts_line(peer: Peer, own_key: str) -> str:
-    """Return the line of a guest in ``known_hosts`` (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT), without a comment."""
     kind, data = str(peer.host_key).split(" ")[:2]
     return f"{','.join((*_names(peer, own_key), *_addresses(peer)))} {kind} {data}\n"
 

@@ -1,4 +1,4 @@
-"""Archives of containers' roots, from which images are made. `pack_program` packs a root in a separate process."""
+"""Archives of containers' roots, from which images are made. `pack_program` packs a root."""
 
 import json
 import os
@@ -28,10 +28,10 @@ class RootArchive(GuestArchive):
     image_format = ImageFormat.TAR_GZ
 
     def pack(self, root: GuestRoot, texts: Iterable[str]) -> Generator[int]:
-        """Pack a root. Omit files that contain one of ``texts``. Yield the number of bytes written so far.
+        """Pack a root without files that contain one of ``texts``. Yield the number of bytes written so far.
 
-        If the caller closes the generator, the packing program is killed. Raise Refused if a file cannot be read, if
-        the disk is full, or if the guest was removed during the packing.
+        If the caller closes the generator, the packing program is killed. Raise Refused if a file cannot be read, the
+        disk is full, or the guest was removed meanwhile.
         """
         with refuse_os_errors(f"pack the root {root.folder}"), _running_program(root, texts) as program:
             output, packed = program.stdout, root.folder.stat()
@@ -54,10 +54,10 @@ def open_root_archive(folder: Path) -> Iterator[RootArchive]:
 
 
 def list_key_lines(seed: GuestSeed | None) -> list[str]:
-    """Return lines of the private keys of a guest and of its cluster, by which files with these keys are recognized.
+    """Return lines of the private keys of a guest and its cluster, by which files with these keys are recognized.
 
-    The first two lines and the last line are left out, because other keys in OpenSSH's format contain the same lines.
-    Lines with fewer than `MIN_KEY_LINE` characters are left out, too.
+    The first two lines and the last line are left out: other keys in OpenSSH's format contain the same lines. Lines
+    with fewer than `MIN_KEY_LINE` characters are left out too.
     """
     keys = () if seed is None else (seed.host_key, seed.cluster_key)
     lines = (line for key in keys for line in key.get_secret_value().splitlines()[2:-1])
@@ -66,7 +66,6 @@ def list_key_lines(seed: GuestSeed | None) -> list[str]:
 
 @contextmanager
 def _running_program(root: GuestRoot, texts: Iterable[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the packing program, and kill it at the end of the block if it is running."""
     with (
         mounts.opened_folder(root.folder) as folder,
         mounts.user_namespace(root.id_shift, IDS_PER_GUEST) as namespace,

@@ -1,7 +1,6 @@
-"""Reservations of guests' roots and disks, so that no root or disk is cloned while its guest is being started.
+"""Reservations of guests' roots and disks: a root or disk must not be cloned while its guest is being started.
 
-Before the reconciler starts a guest, it reserves the guest's root and disk. Before a thread clones a stopped guest, it
-reserves the root and disk too.
+The reconciler reserves both before it starts a guest. A thread reserves both before it clones a stopped guest.
 """
 
 import threading
@@ -44,10 +43,10 @@ class RootReservations:
 
     @contextmanager
     def for_reading(self, domain: str, guest: str) -> Iterator[GuestRoot | StoppedGuestDisk]:
-        """Reserve the root or the disk of a stopped guest for reading within the block. Yield the root or the disk.
+        """Reserve a stopped guest's root or disk for reading within the block, and yield it.
 
-        The guest cannot start within the block. Raise Refused if the guest is being started or cloned, or if it has
-        neither a root nor a disk.
+        The guest cannot start within the block. Raise Refused if the guest is being started or cloned, or has neither a
+        root nor a disk.
         """
         with self._lock:
             if domain in self._read | self._starting:

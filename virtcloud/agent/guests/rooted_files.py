@@ -1,9 +1,9 @@
-"""Safe access to the files in a container's root. The image's author and the guest control these files.
+"""Safe access to the files in a container's root, which the image's author and the guest control.
 
 The kernel resolves each path as if the container's root were the root directory (openat2(2), RESOLVE_IN_ROOT). So no
-symbolic link and no ``..`` leads to a file outside of the root. To write a file, the agent creates a new file and
-renames it. So the agent never opens a device, a FIFO or a file with several hard links for writing. The owners of new
-files are within the guest's range of IDs.
+symbolic link and no ``..`` leads to a file outside of the root. A file is written as a new file and then renamed. So
+the agent never opens a device, a FIFO or a file with several hard links for writing. The owners of new files are within
+the guest's range of IDs.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ OPENAT2: Final = 437  # a system call: the same number on all architectures
 RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT = 0x02, 0x10  # linux/openat2.h
 MAX_READ: Final = 1 << 20
 RENAMES_S = 1.0
-"""Time limit in seconds for the attempts to open a file while files of the host are renamed."""
+"""Time limit in seconds for attempts to open a file while files of the host are renamed."""
 FOLDER_MODE, FILE_MODE, ACCESS = 0o755, 0o644, 0o777
 
 
@@ -35,9 +35,9 @@ class _OpenHow(ctypes.Structure):
 
 
 class RootedFiles:
-    """Reads and writes files in a container's root. Paths are relative to the root. User IDs are the guest's IDs.
+    """Reads and writes files in a container's root. Paths are relative to the root. User IDs are the guest's.
 
-    If the kernel refuses, `read_link` and `has_systemd` report that there is no link; the other methods raise OSError.
+    If the kernel refuses, `read_link` and `has_systemd` report that there is no link. The other methods raise OSError.
     Methods that create a file raise ValueError for an owner outside the guest's range.
     """
 
@@ -63,7 +63,7 @@ class RootedFiles:
     def write(self, path: str, content: str, mode: int = FILE_MODE, owner: int = 0) -> None:
         """Replace a file atomically. Create its folder if necessary.
 
-        Do nothing if the file already has this content, so that a guest whose disk is full can start again.
+        If the file already has this content, do nothing: a guest whose disk is full can then start again.
         """
         if self._contains(path, content):
             return
@@ -71,7 +71,7 @@ class RootedFiles:
             _write_new(new, folder, content, (self._on_host(owner), self._on_host(owner)), mode)
 
     def append_line(self, path: str, line: str, mode: int = FILE_MODE) -> None:
-        """Append a line to a file, unless the file contains the line. Keep the owner and the mode of the file.
+        """Append a line to a file, unless the file contains it. Keep the file's owner and mode.
 
         If the file is absent, create it with ``mode``.
         """
@@ -85,7 +85,7 @@ class RootedFiles:
             _write_new(new, folder, text, (owner, group), stat.S_IMODE(former.st_mode) & ACCESS if former else mode)
 
     def write_link(self, path: str, target: str) -> None:
-        """Replace a file by a symbolic link to ``target``. Do nothing if it already is this link."""
+        """Replace a file by a symbolic link to ``target``, unless it already is this link."""
         if self.read_link(path) == target:
             return
         with self._new_name(path) as (folder, new):
@@ -93,7 +93,7 @@ class RootedFiles:
             os.chown(new, self._on_host(0), self._on_host(0), dir_fd=folder, follow_symlinks=False)
 
     def remove(self, path: str, pattern: str) -> None:
-        """Remove the files in the folder ``path`` whose names match ``pattern``, but no folders in it.
+        """Remove the files, but not the folders, in ``path`` whose names match ``pattern``.
 
         An absent folder is success.
         """
@@ -120,8 +120,8 @@ class RootedFiles:
     def _new_name(self, path: str) -> Iterator[tuple[int, str]]:
         """Yield a descriptor of the folder of ``path``, and an unused name in this folder.
 
-        The caller creates a file or a folder with this name. After the block, it is renamed to ``path``. So even if the
-        agent is killed, nothing at ``path`` has a wrong owner.
+        The caller creates a file or a folder with this name. After the block, this file or folder is renamed to
+        ``path``: after a kill, no file or folder at ``path`` has a wrong owner.
         """
         parent, _, name = path.rpartition("/")
         self.ensure_folder(parent or ".")
@@ -137,11 +137,11 @@ class RootedFiles:
     def _contains(self, path: str, content: str) -> bool:
         try:
             return self.read(path) == content
-        except OSError:  # not a regular file, or larger than MAX_READ
+        except OSError:  # not a regular file, or too large
             return False
 
     def read_link(self, path: str) -> str | None:
-        """Return the target of the symbolic link at a path, or None if no symbolic link is there."""
+        """Return the target of the symbolic link at a path, or None without a link."""
         try:
             with self._opened(path, os.O_PATH | os.O_NOFOLLOW) as descriptor:
                 return os.readlink("", dir_fd=descriptor)
@@ -149,7 +149,7 @@ class RootedFiles:
             return None
 
     def has_systemd(self) -> bool:
-        """Return whether ``/sbin/init`` is a link to systemd, as in Debian's package systemd-sysv."""
+        """Return whether ``/sbin/init`` is a link to systemd (Debian's package systemd-sysv)."""
         return (self.read_link("sbin/init") or "").endswith("/systemd")
 
     def _read_status(self, path: str) -> os.stat_result | None:
@@ -196,15 +196,14 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
         file.flush()
         os.fchown(file.fileno(), *owner)
         os.fchmod(file.fileno(), mode)
-        # The next start of the guest does not write this file again, so it must survive a power failure.
+        # The guest's next start does not write this file again, so it must survive a power failure.
         os.fsync(file.fileno())
 
 
 def _read_regular_file(descriptor: int, path: str) -> str:
     """Return the content of a regular file. Raise OSError for another kind of file.
 
-    ``descriptor`` was opened with O_PATH. So the type is checked before the file is opened, because opening a
-    device can have side effects.
+    ``descriptor`` was opened with O_PATH: the type is checked first, because opening a device can have side effects.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_READ:
@@ -218,7 +217,6 @@ def _is_folder(name: str, folder: int) -> bool:
 
 
 def _remove_if_present(name: str, folder: int) -> None:
-    """Remove a file or an empty folder."""
     with suppress(FileNotFoundError):
         if _is_folder(name, folder):
             os.rmdir(name, dir_fd=folder)

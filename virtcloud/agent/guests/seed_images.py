@@ -1,4 +1,4 @@
-"""The seed of a virtual machine: an ISO 9660 image with NoCloud data, which is a read-only disk of the guest.
+"""The seed of a virtual machine: an ISO 9660 image with NoCloud data, a read-only disk of the guest.
 
 cloud-init finds the disk by its volume label ``cidata``.
 """
@@ -16,11 +16,11 @@ from virtcloud.model.errors import Refused
 SEED = "seed.iso"
 VOLUME_LABEL = "cidata"
 MODE = 0o600
-"""Only root may read the seed's private keys. While the guest runs, libvirt makes QEMU's user the owner of the file."""
+"""Only root may read the seed's private keys. While the guest runs, libvirt makes QEMU's user the file's owner."""
 
 
 def write_seed_image(guest_folder: Path, data: NoCloudData) -> None:
-    """Replace a guest's seed. Raise Refused if the file cannot be written, or if pycdlib is not installed."""
+    """Replace a guest's seed. Raise Refused if the file cannot be written, or pycdlib is not installed."""
     new = guest_folder / f".{SEED}.new"
     with refuse_os_errors(f"write the seed of a guest in {guest_folder}"):
         new.unlink(missing_ok=True)
@@ -30,9 +30,9 @@ def write_seed_image(guest_folder: Path, data: NoCloudData) -> None:
 
 
 def render_iso(data: NoCloudData) -> bytes:
-    """Return an ISO 9660 image of the files. The extensions Joliet and Rock Ridge store the files' full names.
+    """Return an ISO 9660 image of the files. Joliet and Rock Ridge store the files' full names.
 
-    Raise Refused if the library pycdlib is not installed.
+    Raise Refused if pycdlib is not installed.
     """
     iso, image = _import_pycdlib().PyCdlib(), BytesIO()
     iso.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=VOLUME_LABEL)
@@ -45,7 +45,7 @@ def render_iso(data: NoCloudData) -> bytes:
 
 
 def _import_pycdlib() -> ModuleType:
-    """Return the module pycdlib. It needs 6 MB of memory, so it is imported only when a virtual machine is started."""
+    """Return the module pycdlib, imported only for a virtual machine, because it needs 6 MB of memory."""
     try:
         return import_module("pycdlib")
     except ImportError as error:

@@ -1,8 +1,7 @@
 """The seed of a guest as NoCloud data for cloud-init: ``meta-data``, ``user-data`` and ``network-config``. Pure.
 
-Sources of the formats: https://docs.cloud-init.io/en/latest/reference/datasources/nocloud.html, the same site's
-"Module reference" and "Networking config Version 2". Some configuration keys in these files need cloud-init 21.3 or
-later.
+Sources of the formats: https://docs.cloud-init.io/en/latest/reference/datasources/nocloud.html, the same site's "Module
+reference" and "Networking config Version 2". Some of the configuration keys need cloud-init 21.3 or later.
 """
 
 from ipaddress import ip_interface
@@ -23,7 +22,7 @@ PEER_FILE_PATHS: Final = {
     peer_files.HOSTFILE: f"{VIRTCLOUD_FOLDER}/hostfile",
     peer_files.NETWORK_HOSTFILE: f"{VIRTCLOUD_FOLDER}/network-hostfile",
 }
-"""The paths at which the guest has the peer files, by the name of the peer file."""
+"""The paths of the peer files in the guest, by name."""
 END_OF_FILE: Final = "END OF FILE OF VIRTCLOUD"
 IPV4, IPV6 = 4, 6
 
@@ -49,7 +48,7 @@ def render_meta_data(segment: Segment, guest: GuestWanted) -> str:
 
 
 def instance_id(segment: Segment, guest: GuestWanted) -> str:
-    """Return the instance ID of a guest. If the last boot had another ID, cloud-init configures the guest anew."""
+    """Return the instance ID of a guest. After a change of the ID, cloud-init configures the guest anew."""
     return f"{guest.cluster or segment.id}-{guest.name}"
 
 
@@ -96,17 +95,17 @@ def _private_file(path: str, content: str, user: str) -> CloudConfig:
 
 
 def _write_command(path: str, content: str) -> str:
-    """Return a shell command that writes a file. cloud-init runs the command at each boot (``bootcmd``).
+    """Return a shell command that writes a file. cloud-init runs it at each boot (``bootcmd``).
 
-    The module ``write_files`` is not used for peer files: cloud-init runs it only at the first boot, and peer files
-    change when members join or leave the network.
+    ``write_files`` does not suffice for peer files: cloud-init runs it only at the first boot, but members join and
+    leave later.
     """
     folder = path.rpartition("/")[0]
     return f"mkdir -p {folder}; cat >{path} <<'{END_OF_FILE}'\n{content}{END_OF_FILE}\n"
 
 
 def render_network_config(segment: Segment, guest: GuestWanted) -> str:
-    """Return the configuration of eth0. If the host offers DHCP, list only addresses that DHCP does not assign."""
+    """Return the configuration of eth0. With DHCP, list only addresses that DHCP does not assign."""
     assigned = list_assigned_addresses(segment, guest)
     versions = {ip_interface(address).version for address in assigned}
     routers = [
@@ -130,5 +129,5 @@ def render_network_config(segment: Segment, guest: GuestWanted) -> str:
 
 
 def _default_route(router: str) -> CloudConfig:
-    """Return a default route as ``0.0.0.0/0`` or ``::/0``, because some releases of cloud-init reject ``default``."""
+    """Return a default route as ``0.0.0.0/0`` or ``::/0``: some releases of cloud-init reject ``default``."""
     return {"to": "::/0" if ":" in router else "0.0.0.0/0", "via": router}

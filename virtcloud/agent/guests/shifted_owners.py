@@ -1,7 +1,7 @@
 """Shifting the owners of all files in a folder, for containers whose users have other IDs on the host.
 
-chown(2) removes a file's mode bits set-user-ID and set-group-ID, and its capabilities. Therefore this module sets them
-again. The new capabilities are valid only in the user namespace of the container (capabilities(7), version 3).
+chown(2) removes the mode bits set-user-ID and set-group-ID, and the capabilities, so this module sets them again. The
+new capabilities are valid only in the container's user namespace (capabilities(7), version 3).
 """
 
 import errno
@@ -17,10 +17,10 @@ EXECUTABLE = 0o111
 
 
 def shift_owners(folder: Path, shift: int, count: int) -> None:
-    """Add ``shift`` to owner and group IDs of all files and folders below ``folder``, except IDs of ``count`` or more.
+    """Add ``shift`` to the owner and group IDs below ``count`` of all files and folders below ``folder``.
 
-    Symbolic links are not followed. ``shift`` must be at least ``count``, so that a file with several hard links is
-    changed only once. No other user must be able to change the folder. Raise OSError if an owner cannot be changed.
+    Follow no symbolic links. ``shift`` must be at least ``count``: so a file with several hard links is changed only
+    once. No other user must be able to change the folder. Raise OSError if an owner cannot be changed.
     """
     for _, folders, files, descriptor in os.fwalk(folder, onerror=_raise):
         for name in (*folders, *files):
@@ -56,7 +56,7 @@ def _read_capabilities(path: str) -> bytes | None:
 
 
 def _confine_capabilities(capabilities: bytes, root: int) -> bytes:
-    """Return capabilities that are valid only in the user namespace whose user 0 has the host's ID ``root``."""
+    """Return capabilities that are valid only in the user namespace whose user 0 is the host's ID ``root``."""
     (revision,) = struct.unpack_from("<I", capabilities)
     if revision & REVISION_MASK != REVISION_2:
         return capabilities

@@ -1,13 +1,12 @@
-"""The program that unpacks the archive of a root file system into a folder, for guests in LXC.
+"""The program that unpacks the archive of a container's root file system.
 
-The agent runs this file as a program: ``python -I -S unpack_program.py FOLDER COMPRESSION BYTES FILES MACHINE``, with
-the archive on stdin. The file uses only the standard library.
+The agent runs ``python -I -S unpack_program.py FOLDER COMPRESSION BYTES FILES MACHINE``, with the archive on stdin. The
+file uses only the standard library.
 
-The program calls chroot(2) with the folder before it reads the archive. Therefore no name and no symbolic link in the
-archive leads to another file of the host. The program then drops the capabilities that it does not need. One of
-them is CAP_SYS_CHROOT, with which it could leave the folder again. The program creates no devices and no FIFOs. It
-preserves owners, modes, setuid bits and capabilities; only root can enter the folder on the host. The program prints
-the number of unpacked bytes.
+The program calls chroot(2) with the folder before it reads the archive. So no name and no symbolic link leads to
+another file of the host. Then it drops the capabilities that it does not need, among them CAP_SYS_CHROOT, by which it
+could leave the folder. The program creates no devices and no FIFOs, and preserves owners, modes, setuid bits and
+capabilities. On the host, only root can enter the folder.
 """
 
 import ctypes
@@ -27,7 +26,7 @@ PRELOADED = (
     encodings.utf_8,
     lzma,
     zlib,
-)  # tarfile imports these modules when needed, but this is impossible after chroot(2)
+)  # modules of tarfile that cannot be imported after chroot(2)
 INIT = "/sbin/init"
 CAPABILITY = "security.capability"
 MEMORY_BYTES = 2 << 30
@@ -48,7 +47,7 @@ def main(folder: str, compression: str, max_bytes: int, max_files: int, machine:
     """Unpack the archive from stdin. Return the number of unpacked bytes.
 
     Raise BadArchive if the archive exceeds a limit or has no suitable init program. Raise TarError, OSError, ValueError
-    or the errors of the decompressor if the archive cannot be read or unpacked.
+    or the decompressor's errors if the archive cannot be read or unpacked.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # if the agent ends, the kernel kills this program
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -59,7 +58,7 @@ def main(folder: str, compression: str, max_bytes: int, max_files: int, machine:
     os.chdir("/")
     os.umask(0)
     drop_capabilities()
-    sys.path.clear()  # otherwise, an import would execute a module of the archive with the agent's rights
+    sys.path.clear()  # otherwise, an import would execute a module of the archive
     size = extract(archive, max_bytes, max_files)
     check_init(machine)
     return size
@@ -76,7 +75,7 @@ def drop_capabilities() -> None:
 def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
     """Create all files of an archive except devices and FIFOs. Raise BadArchive if the archive exceeds a limit.
 
-    Return the size of the regular files in bytes, plus ``BLOCK_BYTES`` for each member of the archive.
+    Return the size of the regular files in bytes, plus ``BLOCK_BYTES`` for each member.
     """
     archive.extraction_filter = lambda member, _: member  # accept all; Python up to 3.11.3 has no argument for a filter
     size = 0
@@ -95,14 +94,14 @@ def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
 
 
 def set_capabilities(member: tarfile.TarInfo) -> None:
-    """Set the capabilities of a program, such as ping's, if the archive contains them (GNU tar's option --xattrs)."""
+    """Set the capabilities of a program, if the archive contains them (GNU tar's option --xattrs)."""
     value = member.pax_headers.get(f"SCHILY.xattr.{CAPABILITY}")
     if value is not None and member.isreg():
         os.setxattr(f"/{member.name}", CAPABILITY, value.encode("utf-8", "surrogateescape"), follow_symlinks=False)
 
 
 def check_init(machine: str) -> None:
-    """Check that the unpacked root has an init program for this processor architecture. Raise BadArchive if not."""
+    """Raise BadArchive unless the unpacked root has an init program for this processor architecture."""
     try:
         descriptor = os.open(INIT, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:

@@ -24,7 +24,7 @@ TIMEOUT_S: Final = 60.0
 SLOW_BYTES: Final = 64 << 10
 """If a server sends fewer bytes in `TIMEOUT_S` seconds, the attempt ends.
 
-Otherwise, a server that sends a byte from time to time would occupy one of the host's fetches forever.
+Without this limit, a slow server would occupy one of the host's fetches forever.
 """
 MAX_REDIRECTS: Final = 5
 OK, PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 200, 206, 416
@@ -38,10 +38,9 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...] | None) -> Iterator[FileTransfer]:
     """Yield a transfer of the file at a URL, from ``offset`` on. Follow at most `MAX_REDIRECTS` redirects.
 
-    If ``etag`` is None or belongs to another version of the file, the transfer starts at the beginning of the file. If
-    ``permitted`` is None, only public addresses are permitted: otherwise, a user could make this host send requests to
-    internal services. Raise Refused for a URL that is not permitted or does not exist. Raise Unreachable if the server
-    does not answer.
+    If ``etag`` is None or belongs to another version, the transfer starts at the file's beginning. If ``permitted`` is
+    None, only public addresses are permitted: a user could make this host send requests to internal services. Raise
+    Refused for a forbidden or missing URL, and Unreachable if the server does not answer.
     """
     headers = {"user-agent": f"virtcloud/{__version__}", "accept-encoding": "identity"}
     if offset and etag:
@@ -64,7 +63,7 @@ def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...]
 class _Watchdog:
     """Ends the connection of an attempt that receives fewer than `SLOW_BYTES` bytes in `TIMEOUT_S` seconds.
 
-    The timeout of a socket begins again with each byte, also in headers and in the sizes of chunks. Therefore a thread
+    A socket's timeout begins again with each byte, also in headers and in the sizes of chunks. Therefore a thread
     measures the whole attempt, including redirects.
     """
 
@@ -85,12 +84,12 @@ class _Watchdog:
         self._replace(None)
 
     def watch(self, opened: socket.socket) -> socket.socket:
-        """Watch the connection ``opened``, which replaces the watched connection. Return ``opened``."""
+        """Watch the connection ``opened`` instead of the previous connection. Return ``opened``."""
         self._replace(opened.dup())  # TLS closes the original descriptor
         return opened
 
     def check(self, url: str) -> None:
-        """Raise Unreachable if the attempt was ended because it was too slow."""
+        """Raise Unreachable if the attempt was too slow."""
         if self._is_slow:
             raise Unreachable(f"{url}: the server sent less than {SLOW_BYTES} bytes within {TIMEOUT_S:g} s")
 
@@ -143,7 +142,6 @@ def _request(
 
 
 def _resolve(url: str, location: str) -> str:
-    """Return the URL to which ``location`` leads from ``url``. Raise Refused if this URL is malformed."""
     try:
         resolved = urljoin(url, location)
         parts = urlsplit(resolved)
@@ -177,15 +175,14 @@ def _connect(url: str, permitted: tuple[str, ...] | None, watchdog: _Watchdog) -
 def _begins_with(url: str, beginning: str) -> bool:
     """Return whether a URL is below a permitted beginning, so that the server finds no file outside of it.
 
-    If ``beginning`` contains a host's name, the URL must have the same host's name: otherwise, ``https://mirror`` would
-    permit ``https://mirror.attacker.example``.
+    If ``beginning`` has a host's name, the URL must have the same name: ``https://mirror`` must not permit
+    ``https://mirror.attacker.example``.
     """
     host, parts = urlsplit(beginning).hostname, urlsplit(url)
     return url.startswith(beginning) and host in {None, parts.hostname} and ".." not in unquote(parts.path).split("/")
 
 
 def _select_public(host: str, addresses: Collection[str]) -> list[str]:
-    """Return the public addresses of a host. Raise Refused if all addresses of the host are internal."""
     public = [address for address in addresses if is_public(address)]
     if not public:
         raise Refused(
@@ -196,9 +193,9 @@ def _select_public(host: str, addresses: Collection[str]) -> list[str]:
 
 
 def _connect_to_first(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
-    """Connect to the first address that accepts a connection. Raise OSError if no address accepts a connection.
+    """Connect to the first address that accepts a connection.
 
-    ``deadline`` is a time of ``time.monotonic()``. Each attempt can take an equal part of the time that is left.
+    Each attempt takes an equal part of the remaining time.
     """
     first, *others = addresses
     try:
@@ -212,16 +209,12 @@ def _connect_to_first(addresses: Sequence[str], port: int, deadline: float) -> s
 
 
 def _validator(answer: HTTPResponse) -> str | None:
-    """Return the value that identifies this version of the file: a strong ETag, or else the header Last-Modified.
-
-    Return None if the answer has neither.
-    """
+    """Return the value that identifies this version of the file: a strong ETag, or else Last-Modified, or None."""
     etag = answer.headers.get("etag")
     return etag if etag and not etag.startswith("W/") else answer.headers.get("last-modified")
 
 
 def _chunks(url: str, answer: HTTPResponse, watchdog: _Watchdog) -> Iterator[bytes]:
-    """Yield the data of an answer. Raise Unreachable if the data arrive too slowly."""
     while data := answer.read1(READ_BYTES):
         watchdog.received += len(data)
         yield data

@@ -1,1 +1,1 @@
-"""Services that a host offers to the guests of a cluster: DHCP and DNS by one dnsmasq per cluster, and metadata."""
+"""Services that a host offers to a cluster's guests: DHCP and DNS by dnsmasq, and metadata."""

@@ -1,18 +1,17 @@
 """The files of a cluster's dnsmasq on one host: DHCP, DHCPv6 and router advertisements, and DNS. Pure.
 
-The DHCP server of a host answers only the guests of this host: it has a reservation for the MAC address of each guest,
-and ignores all other computers. Its DNS server answers for the names of all guests of the network, and forwards no
-queries. The servers of all hosts have the same address, which is outside of the cluster's subnets. The bridge does not
-forward frames between the server's port and the uplink, because both ports are ``isolated`` (bridge(8)). So the servers
-of two hosts neither answer each other's guests nor conflict.
+The DHCP server answers only the guests of its host, by their MAC addresses. The DNS server answers for the names of all
+guests of the network, and forwards no queries. The servers of all hosts have the same address, outside of the cluster's
+subnets. The bridge forwards no frames between the server's port and the uplink, because both ports are ``isolated``
+(bridge(8)). So the servers of two hosts do not conflict.
 
 By DHCP, guests get a route to the server's address on their interface (option 121, RFC 3442). The server's interface
-has one address of each IPv6 subnet, because dnsmasq only advertises subnets in which it has an address. This address is
-the subnet-router anycast address (RFC 4291, section 2.6.1), which no guest has.
+has one address of each IPv6 subnet, because dnsmasq advertises only subnets in which it has an address. This address is
+the subnet-router anycast address (RFC 4291, 2.6.1), which no guest has.
 
-If only names change, the running server reads the names again (SIGHUP). If reservations or other settings change, the
-agent starts a new server: dnsmasq 2.86 to 2.90 crash if they read tagged reservations (``dhcp-hostsfile``) again while
-a guest has a lease.
+If only names change, the running server reads the names again (SIGHUP). After other changes, the agent starts a new
+server. Reason: dnsmasq 2.86 to 2.90 crash if they read tagged reservations (``dhcp-hostsfile``) again while a guest has
+a lease.
 
 Sources: dnsmasq(8); RFC 2132 and RFC 3442 (options), RFC 4861 (flags of router advertisements).
 """
@@ -32,14 +31,14 @@ from virtcloud.model.wanted import GuestWanted, Segment
 DEVICE: Final = "svc0"
 """The server's interface in its network namespace."""
 ADDRESS: Final = SERVER4
-"""The server's IPv4 address, which is link-local (RFC 3927). Several clouds use this address for DNS and metadata."""
+"""The server's link-local IPv4 address (RFC 3927), which several clouds use for DNS and metadata."""
 ADDRESS6: Final = SERVER6
-"""The link-local IPv6 address of the metadata service. Its last 32 bits are `ADDRESS`, as in other clouds."""
+"""The metadata service's link-local IPv6 address. Its last 32 bits are `ADDRESS`, as in other clouds."""
 MAC: Final = HOST_SERVICE_MAC
-"""The MAC address of the server's interface. It is the same on every host, so that a guest can move to another host."""
+"""The MAC address of the server's interface: the same on every host, so that a guest can move to another host."""
 CONFIG, NAMES = "dnsmasq.conf", "names"
 FILE_OPTIONS: Final = {CONFIG: "--conf-file", NAMES: "--addn-hosts"}
-"""The option of dnsmasq for the path of each file, by file name."""
+"""The option of dnsmasq for each file's path, by file name."""
 LEASE: Final = "1h"
 ADVERTISEMENT_S: Final = 60
 _IPV6: Final = 6
@@ -60,20 +59,20 @@ _COMMON_LINES: Final = (
     "quiet-dhcp6",
     "quiet-ra",
 )
-"""The settings of every server. The server uses only its own interface, and reads no configuration of the host."""
+"""The settings of every server: only its own interface, and no configuration of the host."""
 BROADCAST_LINE: Final = "dhcp-broadcast"
-"""The setting with which dnsmasq broadcasts its answers. It is used if the network has a metadata service: to send a
-unicast answer, dnsmasq would replace the guest's permanent neighbour entry by an entry that guests can change by ARP.
+"""The setting with which dnsmasq broadcasts its answers. This setting is used with a metadata service. For a unicast
+answer, dnsmasq would replace the guest's permanent neighbour entry by an entry that guests can change by ARP.
 """
 _DNS_LINES: Final = (f"local=/{peer_files.PRIVATE_DOMAIN}/", "domain-needed", "cache-size=0")
 
 
 @dataclass(frozen=True, slots=True)
 class DnsmasqFiles:
-    """The files of a server. ``config`` are the settings; ``names`` are the names, in the format of a hosts file.
+    """The files of a server. ``config`` are the settings. ``names`` are the names, in the format of a hosts file.
 
     ``addresses`` are the addresses of the server's interface, with prefix lengths. ``neighbours`` are pairs of a
-    guest's IP address and MAC address, by which a metadata service identifies guests; () without a metadata service.
+    guest's IP and MAC address for the metadata service, or ().
     """
 
     config: str
@@ -83,7 +82,7 @@ class DnsmasqFiles:
 
     @property
     def config_digest(self) -> str:
-        """A digest of the data whose change requires a new server: settings, addresses and neighbours."""
+        """A digest of the data whose change requires a new server."""
         return _digest((self.config, *self.addresses, *(part for pair in self.neighbours for part in pair)))
 
     @property
@@ -122,7 +121,7 @@ def _list_assigned(guest: GuestWanted, subnets: Collection[_Subnet]) -> tuple[st
 
 
 def list_routers(segment: Segment, guest: GuestWanted) -> tuple[str, ...]:
-    """Return the router addresses of the network that are in a subnet of the guest: the guest's default gateways."""
+    """Return a guest's default gateways: the network's router addresses in a subnet of the guest."""
     subnets = {ip_interface(address).network for address in guest.addresses}
     routers = map(ip_interface, segment.router_addresses)
     return tuple(str(router.ip) for router in routers if router.network in subnets)
@@ -144,7 +143,7 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
         yield "dhcp-option=option6:dns-server,[fe80::]"  # dnsmasq inserts the server's link-local address
     # Clients that get the option classless-static-route ignore the option ``router`` (RFC 3442).
     default = "".join(f",0.0.0.0/0,{address}" for address in routers)
-    # Therefore classless-static-route repeats the default routes. It is always sent: some clients do not request it.
+    # So classless-static-route repeats the default routes. Some clients do not request this option: it is always sent.
     yield f"dhcp-option-force=option:classless-static-route,{ADDRESS}/32,0.0.0.0{default}"
     if segment.mtu is not None:
         yield f"dhcp-option=option:mtu,{segment.mtu}"
@@ -158,7 +157,7 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
 
 
 def _range_lines(subnet: _Subnet) -> Iterator[str]:
-    """Yield the settings for a subnet. With ``static``, dnsmasq assigns only reserved addresses of the subnet."""
+    """Yield the settings for a subnet. With ``static``, dnsmasq assigns only reserved addresses."""
     if isinstance(subnet, IPv6Network):
         yield f"dhcp-range={subnet.network_address},static,{subnet.prefixlen},{LEASE}"
         return
@@ -169,7 +168,7 @@ def _range_lines(subnet: _Subnet) -> Iterator[str]:
 def _list_subnets(segment: Segment) -> tuple[_Subnet, ...]:
     """Return the subnets of the addresses that DHCP assigns to this host's guests, sorted.
 
-    An IPv6 subnet is left out if its prefix length is not in `_IPV6_LENGTHS`, or if a guest has its anycast address.
+    Omit an IPv6 subnet whose prefix length is not in `_IPV6_LENGTHS`, or whose anycast address belongs to a guest.
     """
     used = {ip_interface(address).ip for peer in segment.peers for address in peer.addresses}
     networks = {
@@ -184,15 +183,14 @@ def _list_subnets(segment: Segment) -> tuple[_Subnet, ...]:
 
 
 def _first_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
-    """Return the first IPv4 address and the first IPv6 address, if any. DHCP assigns one address of each version."""
     first = {ip_interface(address).version: address for address in reversed(tuple(addresses))}
     return tuple(first[version] for version in sorted(first))
 
 
 def _guest_lines(segment: Segment, guest: GuestWanted, subnets: Collection[_Subnet], tag: str) -> Iterator[str]:
-    """Yield the settings for a guest: its reservation, its name, and its domain.
+    """Yield the settings for a guest.
 
-    The domain depends on the guest's cluster, because guests of different members may have the same name.
+    The domain depends on the guest's cluster: guests of different members may have the same name.
     """
     assigned = [ip_interface(address).ip for address in _list_assigned(guest, subnets)]
     texts = [f"[{address}]" if address.version == _IPV6 else str(address) for address in assigned]
@@ -205,9 +203,9 @@ def _guest_lines(segment: Segment, guest: GuestWanted, subnets: Collection[_Subn
 
 
 def _name_lines(segment: Segment) -> Iterator[str]:
-    """Yield the lines of the hosts file, which contains full names only.
+    """Yield the lines of the hosts file: only full names.
 
-    A guest can also use plain names of its own cluster, because its resolver appends the cluster's domain.
+    For plain names, a guest's resolver appends the cluster's domain.
     """
     for service, service_address in peer_files.list_service_addresses(segment):
         yield f"{service_address} {peer_files.full_name(service, segment.key)}\n"

@@ -1,20 +1,19 @@
 """Starts dnsmasq in a new network namespace, without the host's privileges.
 
-The agent runs `main` with ``python -I -S``. The program uses only the standard library, so it starts quickly. It
-performs these steps:
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library and starts quickly. The steps
+are:
 
 1. create a network namespace, and print ``apart`` and the process ID
 2. read the specification, which is one line of JSON
 3. configure the interface, drop the privileges, and execute dnsmasq, which keeps the process ID of step 1
 
-dnsmasq runs as a separate user and keeps three capabilities: to bind ports below 1024, to send raw packets, and to
-change the neighbour entries of its interface. These capabilities are valid in its network namespace only. The namespace
-forwards no packets, and ends when its last process ends.
+dnsmasq runs as a separate user. It keeps the capabilities to bind ports below 1024, to send raw packets, and to change
+its interface's neighbour entries. The capabilities are valid only in dnsmasq's network namespace. The namespace
+forwards no packets, and ends with its last process.
 
-In a cluster with a metadata service, the program sets the neighbours and the rules that assign each address to one
-guest (`guest_identity`).
+For a metadata service, the program also binds each address to one guest (`guest_identity`).
 
-When dnsmasq is ready, it closes its standard output. Until then, it writes errors to its standard output.
+When dnsmasq is ready, it closes its standard output. Until then, dnsmasq writes errors to its standard output.
 """
 
 import ctypes
@@ -125,7 +124,7 @@ def _write_sysctls(values: Mapping[str, str]) -> None:
 def _namespace_sysctls(device: str) -> dict[str, str]:
     """Return the values of sysctls by name. All are set, because a new namespace may inherit the host's values.
 
-    Duplicate address detection is off, because no other interface of the segment has the server's addresses.
+    Duplicate address detection is off: no other interface of the segment has the server's addresses.
     """
     return {
         "ipv4/conf/all/forwarding": "0",
@@ -151,10 +150,10 @@ def _default_route(device: bytes) -> RouteEntry:
 
 
 def _add_bridge(device: str) -> None:
-    """Rename the interface ``device`` to `PORT`, and create a bridge with the name ``device`` and the port `PORT`.
+    """Rename the interface ``device`` to `PORT`, and create a bridge ``device`` with the port `PORT`.
 
-    On a bridge, the rules of nftables can have the family ``bridge``, which every host that filters guests' frames
-    supports. Like the bridges of clusters, the bridge has neither spanning tree nor multicast snooping.
+    With a bridge, rules can have the family ``bridge``, which every host that filters guests' frames supports. Like
+    clusters' bridges, it has neither spanning tree nor multicast snooping.
     """
     _write_sysctls({f"ipv6/conf/{device}/disable_ipv6": "1"})
     _run_ip(
@@ -167,12 +166,10 @@ def _add_bridge(device: str) -> None:
 
 
 def _set_neighbours(device: str, neighbours: Iterable[tuple[str, str]]) -> None:
-    """Set permanent neighbour entries: pairs of IP address and MAC address, which guests cannot change by ARP."""
     _run_ip(f"neighbour replace {address} lladdr {mac} dev {device} nud permanent" for address, mac in neighbours)
 
 
 def _run_ip(commands: Iterable[str]) -> None:
-    """Run commands of ip(8). Raise OSError if a command fails."""
     program = shutil.which("ip", path=SEARCH_PATH)
     if program is None:
         raise OSError(f"the program ip (iproute2) is not in {SEARCH_PATH}: install the package iproute2")
@@ -183,7 +180,6 @@ def _run_ip(commands: Iterable[str]) -> None:
 
 
 def _set_rules(rules: str) -> None:
-    """Set rules of nftables, in the syntax of nft(8)."""
     library = ctypes.CDLL(NFTABLES)
     library.nft_ctx_new.restype = ctypes.c_void_p
     library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p

@@ -1,15 +1,14 @@
 """The dnsmasq servers of this host: one process for each cluster, each in a separate network namespace.
 
-If a cluster has a metadata service, a second process runs in the same namespace (`metadata_processes`).
+For a metadata service, a second process runs in the same namespace (`metadata_processes`).
 
-A veth pair connects the namespace to the cluster's bridge. The end on the bridge has the cluster's ownership alias. The
-namespace has no name, so the kernel removes the namespace and the veth pair when the last process in the namespace
-ends. Servers continue while the agent restarts.
+A veth pair connects the namespace to the cluster's bridge. The pair's end on the bridge has the cluster's ownership
+alias. The namespace has no name: the kernel removes the namespace and the veth pair when the last process ends. Servers
+continue while the agent restarts.
 
-The folder ``<state>/servers/<cluster id>`` contains the server's files, and a record of the process. Only root can
-write to the folder. So if a guest has gained control of a server, the guest cannot change these files. A record is
-valid for one boot. Before the agent signals a process, it opens a descriptor of the process (pidfd_open(2)) and then
-checks the process's command line.
+The folder ``<state>/servers/<cluster id>`` contains the server's files, and a record of the process, which is valid for
+one boot. Only root can write to the folder, so a guest that controls the server cannot change these files. Before the
+agent signals a process, it opens a descriptor of the process (pidfd_open(2)) and then checks the command line.
 """
 
 import os
@@ -52,7 +51,7 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import Segment
 
 USER: Final = "dnsmasq"
-"""The user of the servers. Debian's and Red Hat's packages of dnsmasq create this user."""
+"""The user of the servers, created by Debian's and Red Hat's packages of dnsmasq."""
 REMEDY: Final = "apt-get install dnsmasq-base (Debian), dnf install dnsmasq (RHEL)"
 SEARCH_PATH: Final = "/usr/sbin:/usr/local/sbin:/usr/bin:/sbin"
 RECORD: Final = "record.json"
@@ -60,7 +59,7 @@ FOLDER_MODE, FILE_MODE = 0o750, 0o640
 
 
 class ServerPortKernel(Protocol):
-    """The operations of the kernel that a server's port needs."""
+    """The operations of the kernel on a server's port."""
 
     def list_interfaces(self) -> list[KernelInterface]:
         """Return all interfaces."""
@@ -75,14 +74,14 @@ class ServerPortKernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def isolate(self, index: int) -> None:
-        """Isolate a bridge's port. A bridge forwards no frames between isolated ports."""
+        """Isolate a bridge's port: a bridge forwards no frames between isolated ports."""
 
     def delete(self, index: int) -> None:
         """Delete an interface. An absent interface is success."""
 
 
 class ServerRecord(RecordedProcess):
-    """The record of a server's process. The digests of the files that dnsmasq has read are "" while dnsmasq starts."""
+    """The record of a server's process. Digests of files are "" until dnsmasq has read the files."""
 
     cluster: str
     vlan: int
@@ -91,14 +90,14 @@ class ServerRecord(RecordedProcess):
 
 
 class DnsmasqServers:
-    """The servers of all clusters of this host. All operations are idempotent."""
+    """The servers of this host. All operations are idempotent."""
 
     def __init__(
         self, kernel: ServerPortKernel, folder: Path, boot: str | None = None, *, has_filters: bool = True
     ) -> None:
-        """Create an object that stores the servers' files in ``folder``. `ensure_server` creates a missing folder.
+        """Create an object that stores the servers' files in ``folder``, which `ensure_server` creates if missing.
 
-        ``has_filters`` states whether the agent filters the frames of guests.
+        ``has_filters``: the agent filters the frames of guests.
         """
         self._kernel = kernel
         self._folder = folder
@@ -125,8 +124,8 @@ class DnsmasqServers:
     def ensure_server(self, segment: Segment) -> None:
         """Start the server of a segment's guests, or correct its faults and its names.
 
-        Raise Refused if the segment's bridge or dnsmasq is missing, if dnsmasq or the kernel refuses the start, or if
-        this host cannot identify guests for a metadata service.
+        Raise Refused if the segment's bridge or dnsmasq is missing, or dnsmasq or the kernel refuses the start. Also
+        raise Refused if this host cannot identify guests for a metadata service.
         """
         self._metadata.check(segment)
         files, folder = render_dnsmasq(segment), self._folder / segment.id
@@ -163,7 +162,6 @@ class DnsmasqServers:
         return ObservedServer(record.cluster, record.vlan, record.config, record.names, faults, documents)
 
     def _is_current(self, record: ServerRecord, segment: Segment, files: DnsmasqFiles) -> bool:
-        """Return whether the recorded process runs with the settings in ``files``. The names are not compared."""
         same = (record.cluster, record.vlan, record.config) == (segment.id, segment.vlan, files.config_digest)
         return same and record.is_running(self._boot)
 
@@ -195,7 +193,6 @@ class DnsmasqServers:
         return record
 
     def _add_port(self, segment: Segment, bridge: KernelInterface, pid: int) -> None:
-        """Create the veth pair to the namespace of the process. Set the port's alias before it is attached."""
         temporary, name = names.temporary_server_port_name(segment.vlan), names.server_port_name(segment.vlan)
         index = self._kernel.add_veth_pair(temporary, DEVICE, pid, bridge.mtu, MAC)
         self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
@@ -203,7 +200,7 @@ class DnsmasqServers:
         self._attach(index, bridge)
 
     def _attach(self, index: int, bridge: KernelInterface) -> None:
-        """Attach a port to the bridge. Set the port up after it is isolated, so that no frame leaves the host."""
+        """Attach a port to the bridge. Isolate it before it is up, so that no frame leaves the host."""
         interfaces = {interface.index: interface for interface in self._kernel.list_interfaces()}
         if interfaces[index].master != bridge.index:
             self._kernel.change(index, up=False)
@@ -212,9 +209,9 @@ class DnsmasqServers:
         self._kernel.change(index, up=True)
 
     def _reload(self, record: ServerRecord, files: DnsmasqFiles, folder: Path) -> None:
-        """Write the names, send dnsmasq the signal to read the names again, and write the record.
+        """Write the names, signal dnsmasq to read them again, and write the record.
 
-        The record is written last, so that a restarted agent repeats the first two steps if the agent was killed.
+        The record is written last: after a kill in between, a restarted agent repeats all steps.
         """
         with refuse_os_errors(f"write the names of guests to {folder}"):
             _write_file(folder / NAMES, files.names, _find_user().pw_gid)
@@ -224,7 +221,6 @@ class DnsmasqServers:
         self._write_record(record.model_copy(update={"names": files.names_digest}))
 
     def _remove_server(self, cluster: str, interfaces: Iterable[KernelInterface]) -> None:
-        """Remove a cluster's server ports and processes. A port without an alias disappears when its process ends."""
         for interface in interfaces:
             is_server_port = names.vlan_of_server_port(interface.name) is not None
             if is_server_port and names.cluster_of_alias(interface.alias) == cluster:
@@ -252,7 +248,6 @@ def describe_dnsmasq() -> str:
 
 
 def _find_dnsmasq() -> str:
-    """Return the path of the program dnsmasq. Raise Refused if it is not installed."""
     path = shutil.which("dnsmasq", path=SEARCH_PATH)
     if path is None:
         raise Refused(f"host_services need the program dnsmasq, which is not installed: {REMEDY}")
@@ -267,12 +262,12 @@ def _find_user() -> pwd.struct_passwd:
 
 
 def _file_arguments(folder: Path) -> list[str]:
-    """Return the arguments with the paths of a server's files. The first argument identifies the server's process."""
+    """Return the arguments with the paths of a server's files. The first identifies the process."""
     return [f"{option}={folder / name}" for name, option in FILE_OPTIONS.items()]
 
 
 def _write_files(folder: Path, files: DnsmasqFiles, user: pwd.struct_passwd) -> None:
-    """Write the files. Only root can change them, and the group of dnsmasq's user can read them."""
+    """Write the files, readable for the group of dnsmasq's user. Only root can change them."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chown(folder, 0, user.pw_gid)
     folder.chmod(FOLDER_MODE)

@@ -1,16 +1,16 @@
 """Identification of guests by a server: each IP address belongs to a fixed MAC address. Pure.
 
-The filters of guests (`guest_filters`) drop frames from a guest's port whose source MAC address is not the guest's. The
-server's network namespace binds each IP address to the MAC address of one guest, in both directions:
+The filters of guests (`guest_filters`) drop a guest's frames whose source MAC address is not the guest's. The server's
+network namespace binds each IP address to one guest's MAC address, in both directions:
 
-* Rules of nftables drop requests whose source MAC address and source IP address do not belong together. Guests may use
-  any IP address by default, so a guest could use the address of another guest.
-* Permanent neighbours (ip-neighbour(8)) send answers to the MAC address of the guest. A guest cannot redirect the
-  answers by ARP or neighbor discovery.
+* Rules of nftables drop requests whose source MAC address and source IP address do not belong together. By default,
+  guests may use any IP address, also the address of another guest.
+* Permanent neighbours (ip-neighbour(8)) send answers to the guest's MAC address. A guest cannot redirect the answers by
+  ARP or neighbour discovery.
 
-The rules also limit the connections of each guest, so that a guest that floods the server does not delay other guests.
-The rules drop fragments, because a guest could hide the flags of a connection's first packet in fragments.
-Sources: nft(8), RFC 4291 (link-local addresses).
+The rules also limit each guest's connections, so a guest that floods the server does not delay others. The rules drop
+fragments, because a guest could hide the flags of a connection's first packet in fragments. Sources: nft(8), RFC 4291
+(link-local addresses).
 """
 
 from collections import Counter
@@ -23,15 +23,15 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 PORT: Final = 80
 CONNECTIONS_PER_S, BURST = 20, 100
-"""Limits of each guest's new connections: per second, and in a burst. cloud-init opens about 30 when a guest boots."""
+"""Limits of each guest's new connections: per second, and in a burst. cloud-init opens about 30 at a boot."""
 _IPV4: Final = 4
 
 
 def find_guests(segment: Segment) -> dict[str, GuestWanted]:
     """Return the guest that each IP address identifies.
 
-    A guest has the addresses of its spec, and the link-local address that is derived from its MAC address. An address
-    of two guests identifies no guest. If two guests have the same MAC address, their addresses identify no guest.
+    A guest has the addresses of its spec, and the link-local address derived from its MAC address. An address of two
+    guests, or of two guests with one MAC address, identifies no guest.
     """
     macs = Counter(guest.mac for guest in segment.guests)
     pairs = [(address, guest) for guest in segment.guests for address in _list_addresses(guest)]
@@ -40,12 +40,12 @@ def find_guests(segment: Segment) -> dict[str, GuestWanted]:
 
 
 def list_neighbours(segment: Segment) -> tuple[tuple[str, str], ...]:
-    """Return a pair of IP address and MAC address for each address that identifies a guest, sorted."""
+    """Return (IP address, MAC address) for each address that identifies a guest, sorted."""
     return tuple(sorted((address, str(guest.mac)) for address, guest in find_guests(segment).items()))
 
 
 def render_rules(neighbours: tuple[tuple[str, str], ...]) -> str:
-    """Return rules (nft(8)) that accept TCP packets to `PORT` only from these pairs of IP and MAC address."""
+    """Return rules (nft(8)) that accept TCP packets to `PORT` only from these pairs of addresses."""
     pairs4 = [f"{mac} . {address}" for address, mac in neighbours if ip_address(address).version == _IPV4]
     pairs6 = [f"{mac} . {address}" for address, mac in neighbours if ip_address(address).version != _IPV4]
     limit = f"limit rate over {CONNECTIONS_PER_S}/second burst {BURST} packets"

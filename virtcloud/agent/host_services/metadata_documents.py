@@ -1,12 +1,11 @@
 """The documents of the metadata service: for each guest, the text at each path. Pure.
 
-The paths are the paths of two data sources of cloud-init, which many other programs can read too:
+The paths are those of two data sources of cloud-init, which many other programs can read:
 
 * NoCloud with the seed ``http://169.254.169.254/``: ``meta-data``, ``user-data``, ``network-config``, ``vendor-data``,
-  with the same texts as on the seed's disk
-* EC2: ``/latest/user-data``, and a tree of folders and values below ``/latest/meta-data``. The text of a folder is the
-  list of its items. `metadata_program` also answers requests for other versions than ``latest``, from the same
-  documents.
+  with the texts of the seed's disk
+* EC2: ``/latest/user-data``, and a tree of folders and values below ``/latest/meta-data``. A folder's text is the list
+  of its items. `metadata_program` answers requests for other versions than ``latest`` from the same documents.
 
 Sources: https://docs.cloud-init.io/en/latest/reference/datasources/ (nocloud, ec2); Amazon EC2 User Guide, "Instance
 metadata categories".
@@ -42,7 +41,7 @@ _IPV4: Final = 4
 _SEGMENT_KEYS: Final = {"id", "key", "members", "mtu", "peers", "host_services", "router_addresses", "services"}
 _GUEST_KEYS: Final = {"name", "cluster", "mac", "addresses", "seed"}
 Documents = dict[str, str]
-"""The text at each path. No path ends with a slash, except ``/`` itself."""
+"""The text at each path. Only the path ``/`` ends with a slash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def has_metadata(segment: Segment) -> bool:
 
 
 def hash_metadata(segment: Segment) -> str:
-    """Return a digest of the data from which the documents are rendered, or "" if there is no metadata service."""
+    """Return a digest of the documents' data, or "" without a metadata service."""
     if not has_metadata(segment):
         return ""
     guests = (guest.model_dump_json(include=_GUEST_KEYS, context=WITH_SECRETS) for guest in segment.guests)
@@ -70,7 +69,7 @@ def hash_metadata(segment: Segment) -> str:
 def render_metadata(segment: Segment) -> MetadataDocuments:
     """Return the documents of a segment's guests.
 
-    If the cloud-config of a guest cannot be merged, the guest cannot start, and has no documents.
+    A guest whose cloud-config cannot be merged cannot start, and has no documents.
     """
     numbers = {guest.mac: number for number, guest in enumerate(segment.guests)}
     return MetadataDocuments(
@@ -93,7 +92,6 @@ def _render_guest(segment: Segment, guest: GuestWanted) -> Documents:
 
 
 def _render_nocloud(segment: Segment, guest: GuestWanted) -> Documents:
-    """Return the NoCloud data of a guest by file name. Without a seed, return only the guest's name and addresses."""
     if guest.seed is not None:
         files = render_nocloud(segment, guest, guest.seed, render_peer_files(segment, guest))
     else:
@@ -103,7 +101,6 @@ def _render_nocloud(segment: Segment, guest: GuestWanted) -> Documents:
 
 
 def _ec2_tree(segment: Segment, guest: GuestWanted) -> dict[str, Any]:
-    """Return the tree below ``meta-data`` by name: a dict for each folder, and a str for each value."""
     addresses = [ip_interface(address).ip for address in guest.addresses]
     own4 = [str(address) for address in addresses if address.version == _IPV4]
     own6 = [str(address) for address in addresses if address.version != _IPV4]
@@ -122,7 +119,6 @@ def _ec2_tree(segment: Segment, guest: GuestWanted) -> dict[str, Any]:
 
 
 def _flatten(path: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (path, text) for a folder, and for each folder and value below it."""
     yield path, _list_items(name if isinstance(item, str) else f"{name}/" for name, item in tree.items())
     for name, item in tree.items():
         if isinstance(item, str):

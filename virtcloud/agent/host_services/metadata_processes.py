@@ -1,8 +1,8 @@
-"""The metadata services of this host: one process for each cluster, in the network namespace of its dnsmasq.
+"""The metadata services of this host: one process for each cluster, in its dnsmasq's network namespace.
 
-The documents contain private keys. Therefore the agent sends them through a pipe, and the process stores them only in
-its memory. When the documents change, the agent starts a new process. The folder ``<state>/servers/<cluster id>``
-contains a record of the process, with a digest of the documents.
+The documents contain private keys, so the agent sends them through a pipe, and the process stores them only in memory.
+When the documents change, the agent starts a new process. The folder ``<state>/servers/<cluster id>`` contains a record
+of the process, with a digest of the documents.
 """
 
 import os
@@ -30,13 +30,13 @@ RECORD: Final = "metadata.json"
 
 
 class MetadataRecord(RecordedProcess):
-    """The record of a process. ``documents`` is the digest of its documents, or "" while the process starts."""
+    """The record of a process. ``documents`` is the digest of its documents, or "" while it starts."""
 
     documents: str = ""
 
 
 class MetadataProcesses:
-    """The metadata services of all clusters of this host. All operations are idempotent."""
+    """The metadata services of this host. All operations are idempotent."""
 
     def __init__(self, folder: Path, boot: str, *, has_filters: bool) -> None:
         """Create an object with records in ``folder``. ``has_filters``: the agent filters the frames of guests."""
@@ -45,9 +45,9 @@ class MetadataProcesses:
         self._has_filters = has_filters
 
     def read(self, cluster: str) -> tuple[str, tuple[str, ...]]:
-        """Return the digest of the documents that a cluster's process serves, and the faults of the process.
+        """Return the digest of the documents that a cluster's process serves, and the process's faults.
 
-        Return ``("", ())`` if there is no record of a process.
+        Without a record, return ``("", ())``.
         """
         record = self._read_record(cluster)
         if record is None:
@@ -55,7 +55,7 @@ class MetadataProcesses:
         return record.documents, () if record.is_running(self._boot) else ("the metadata service has ended",)
 
     def check(self, segment: Segment) -> None:
-        """Raise Refused if the segment needs a metadata service, but this host does not check guests' MAC addresses."""
+        """Raise Refused if the segment needs a metadata service, but the host does not check guests' MAC addresses."""
         if has_metadata(segment) and not self._has_filters:
             raise Refused(
                 "a metadata service needs the filters of guests, which the settings of this host's agent turn off: set "
@@ -65,8 +65,8 @@ class MetadataProcesses:
     def ensure(self, segment: Segment, server: RecordedProcess, user: pwd.struct_passwd) -> None:
         """Start the service in the namespace of ``server``, unless it runs with the segment's documents.
 
-        First, stop a service that runs with other documents. If the segment needs no service, only stop the running
-        service. Raise Refused if the service cannot start.
+        First stop a service with other documents. If the segment needs no service, do only this. Raise Refused if the
+        service cannot start.
         """
         record, wanted = self._read_record(segment.id), hash_metadata(segment)
         if record is not None and record.documents == wanted and record.is_running(self._boot):
@@ -116,7 +116,7 @@ class MetadataProcesses:
     def _opened_namespace(self, server: RecordedProcess) -> Iterator[int]:
         """Yield a descriptor of the network namespace of a process. Raise Refused if the process has ended.
 
-        The process is checked after the descriptor was opened, because its ID may have passed to another process.
+        The process is checked after the opening, because its ID may have passed to another process.
         """
         with refuse_os_errors("open the network namespace of dnsmasq"):
             descriptor = os.open(f"/proc/{server.pid}/ns/net", os.O_RDONLY)
@@ -128,7 +128,6 @@ class MetadataProcesses:
             os.close(descriptor)
 
     def _argument(self, cluster: str) -> str:
-        """Return the argument that identifies the process of a cluster."""
         return f"--metadata-of={self._folder / cluster}"
 
     def _read_record(self, cluster: str) -> MetadataRecord | None:

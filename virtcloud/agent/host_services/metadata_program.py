@@ -1,17 +1,17 @@
 """Serves the metadata of a cluster's guests by HTTP, in the network namespace of the cluster's dnsmasq.
 
-The agent runs `main` with ``python -I -S``. The program uses only the standard library. It performs these steps:
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The steps are:
 
-1. print ``apart`` and the process ID, and read the specification and the documents, which are one line of JSON
+1. print ``apart`` and the process ID, and read one line of JSON: the specification and the documents
 2. join the network namespace, listen, drop all privileges, and close the standard output
 3. answer requests, until the agent kills the process
 
-The documents contain private keys. They are only in the memory of this process, which other processes of the same user
-cannot read. The source address of a request identifies the guest (`guest_identity`); a request needs no credentials.
+The documents contain private keys. The documents are only in this process's memory, which processes of the same user
+cannot read. The source address of a request identifies the guest (`guest_identity`), without credentials.
 
-A guest cannot disturb other guests. The kernel accepts few connections per second from each guest. The program reads at
-most `HEAD_BYTES` of a request, and serves at most `CONNECTIONS` connections of a guest at the same time, each for at
-most `LIMIT_S` seconds. Each connection carries one request (RFC 9112, section 9.6: ``Connection: close``).
+A guest cannot disturb other guests: the kernel accepts few connections per second from each guest. The program reads at
+most `HEAD_BYTES` of a request. It serves at most `CONNECTIONS` connections of a guest at once, each for at most
+`LIMIT_S` seconds. Each connection carries one request (RFC 9112, 9.6: ``Connection: close``).
 """
 
 import ipaddress
@@ -40,10 +40,10 @@ CONNECTIONS, ALL_CONNECTIONS = 4, 128
 """Limits of open connections: of each guest, and of all guests together."""
 STACK_BYTES = 256 << 10
 PAUSE_S = 0.1
-"""The pause in seconds after an error of the listening socket, for example for lack of memory."""
+"""Seconds of pause after an error of the listening socket."""
 LATEST = "latest"
 VERSIONS = ("2009-04-04", LATEST)
-"""The supported versions of the data source EC2. All of them have the same documents."""
+"""The supported versions of the data source EC2, all with the same documents."""
 USER_DATA = "user-data"
 METHODS = ("GET", "HEAD")
 END_OF_HEAD = b"\r\n\r\n"
@@ -67,7 +67,7 @@ def _start() -> "MetadataServer":
     listener = _listen(spec["port"])
     limit_resources()
     drop_privileges(spec["uid"], spec["gid"], ())
-    forbid_inspection()  # necessary if the sysctl fs.suid_dumpable permits inspection after a change of the user
+    forbid_inspection()  # necessary: fs.suid_dumpable may permit inspection after a change of the user
     threading.stack_size(STACK_BYTES)
     os.chdir("/")
     close_input()
@@ -77,7 +77,6 @@ def _start() -> "MetadataServer":
 
 
 def _listen(port: int) -> socket.socket:
-    """Return a listening socket for both IP versions, or for IPv4 only if the kernel has no IPv6."""
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
     return socket.create_server(("", port), family=family, backlog=ALL_CONNECTIONS, dualstack_ipv6=dual)
@@ -105,7 +104,6 @@ class MetadataServer:
             self._begin(connection, self._addresses.get(_address(peer[0])))
 
     def _begin(self, connection: socket.socket, guest: int | None) -> None:
-        """Start a thread that serves a connection. Close the connection if ``guest`` is None or a limit is reached."""
         if guest is None or not self._count(guest):
             connection.close()
             return
@@ -163,7 +161,6 @@ def _render(status: HTTPStatus, text: str | None = None, *, with_body: bool = Tr
 
 
 def _find_path(target: str) -> str:
-    """Return the path of the document for the target of a request. Ignore a query, and redundant slashes."""
     parts = [part for part in target.partition("?")[0].split("/") if part]
     if parts and parts[0] in VERSIONS:
         parts = parts[1:] if parts[1:] == [USER_DATA] else [LATEST, *parts[1:]]
@@ -171,7 +168,6 @@ def _find_path(target: str) -> str:
 
 
 def _read_head(connection: socket.socket, deadline: float) -> bytes:
-    """Read a request up to the empty line, or at most `HEAD_BYTES` bytes. Raise OSError at the deadline."""
     data = b""
     while END_OF_HEAD not in data and len(data) < HEAD_BYTES:
         remaining = deadline - time.monotonic()

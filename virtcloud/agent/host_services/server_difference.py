@@ -21,8 +21,8 @@ SERVICE_NAMES: Final[dict[HostService, str]] = {"dhcp": "DHCP", "dns": "DNS", "m
 class ObservedServer:
     """The server of a cluster's guests on this host.
 
-    ``config`` and ``names`` are the digests of the files that the server has read. ``metadata`` is the digest of the
-    documents of its metadata service, or "" if there is none. ``faults`` describes each fault of the server.
+    ``config`` and ``names`` are the digests of the files that the server has read. ``metadata`` is the digest of its
+    metadata service's documents, or "" without such a service.
     """
 
     cluster: str
@@ -38,7 +38,7 @@ class ServeGuests(SegmentStep):
     """Start the server of a segment's guests, or correct its faults, its names and its metadata."""
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         services = " and ".join(SERVICE_NAMES[service] for service in self.segment.host_services)
         return f"serve {services} to {count_of(len(self.segment.guests), 'guest')}{format_faults(self.faults)}"
 
@@ -51,17 +51,17 @@ class StopServing:
     vlan: int
 
     def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
+        """Describe the step."""
         return f"stop the DHCP and DNS server in VLAN {self.vlan}"
 
 
 def has_server(segment: Segment) -> bool:
-    """Return whether this host must run a server for a segment: the segment has services, and guests on this host."""
+    """Return whether this host must run a server for a segment: it has services, and guests on this host."""
     return bool(segment.host_services and segment.guests)
 
 
 def find_unwanted_servers(segments: Iterable[Segment], observed: Iterable[ObservedServer]) -> Iterator[StopServing]:
-    """Yield the steps that remove servers whose segment is not wanted, or needs no server."""
+    """Yield the steps that remove servers of segments that are not wanted or need no server."""
     wanted = {(segment.id, segment.vlan) for segment in segments if has_server(segment)}
     for server in observed:
         if (server.cluster, server.vlan) not in wanted:
@@ -69,7 +69,7 @@ def find_unwanted_servers(segments: Iterable[Segment], observed: Iterable[Observ
 
 
 def find_server_changes(segment: Segment, observed: Iterable[ObservedServer]) -> Iterator[ServeGuests]:
-    """Yield the step that starts or corrects a segment's server, if a step is necessary."""
+    """Yield the step that starts or corrects a segment's server, if necessary."""
     if not has_server(segment):
         return
     found = (server for server in observed if (server.cluster, server.vlan) == (segment.id, segment.vlan))
@@ -107,7 +107,7 @@ def find_port(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) ->
 
 
 def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> Iterator[str]:
-    """Yield the faults of the server's port on the bridge, and a fault for each uplink port that is not isolated."""
+    """Yield the faults of the server's port, and a fault for each uplink port that is not isolated."""
     by_name = {interface.name: interface for interface in interfaces}
     name, bridge = names.server_port_name(vlan), by_name.get(names.bridge_name(vlan))
     port = by_name.get(name)
@@ -125,9 +125,9 @@ def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterfa
 
 
 def list_uplink_ports(bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
-    """Return the ports of a bridge that lead to the site's network: the tagged interface, or an untagged uplink.
+    """Return a bridge's ports to the site's network: the tagged interface, or an untagged uplink.
 
-    Ports that virtcloud did not create are left out.
+    Foreign ports are left out.
     """
     cluster, uplink = names.cluster_of_alias(bridge.alias), names.uplink_of_alias(bridge.alias)
     return [

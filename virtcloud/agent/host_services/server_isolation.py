@@ -1,7 +1,6 @@
-"""Functions by which a program isolates itself before it becomes a server: namespaces, limits, and dropped privileges.
+"""Functions by which a program isolates itself before it becomes a server.
 
-The agent runs the programs that use these functions with ``python -I -S``. So this module uses only the standard
-library.
+The programs run with ``python -I -S``, so this module uses only the standard library.
 """
 
 import ctypes
@@ -27,12 +26,12 @@ LIMITS = {
     resource.RLIMIT_AS: 256 << 20,
 }
 NICENESS = 5
-"""The nice value of a server. A guest can send many requests, so the host's other processes have precedence."""
+"""The nice value of a server: the host's other processes have precedence over many requests of a guest."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def create_network_namespace() -> None:
-    """Move this process to a new network namespace, which has no name and ends when its last process ends."""
+    """Move this process to a new network namespace, which has no name and ends with its last process."""
     call("create a network namespace", _LIBC.unshare(CLONE_NEWNET))
 
 
@@ -43,9 +42,9 @@ def join_network_namespace(descriptor: int) -> None:
 
 
 def fork_from_agent() -> None:
-    """Fork, and print ``apart`` and the ID of the child process. The parent process ends.
+    """Fork, and print ``apart`` and the child's process ID. Return in the child. The parent ends.
 
-    The function returns in the child process. So the server is not a child process of the agent.
+    So the server is no child process of the agent.
     """
     if os.fork():
         os._exit(0)
@@ -59,17 +58,17 @@ def read_specification() -> Any:  # noqa: ANN401 - JSON
 
 
 def limit_resources() -> None:
-    """Set resource limits of this process, for example of memory and open files, and its nice value."""
+    """Set the resource limits and the nice value of this process."""
     for limit, value in LIMITS.items():
         resource.setrlimit(limit, (value, value))
     os.nice(NICENESS)
 
 
 def drop_privileges(uid: int, gid: int, kept: Collection[int]) -> None:
-    """Change to a user and group. Drop all capabilities except those in ``kept``.
+    """Change to a user and group. Drop all capabilities except ``kept``.
 
-    A program that this process executes also has the ``kept`` capabilities (capabilities(7), ambient set). The program
-    gains no further privileges by set-user-ID bits or file capabilities (``no_new_privs``).
+    Programs that this process executes also have the ``kept`` capabilities (capabilities(7), ambient set). Set-user-ID
+    bits and file capabilities give these programs no further privileges (``no_new_privs``).
     """
     for capability in range(LAST_CAPABILITY + 1):
         if capability not in kept:
@@ -98,7 +97,7 @@ def close_input() -> None:
 
 
 def call(action: str, result: int) -> None:
-    """Raise OSError with ``action`` in the message if ``result``, returned by a C function, is not 0."""
+    """Raise OSError with ``action`` in the message if ``result`` of a C function is not 0."""
     if result:
         error_number = ctypes.get_errno()
         raise OSError(error_number, f"cannot {action}: {os.strerror(error_number)}")

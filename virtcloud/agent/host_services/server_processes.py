@@ -32,7 +32,7 @@ class RecordedProcess(Document):
     boot: str
 
     def is_running(self, boot: str) -> bool:
-        """Return whether the process runs. ``boot`` is the present boot ID of the host."""
+        """Return whether the process runs. ``boot`` is the host's present boot ID."""
         return self.boot == boot and read_start_time(self.pid) == self.started
 
 
@@ -40,7 +40,7 @@ Record = TypeVar("Record", bound=RecordedProcess)
 
 
 def read_record(path: Path, kind: type[Record]) -> Record | None:
-    """Return the record in a file, or None if the file is missing or unreadable. An unreadable file is logged.
+    """Return the record in a file, or None if the file is missing or unreadable. Log an unreadable file.
 
     Raise Refused if this process has too many open files: otherwise, a running server would be replaced.
     """
@@ -67,8 +67,8 @@ class ServerLaunch:
     def __init__(self, server: str, program: str, argument: str, descriptors: Collection[int] = ()) -> None:
         """Start ``main`` of the module ``program``. ``server`` is the server's name in error messages.
 
-        The program gets ``argument``, by which the agent later finds the server's process, and inherits
-        ``descriptors``. Raise Refused if the program cannot start.
+        The program gets ``argument``, by which the agent later finds the process, and inherits ``descriptors``. Raise
+        Refused if the program cannot start.
         """
         self._server = server
         code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {program} import main; main()"
@@ -85,7 +85,7 @@ class ServerLaunch:
             raise Refused(f"cannot start {server}: {error.strerror}") from error
 
     def wait_for_namespace(self) -> int:
-        """Wait until the program has printed ``apart`` and a process ID. Return the process ID of the server.
+        """Wait until the program has printed ``apart``. Return the server's process ID.
 
         Raise Refused if the program fails.
         """
@@ -96,10 +96,10 @@ class ServerLaunch:
         return int(pid)
 
     def configure(self, spec: dict[str, Any], ready: bytes | None = None) -> str:
-        """Send the specification, wait until the server is ready, and return the server's output.
+        """Send the specification, wait until the server is ready, and return its output.
 
-        The server is ready when its output contains ``ready``. If ``ready`` is None, the server is ready when it closes
-        its output without having written anything. Raise Refused with the output if the server fails.
+        The server is ready when its output contains ``ready`` or, if ``ready`` is None, ends without a message. Raise
+        Refused with the output if the server fails.
         """
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # the program has ended; its output contains the error
@@ -111,15 +111,14 @@ class ServerLaunch:
         return output
 
     def close(self) -> None:
-        """Close the pipes to the program. If the program has received no specification, it ends."""
+        """Close the pipes to the program. A program without a specification then ends."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
-        self._process.wait()  # returns at once: the program's first process ends after it has forked the server
+        self._process.wait()  # returns at once: the first process ends after it has forked the server
 
     def _read(self, *, until_end: bool, ready: bytes | None = None) -> str:
-        """Read one line of the program's output. If ``until_end``, read until the output ends or contains ``ready``."""
         text, deadline = b"", time.monotonic() + START_S
         if self._process.stdout is None:
             return ""

@@ -1,7 +1,7 @@
-"""A job's access to the guests of its cluster: the description, the script's environment, and the relay's addresses.
+"""A job's access to its cluster's guests: the description, the script's environment, and the relay's addresses.
 
 A job's relay (`relay_program`) has one address in each subnet of the cluster. The agent searches for a free address
-from the end of the subnet to its beginning.
+from the subnet's end to its beginning.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import ClusterKey, LoginName, Name, VlanId
 
 ScriptEnvironment = dict[str, str]
-"""Environment variables of a job's script: values by name. `SCRIPT_VARIABLES` describes the variables."""
+"""Environment variables of a job's script (`SCRIPT_VARIABLES`): values by name."""
 SCRIPT_VARIABLES = {
     "VCLUSTER_ID": "the cluster's key",
     "VCLUSTER_NAME": "the cluster's name, if it has a name",
@@ -32,12 +32,12 @@ SCRIPT_VARIABLES = {
 }
 IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
-"""Number of addresses that are probed at the same time (a batch), and limit of batches in each subnet."""
+"""Number of addresses that are probed at once (a batch), and limit of batches in each subnet."""
 MAX_ROTATED = 256
 """Limit of the addresses with which searches for different jobs begin."""
 PROBE_S = 0.15
-"""Time limit of one probe in seconds, in which even guests at the farthest site answer. Each address is probed twice,
-because a frame may be lost.
+"""Time limit of a probe in seconds, in which even guests at the farthest site answer. A second probe follows, because a
+frame may be lost.
 """
 RESERVED_ANYCAST = 128
 """Number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
@@ -48,9 +48,9 @@ class JobAccess(Document):
 
     The description is stored in the job's record, so that a restarted agent can open the access again. ``user`` is the
     job's user on this host. ``vlan`` is the VLAN ID at this host's site. ``peers`` are the guests of the cluster's
-    network with their public host keys. ``login`` is the user name in the cluster's guests, or None if it is
-    unknown. ``network`` is the ID of the cluster whose network the guests use, or None if it is unknown.
-    ``first_candidate`` is the index of the first address in the search for a free address (`list_host_addresses`).
+    network with their public host keys. ``login`` is the user name in the cluster's guests, or None if unknown.
+    ``network`` is the ID of the cluster whose network the guests use, or None if unknown. ``first_candidate`` is the
+    index of the first address in the search (`list_host_addresses`).
     """
 
     key: ClusterKey
@@ -70,7 +70,7 @@ class JobAccessProvider(Protocol):
     def open(self, access: JobAccess) -> ScriptEnvironment:
         """Open the access. Return environment variables for the script.
 
-        Raise Refused if the access cannot be opened. The message contains a remedy for the user or an administrator.
+        Raise Refused with a remedy if the access cannot be opened.
         """
 
     def close(self, key: str) -> None:
@@ -86,10 +86,10 @@ def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:
 
 
 def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
-    """Find one free address in each subnet of the guests. Return the found addresses with prefix lengths.
+    """Find a free address in each subnet of the guests. Return the found addresses with prefix lengths.
 
-    Searches for different jobs usually begin with different addresses, so that two hosts that probe at the same time
-    do not choose the same address.
+    Searches for different jobs usually begin with different addresses, so that two hosts do not choose the same
+    address.
     """
     candidates = {network: list_host_addresses(network, access) for network in guest_subnets(access.guests)}
     chosen: dict[IpNetwork, IpAddress] = {}
@@ -115,9 +115,9 @@ def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
     """Yield the addresses of a subnet from its end to its beginning, without the guests' addresses. Pure.
 
-    The order is rotated: the address with the index ``access.first_candidate`` comes first, and the addresses before it
-    come last. If ``access.first_candidate`` is None, only the first addresses are rotated, by a checksum of the job's
-    key: the last eighth of the subnet, but at least `BATCH_SIZE` and at most `MAX_ROTATED` addresses.
+    The address with the index ``access.first_candidate`` comes first, and the addresses before it come last. If the
+    index is None, only the first addresses are rotated, by a checksum of the job's key. These are the last eighth of
+    the subnet, but at least `BATCH_SIZE` and at most `MAX_ROTATED` addresses.
     """
     guest_addresses = {ip_interface(address).ip for guest in access.guests for address in guest.addresses}
     address_type: Callable[[int], IpAddress] = type(network.network_address)

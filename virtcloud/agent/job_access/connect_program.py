@@ -1,13 +1,11 @@
 """Requests a TCP connection to a guest from a job's relay. ssh runs this program as its ProxyCommand.
 
-The agent copies this file to the job's folder, where the job's user runs the copy with any Python:
-``python3 -I -S connect [--hand-over] [--wait S] SOCKET HOST PORT``. Therefore the file uses only the standard library
-and the syntax of Python 3.6.
+The agent copies this file to the job's folder. The job's user runs the copy with any Python: ``python3 -I -S connect
+[--hand-over] [--wait S] SOCKET HOST PORT``. So the program uses only the standard library and the syntax of Python 3.6.
 
 With ``--hand-over``, the program passes the connected socket to the parent process and ends (``ProxyUseFdpass``,
-ssh_config(5)). Without this option, the program copies its input to the socket, and the data from the socket to its
-output. With ``--wait``, the program retries for S seconds if the guest refuses the connection, because the
-guest's network may work before its sshd has started.
+ssh_config(5)). Without this option, the program copies data between the socket and its input and output. With
+``--wait``, the program retries for S seconds if the guest refuses the connection: sshd may start after the network.
 """
 
 import argparse
@@ -26,7 +24,7 @@ DESCRIPTOR = array.array("i").itemsize
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the program with its command-line arguments. Return the exit code: 0, or 1 after an error message."""
+    """Run the program. Return the exit code: 0, or 1 after an error message."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--hand-over", action="store_true")
     parser.add_argument("--wait", type=float, default=0.0)
@@ -67,7 +65,7 @@ def request_connection(path: str, line: str) -> socket.socket:
                 EIO, f"cannot connect to the job's relay {path}: {error.strerror}; check that the job still runs"
             ) from error
         relay.sendall(f"{line}\n".encode())
-        # The agent calls this function too: OpenVPN and other programs that it starts must not inherit the connection.
+        # The agent calls this function too: programs that the agent starts must not inherit the connection.
         answer, ancillary, _, _ = relay.recvmsg(CHUNK, socket.CMSG_SPACE(DESCRIPTOR), socket.MSG_CMSG_CLOEXEC)
     if ancillary:
         return socket.socket(fileno=array.array("i", ancillary[0][2])[0])
@@ -83,10 +81,7 @@ def _pass_descriptor(connection: socket.socket) -> None:
 
 
 def _copy_streams(connection: socket.socket) -> None:
-    """Copy data in both directions until the guest closes the connection.
-
-    At the end of the program's input, only the direction to the guest is closed.
-    """
+    """Copy data in both directions. At the end of the input, only the direction to the guest is closed."""
     threading.Thread(target=_copy_input, args=(connection,), daemon=True).start()
     for data in iter(lambda: connection.recv(CHUNK), b""):
         sys.stdout.buffer.write(data)
@@ -98,7 +93,7 @@ def _copy_input(connection: socket.socket) -> None:
         for data in iter(lambda: os.read(0, CHUNK), b""):
             connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
-    except OSError:  # the guest has closed the connection; `_copy_streams` then ends too
+    except OSError:  # the guest has closed the connection, and `_copy_streams` ends too
         return
 
 

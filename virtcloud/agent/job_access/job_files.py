@@ -50,7 +50,7 @@ class RelayProvider(Protocol):
         """Remove a relay. An absent relay is success."""
 
     def is_lost(self, key: str) -> bool:
-        """Return whether a relay's process has ended, and no connection through the relay is left."""
+        """Return whether a relay's process has ended, and no connection through it is left."""
 
 
 class JobFiles:
@@ -65,8 +65,8 @@ class JobFiles:
     def open(self, access: JobAccess) -> ScriptEnvironment:
         """Create the relay and write the files. Raise Refused if the user is unknown or the relay cannot start.
 
-        If no address is free, write files without a relay. If the job's folder has files with a relay, the relay was
-        lost: in this case, leave the files unchanged and raise NoFreeAddress, so that the caller tries again.
+        If no address is free, write files without a relay. But if the job's folder has files with a relay, the relay
+        was lost: leave the files unchanged and raise NoFreeAddress, so that the caller tries again.
         """
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}
@@ -102,7 +102,7 @@ class JobFiles:
         self._folders.ensure_none(key)
 
     def is_lost(self, key: str) -> bool:
-        """Return whether the relay's process has ended, and no connection through the relay is left.
+        """Return whether the relay's process has ended, and no connection through it is left.
 
         The result remains true until `open` has created the relay again.
         """
@@ -117,7 +117,7 @@ def render_hosts(guests: Iterable[Guest]) -> str:
 
 
 def render_hostfile(guests: Iterable[Guest]) -> str:
-    """Return an Open MPI host file: one line for each guest, with the guest's processors as slots. Pure."""
+    """Return an Open MPI host file: one line for each guest, with its processors as slots. Pure."""
     return "".join(f"{guest.name} slots={guest.cpus}\n" for guest in guests)
 
 
@@ -138,10 +138,9 @@ def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
 
 
 def find_python() -> str:
-    """Return a Python interpreter that all users may run.
+    """Return a Python interpreter that all users may run, or "python3" if none is found.
 
-    The agent's interpreter may be in a folder that only root can enter. If no suitable interpreter is found, return
-    "python3".
+    The agent's interpreter may be in a folder that only root can enter.
     """
     return next((program for program in PYTHONS if _is_executable_by_all(Path(program))), "python3")
 

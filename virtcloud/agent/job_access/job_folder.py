@@ -1,12 +1,10 @@
 """A job's folder, whose files only the job's user may read. All operations are idempotent.
 
-Each folder is a separate tmpfs. So its size is limited, and the agent can remove the whole folder in one step. The
-agent writes the files while only root can enter the folder, and then changes the folder's owner to the job's user.
-Afterwards, the agent does not write to the folder. So the agent never writes through a path that a user can change, for
-example through a symbolic link.
+Each folder is a separate tmpfs, whose size is limited, and which the agent can remove in one step. The agent writes the
+files while only root can enter the folder, and then makes the job's user its owner. It never writes to the folder
+again. So it never writes through a path that a user can change.
 
-When a folder is complete, the agent writes a digest of the folder's content to a file in the parent folder. The parent
-folder belongs to root.
+The parent folder, which belongs to root, contains a digest of each complete folder.
 """
 
 import ctypes
@@ -23,11 +21,11 @@ from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.network.names import file_name
 from virtcloud.model.errors import Refused
 
-ROOT_MODE = 0o711  # users can enter the folder, but cannot list the folders of jobs in it
+ROOT_MODE = 0o711  # users can enter the folder, but not list it
 FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds host keys to the file known_hosts
 COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no cluster's key begins with a dot
 USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096
-"""Limits of bytes and of files that a user can add to the folder, for example known hosts and sockets of ssh."""
+"""Limits of bytes and files that a user can add to the folder, such as known hosts and sockets of ssh."""
 REMOVE_TIMEOUT_S = 60.0
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
@@ -40,9 +38,9 @@ class FileSystemMounts(Protocol):
         """Return whether a file system is mounted at ``path``."""
 
     def mount(self, path: Path, size: int, files: int) -> None:
-        """Mount an empty file system of at most ``size`` bytes and ``files`` files.
+        """Mount an empty file system of at most ``size`` bytes and ``files`` files, which only root may enter.
 
-        Only root may enter the file system. Raise OSError if the kernel refuses the mount.
+        Raise OSError if the kernel refuses the mount.
         """
 
     def unmount(self, path: Path) -> None:
@@ -55,12 +53,12 @@ class FileSystemMounts(Protocol):
 class TmpfsMounts:
     """Mounts of tmpfs (tmpfs(5)) in the mount namespace of this process.
 
-    A tmpfs has a maximum number of bytes and files. It is removed by detaching the mount. Therefore neither deep
-    folders nor open files prevent the removal. The kernel frees the memory of an open file when the file is closed.
+    A tmpfs has a maximum number of bytes and files, and is removed by detaching the mount. So neither deep folders nor
+    open files prevent the removal.
     """
 
     def mounted(self, path: Path) -> bool:
-        """Return whether ``path`` and its parent are on different file systems. A symbolic link is not followed."""
+        """Return whether ``path`` and its parent are on different file systems. Follow no symbolic link."""
         try:
             return path.lstat().st_dev != path.parent.stat().st_dev
         except FileNotFoundError:
@@ -81,21 +79,20 @@ class JobFolders:
     """The folders of all jobs on this host, below ``root``."""
 
     def __init__(self, root: Path, mounts: FileSystemMounts) -> None:
-        """Create an object for folders below ``root``. `ensure` creates a missing ``root``."""
+        """Create an object for folders below ``root``, which `ensure` creates if missing."""
         self._root = root
         self._mounts = mounts
 
     def path(self, key: str, prefix: str = "") -> Path:
-        """Return the path of a job's folder. If ``prefix`` is set, prepend it to the last component of the path."""
+        """Return the path of a job's folder. ``prefix`` precedes the last component."""
         return self._root / f"{prefix}{file_name(key)}"
 
     def ensure(self, key: str, user: str, files: Mapping[str, str]) -> Path:
         """Create the folder of a job with these files. Return its path.
 
-        Raise Refused if the user has no account on this host, or if the folder cannot be created.
+        Raise Refused if the user has no account on this host, or the folder cannot be created.
 
-        If the folder is already complete for the same files and user, do not change the folder: files that the user has
-        added remain.
+        A complete folder for the same files and user stays unchanged, with files that the user has added.
         """
         account, path = find_account(user), self.path(key)
         with refuse_os_errors(f"create the job's folder {path}"):
@@ -114,7 +111,7 @@ class JobFolders:
             return is_created and record.read_text() == _digest(find_account(user), files)
 
     def ensure_none(self, key: str) -> None:
-        """Remove the folder of a job. An absent folder is success. Raise Refused if the folder cannot be removed."""
+        """Remove the folder of a job. An absent folder is success. Raise Refused if it cannot be removed."""
         with refuse_os_errors(f"remove the job's folder {self.path(key)}"):
             self._remove(key)
 
@@ -132,7 +129,7 @@ class JobFolders:
         path.chmod(FOLDER_MODE)
 
     def _remove(self, key: str) -> None:
-        """Remove a complete or incomplete folder, even if an earlier version of the agent created it without tmpfs."""
+        """Remove a complete or incomplete folder, even one without tmpfs of an earlier agent version."""
         path = self.path(key)
         self.path(key, COMPLETE_PREFIX).unlink(missing_ok=True)
         while self._mounts.mounted(path):
@@ -175,7 +172,7 @@ def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a folder to which a user could write, with rm(1): it follows no symbolic links and handles deep trees."""
+    """Remove a folder to which a user could write. rm(1) follows no symbolic links and handles deep trees."""
     if not folder.exists():
         return
     folder.chmod(0o700)

@@ -1,8 +1,8 @@
-"""Creation and removal of jobs' relays. A relay is a process with a port on the bridge of the job's cluster.
+"""Creation and removal of jobs' relays. A relay process (`relay_program`) runs in a separate network namespace.
 
-The relay process (`relay_program`) runs in a separate network namespace. A veth pair connects the namespace to the
-bridge. The port on the bridge has the cluster's ownership alias, so the agent removes the port together with the
-cluster's segment. When the port is removed, the relay process ends. A job's connections survive a restart of the agent.
+A veth pair connects the namespace to the bridge of the job's cluster. The port on the bridge has the cluster's
+ownership alias, so it is removed with the cluster's segment. The relay process then ends. A job's connections survive a
+restart of the agent.
 """
 
 import json
@@ -49,17 +49,17 @@ OpenKernel = Callable[[], AbstractContextManager[JobPortKernel]]
 class NoFreeAddress(Refused):
     """No subnet of a cluster has a free address for a relay. The job runs without access to its guests."""
 
-    slug = "no-free-address"  # SBF's client finds an error's class by its slug, so each class needs a different slug
+    slug = "no-free-address"  # SBF's client finds an error's class by its slug
 
     def __init__(self, subnets: Iterable[str]) -> None:
-        """Create the error. ``subnets`` are the subnets in which no free address was found."""
+        """Create the error. ``subnets`` are the subnets without a free address."""
         super().__init__(
             f"{' and '.join(subnets)}: no address is free for this host; do not use the last addresses of the subnet"
         )
 
 
 class JobRelays:
-    """The relays of all jobs on this host. All methods are idempotent."""
+    """The relays of this host's jobs. All methods are idempotent."""
 
     def __init__(self, open_kernel: OpenKernel, root: Path, open_prober: OpenProber) -> None:
         """Create an object whose relays have sockets in the folder ``root``, which belongs to user ID 0."""
@@ -83,15 +83,15 @@ class JobRelays:
         return self.socket_path(access.key)
 
     def ensure_none(self, key: str) -> None:
-        """Remove a job's relay. An absent relay is success. Raise Refused if the relay process cannot be ended."""
+        """Remove a job's relay. An absent relay is success. Raise Refused if the process cannot be ended."""
         with self._lock, self._open_kernel() as kernel:
             self._ensure_none(kernel, key)
 
     def is_lost(self, key: str) -> bool:
         """Return whether a job's relay process has ended, and no connection through the relay is left.
 
-        A connection keeps the ended relay's namespace and port. If the relay were created again, the port would be
-        deleted, and the connection lost. Raise Refused if the relay process runs, but accepts no connection.
+        A connection keeps the ended relay's namespace and port, and a new relay would delete the port. Raise Refused if
+        the relay process runs, but accepts no connection.
         """
         path = self.socket_path(key)
         if not path.exists() or find_listener_pid(path) is not None:
@@ -100,13 +100,13 @@ class JobRelays:
             return not any(names.is_job_port(interface.name, key) for interface in kernel.list_interfaces())
 
     def socket_path(self, key: str) -> Path:
-        """Return the path of a relay's socket. The socket's name begins with a dot, unlike every job's folder."""
+        """Return the path of a relay's socket. Its name begins with a dot, unlike every job's folder."""
         return self._root / f".relay-{names.file_name(key)}"
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:
-        """Return whether the job's relay runs with the specification that has this digest.
+        """Return whether the job's relay runs with the specification of this digest.
 
-        If the relay runs, also attach the relay's port to the bridge.
+        If so, also attach the relay's port to the bridge.
         """
         name = names.job_port_name(access.key, access.vlan)
         port = next((interface for interface in kernel.list_interfaces() if interface.name == name), None)
@@ -118,7 +118,7 @@ class JobRelays:
 
     def _create(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, spec: dict[str, Any]) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
-        with start_relay() as relay:  # the process starts in the background while addresses are probed
+        with start_relay() as relay:  # starts in the background while addresses are probed
             spec["addresses"] = self._find_free_addresses(access, bridge)
             relay.wait_for_namespace()
             _attach_port(kernel, access, bridge, relay.pid)
@@ -148,8 +148,8 @@ def find_bridge(
 ) -> KernelInterface:
     """Return the bridge of a VLAN. Raise Refused if the host has no such bridge of virtcloud. Pure.
 
-    ``key`` is the key of the cluster in error messages. If ``network`` is set, raise Refused if the bridge belongs to
-    another network: the VLAN ID may have passed to another cluster while the agent was not running.
+    ``key`` is the key of the cluster in error messages. If ``network`` is set, also raise Refused if the bridge belongs
+    to another network. The VLAN ID may have passed to another cluster while the agent was not running.
     """
     name = names.bridge_name(vlan)
     bridge = next((interface for interface in interfaces if interface.name == name), None)
@@ -165,7 +165,6 @@ def find_bridge(
 
 
 def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface) -> dict[str, Any]:
-    """Return the specification of a relay. The value of ``about`` is a digest of the other values and of the bridge."""
     spec: dict[str, Any] = {
         "uid": uid,
         "socket": str(path),
@@ -177,7 +176,6 @@ def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface
 
 
 def _attach_port(kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, process: int) -> None:
-    """Create the veth pair to the network namespace of ``process``. Set the port's alias, then attach the port."""
     temporary, name = names.temporary_job_port_name(access.vlan), names.job_port_name(access.key, access.vlan)
     for interface in kernel.list_interfaces():
         if interface.name == temporary:

@@ -1,4 +1,4 @@
-"""The processes of jobs' relays: their start, the query of a running relay, and their end."""
+"""The processes of jobs' relays: their start, query and end."""
 
 import json
 import os
@@ -26,14 +26,14 @@ class RelayProcess:
     """A relay process that is being started. It is no child of the agent, so it continues when the agent ends."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        """Store ``process``, which forks the relay process and then ends. Its pipes lead to the relay process."""
+        """Store ``process``, which forks the relay process and ends. Its pipes lead to the relay process."""
         self._pipes = process
         self.pid = 0
 
     def wait_for_namespace(self) -> None:
-        """Wait until the relay has reported its process ID and created its network namespace.
+        """Wait until the relay has printed its process ID and created its network namespace.
 
-        Raise Refused if the relay fails or the time limit is exceeded.
+        Raise Refused if the relay fails or the time is over.
         """
         line = self._read_line()
         status, _, pid = line.partition(" ")
@@ -45,7 +45,7 @@ class RelayProcess:
         self.pid = int(pid)
 
     def configure(self, spec: Mapping[str, Any]) -> None:
-        """Send the specification. Wait until the relay is ready. If the relay fails, raise Refused with its error."""
+        """Send the specification, and wait until the relay is ready. If it fails, raise Refused with its error."""
         if self._pipes.stdin is not None:
             self._pipes.stdin.write(json.dumps(spec) + "\n")
             self._pipes.stdin.flush()
@@ -74,7 +74,7 @@ class RelayProcess:
 def start_relay() -> Iterator[RelayProcess]:
     """Start a relay process. Raise Refused if the program cannot be started.
 
-    If the block raises an error, kill the process, which also removes its namespace.
+    If the block raises an error, kill the process, and with it the namespace.
     """
     argv = [sys.executable, "-I", "-S", relay_program.__file__]
     try:
@@ -93,7 +93,7 @@ def start_relay() -> Iterator[RelayProcess]:
 
 
 def query_relay(path: Path, line: str) -> str | None:
-    """Send a line to the relay that listens at ``path``. Return the answer, or None if no relay answers."""
+    """Send a line to the relay at ``path``. Return the answer, or None if no relay answers."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(RELAY_QUERY_S)
         try:
@@ -105,7 +105,7 @@ def query_relay(path: Path, line: str) -> str | None:
 
 
 def find_listener_pid(path: Path) -> int | None:
-    """Return the process ID of the process that listens at ``path``, or None if no process listens.
+    """Return the ID of the process that listens at ``path``, or None.
 
     Raise Refused if the process accepts no connection, for example because it was stopped by SIGSTOP.
     """
@@ -127,17 +127,17 @@ def find_listener_pid(path: Path) -> int | None:
 def _time_value(seconds: float) -> bytes:
     """Return a time limit as ``struct timeval``, for the socket option SO_SNDTIMEO.
 
-    Python's ``settimeout`` is not used: it makes the socket non-blocking, and connect(2) to a Unix socket then fails
-    immediately if the listener's queue is full.
+    Python's ``settimeout`` makes the socket non-blocking. Then connect(2) to a Unix socket fails immediately if the
+    listener's queue is full.
     """
     return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 def wait_for_end(path: Path, process: int | None) -> None:
-    """Wait at most `RELAY_END_S` seconds for the end of the relay process. Then kill the process.
+    """Wait at most `RELAY_END_S` seconds for the end of the relay process, then kill it.
 
-    Raise Refused if the process does not end after SIGKILL, for example because the kernel waits for a device.
-    ``process`` is the process ID, or None if no relay runs. ``path`` names the relay in the message.
+    Raise Refused if the process does not end after SIGKILL. ``process`` is the process ID, or None if no relay runs.
+    ``path`` names the relay in the message.
     """
     descriptor = None if process is None else _open_process(process)
     if descriptor is None:
@@ -151,7 +151,7 @@ def wait_for_end(path: Path, process: int | None) -> None:
                     f"runs; find the reason with: cat /proc/{process}/status /proc/{process}/stack; the removal will "
                     "be tried again"
                 )
-    except ProcessLookupError:  # the process ended between the check and the signal
+    except ProcessLookupError:  # the process ended after the check
         return
     finally:
         os.close(descriptor)
@@ -165,7 +165,6 @@ def _open_process(process: int) -> int | None:
 
 
 def _ends_within(descriptor: int, seconds: float) -> bool:
-    """Return whether a process ends within ``seconds``. ``descriptor`` is the process's pidfd."""
     ended = select.poll()
     ended.register(descriptor, select.POLLIN)
     return bool(ended.poll(seconds * 1000))

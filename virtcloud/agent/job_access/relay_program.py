@@ -1,17 +1,17 @@
-"""A job's relay: a process in a separate network namespace, which has one interface on the cluster's segment.
+"""A job's relay: a process in a separate network namespace with one interface on the cluster's segment.
 
-The agent runs this file as a program: ``python -I -S relay_program.py``. The file uses only the standard library, so
-the relay starts quickly. The relay survives a restart of the agent. The relay performs these steps:
+The agent runs ``python -I -S relay_program.py``, so the file uses only the standard library and starts quickly. The
+relay survives a restart of the agent. The steps are:
 
 1. create a network namespace, and print ``apart`` and the process ID
 2. read the specification, which is one line of JSON
 3. configure the interface, drop the privileges, and print ``ready``
 4. answer requests until the interface is removed
 
-The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket. The relay opens a TCP connection inside the namespace,
-and answers with ``ok`` and the descriptor of this connection (SCM_RIGHTS, unix(7)). Connections survive the end of the
-relay, because the relay copies no data. The namespace has no default route, forwards no packets and has no network
-listener. The relay refuses addresses outside the cluster's subnets.
+The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket. The relay opens a TCP connection in the namespace, and
+answers ``ok`` with its descriptor (SCM_RIGHTS, unix(7)). Connections survive the end of the relay, which copies no
+data. The namespace has no default route, forwards no packets and has no network listener. The relay refuses addresses
+outside the cluster's subnets.
 """
 
 import array
@@ -53,16 +53,16 @@ NAMESPACE_SYSCTLS = {
 }
 """Sysctls of the namespace.
 
-A new namespace may inherit the host's IPv4 sysctls, so forwarding is explicitly switched off. Duplicate address
-detection is off, because the agent has already probed the addresses.
+Forwarding is switched off, because a new namespace may inherit the host's IPv4 sysctls. Duplicate address detection is
+off, because the agent has already probed the addresses.
 """
 
 
 class Relay:
-    """The relay: its interface, the socket at which it listens, and the addresses to which it connects."""
+    """The relay: its interface, its listening socket, and the addresses to which it connects."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        """Configure the interface and listen at the socket. Raise OSError if one of these two steps fails."""
+        """Configure the interface and listen at the socket. Raise OSError on failure."""
         self._digest: str = spec["about"]
         self._uid: int = spec["uid"]
         self._hosts: dict[str, str] = spec["hosts"]
@@ -85,7 +85,7 @@ class Relay:
                 self._accept()
 
     def _read_link_events(self) -> None:
-        """Read and discard the pending events. They only wake `run`, which then checks the interface itself."""
+        """Discard the pending events. They only wake `run`, which then checks the interface."""
         try:
             self._netlink.recv(65536)
         except OSError as error:
@@ -101,7 +101,6 @@ class Relay:
             self._start_answer(caller)
 
     def _start_answer(self, caller: socket.socket) -> None:
-        """Answer a request in a new thread. If no thread can be started, send the caller an error."""
         try:
             threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
         except RuntimeError as error:
@@ -120,7 +119,6 @@ class Relay:
                 self._pass_connection(caller, line)
 
     def _pass_connection(self, caller: socket.socket, line: str) -> None:
-        """Open a connection to a guest. Send its descriptor to the caller, or an error message."""
         try:
             connection = self._connect(line)
         except ConnectionRefusedError:
@@ -129,7 +127,7 @@ class Relay:
             caller.sendall(f"failed: {line}: {getattr(error, 'strerror', None) or error}\n".encode())
         else:
             with connection:
-                # socket.send_fds() would import the module `array` at this point, which may fail without privileges.
+                # socket.send_fds() would import the module `array` now, which may fail without privileges.
                 rights = array.array("i", [connection.fileno()])
                 caller.sendmsg([b"ok\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
@@ -154,7 +152,7 @@ class Relay:
 def main() -> None:
     """Run the relay until its interface is removed."""
     _unshare()
-    if os.fork():  # the parent process ends, so the relay is not a child of the agent
+    if os.fork():  # the parent ends, so the relay is no child of the agent
         os._exit(0)
     _report(f"apart {os.getpid()}")
     line = sys.stdin.readline()
@@ -212,7 +210,6 @@ def _pack_ifreq(name: str, address: bytes) -> bytes:
 
 
 def _listen(path: str, uid: int) -> socket.socket:
-    """Return a socket that listens at ``path``, in a folder of root. Only the user ``uid`` may connect."""
     Path(path).unlink(missing_ok=True)
     former_umask = os.umask(0o177)
     try:
@@ -233,7 +230,6 @@ def _drop_privileges() -> None:
 
 
 def _detach() -> None:
-    """Close the pipes to the agent and leave the agent's working directory."""
     os.chdir("/")
     with Path(os.devnull).open("r+b") as null:
         os.dup2(null.fileno(), 0)
@@ -249,7 +245,6 @@ def _has_device() -> bool:
 
 
 def _read_line(caller: socket.socket) -> str:
-    """Read one line within `REQUEST_S` seconds. Raise OSError if the line is late or too long."""
     deadline, text = time.monotonic() + REQUEST_S, b""
     while not text.endswith(b"\n"):
         caller.settimeout(max(deadline - time.monotonic(), 0.001))

@@ -1,4 +1,4 @@
-"""The storage of job records: in memory and in files, so that a restarted agent has all records."""
+"""The storage of job records: in memory, and in files for a restarted agent."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from virtcloud.model.values import ClusterKey
 
 RecordT = TypeVar("RecordT", bound=JobRecord | None)
 RETENTION_S = 7 * 86400.0
-"""Seconds for which the record of a removed run is stored. Hooks send no requests about the run after this time."""
+"""Seconds for which the record of a removed run is stored. Hooks send no later requests about the run."""
 
 
 class JobRecordStore:
@@ -41,7 +41,7 @@ class JobRecordStore:
             ) from error
 
     def get(self, cluster: str) -> JobRecord | None:
-        """Return the record of the job whose cluster has the key ``cluster``, or None."""
+        """Return the record with the cluster's key ``cluster``, or None."""
         with self._changed:
             return self._jobs.get(ClusterKey(cluster))
 
@@ -53,8 +53,8 @@ class JobRecordStore:
     def change(self, cluster: ClusterKey, transition: Callable[[JobRecord | None], RecordT]) -> RecordT:
         """Replace a record by ``transition(record)``, first on disk and then in memory. Return the new record.
 
-        None stands for no record. Raise Refused if the record cannot be written. Also raise the errors of
-        ``transition``. An equal record is not written, but also replaces the object in memory.
+        None stands for no record. Raise Refused if the record cannot be written, and the errors of ``transition``. An
+        equal record is not written, but replaces the object in memory.
         """
         with self._changed:
             before = self._jobs.get(cluster)
@@ -74,12 +74,12 @@ class JobRecordStore:
             return after
 
     def wait(self, condition: Callable[[JobRecord | None], bool], cluster: str, seconds: float) -> bool:
-        """Wait at most ``seconds`` until ``condition(record)`` is true. Return whether the condition is true."""
+        """Wait at most ``seconds`` until ``condition(record)`` is true. Return whether it is true."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self._jobs.get(ClusterKey(cluster))), seconds)
 
     def pause(self, seconds: float | None, *, unless: Callable[[], bool]) -> None:
-        """Wait until any record changes, at most ``seconds`` (None: no limit). If ``unless()`` is true, do not wait."""
+        """Wait until any record changes, at most ``seconds`` (None: no limit). Do not wait if ``unless()`` is true."""
         with self._changed:
             if not unless():
                 self._changed.wait(seconds)
@@ -90,7 +90,6 @@ class JobRecordStore:
             self._changed.notify_all()
 
     def _remove_old_records(self) -> None:
-        """Delete the records of runs that were removed more than `RETENTION_S` seconds ago. Errors are only logged."""
         oldest = self._clock() - RETENTION_S
         for job in [record for record in self._jobs.values() if record.phase is RecordPhase.GONE]:
             path = self._path(job.cluster)
@@ -115,7 +114,7 @@ class JobRecordStore:
 def _read_record(path: Path) -> JobRecord | None:
     """Return the record in a file. If the file is invalid, log the error, leave the file unchanged, and return None."""
     try:
-        # A later version of the agent may have written fields that this version does not know.
+        # A later version of the agent may have written fields that are unknown here.
         return JobRecord.model_validate_json(path.read_bytes(), extra="ignore")
     except ValidationError as error:
         log.warning("job_record_unreadable", file=path, error=error.errors()[0]["msg"])

@@ -11,12 +11,11 @@ phase          meaning
                that the agent can answer late requests
 =============  ============================================================================
 
-A run with a higher attempt number replaces the recorded run, whatever the phase of the recorded run is. A batch system
-that does not count attempts sends the attempt number 0. If the attempt number is 0, the record is deleted when the
-cluster is removed from this host, so that the job can run again.
+A run with a higher attempt number replaces the recorded run in any phase. A batch system that does not count attempts
+sends the number 0. Such a record is deleted with the cluster, so that the job can run again.
 
-After a reinstallation, a batch system may assign the ID of an earlier job to a new job of another user. The request
-``up`` of the new job replaces the record. After that, requests about the earlier job change nothing.
+After a reinstallation, a batch system may assign an earlier job's ID to a new job of another user. The new job's ``up``
+replaces the record. After that, requests about the earlier job change nothing.
 """
 
 from collections.abc import Container, Iterable
@@ -44,8 +43,8 @@ class RecordPhase(StrEnum):
 class JobRecord(Document):
     """The latest run of a job on this host.
 
-    ``head``: the job's script runs on this host. ``was_up``: the cluster was up when a hook asked for its state.
-    Before the agent answers this hook, it also sets ``opening``, which describes the script's access to the guests.
+    ``head``: the job's script runs on this host. ``was_up``: the cluster was up when a hook asked for its state. At
+    this time, the agent also sets ``opening``, which describes the script's access to the guests.
     """
 
     cluster: ClusterKey
@@ -67,21 +66,21 @@ class JobRecord(Document):
         return self.attempt == other.attempt and not self.belongs_to_other(other.user)
 
     def belongs_to_other(self, user: str | None) -> bool:
-        """Return whether this job belongs to a user other than ``user``. Return False if either user is unknown."""
+        """Return whether this job belongs to another user than ``user``. Return False if either user is unknown."""
         return None not in {self.user, user} and self.user != user
 
     @property
     def description(self) -> str:
-        """The run in messages, for example "cluster 12.pbs, attempt 2"."""
+        """The run in messages: "cluster 12.pbs, attempt 2"."""
         return f"cluster {self.cluster}" + (f", attempt {self.attempt}" if self.attempt else "")
 
 
 def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
     """Return the record after a request ``up``, which announces a run on this host. Pure.
 
-    Raise Gone if the run is over. If attempts are not counted, raise AttemptWaits while the previous run of the job is
-    being removed. If attempts are not counted and the recorded run was up, the request announces another run: the batch
-    system did not report the end of the recorded run, for example because the host crashed.
+    Raise Gone if the run is over. If attempts are not counted, raise AttemptWaits while the job's previous run is being
+    removed. If attempts are not counted and the recorded run was up, the request announces another run. The end of the
+    recorded run was not reported, for example after a crash of the host.
     """
     if known and known.phase is RecordPhase.LEAVING and known.attempt == up.attempt == UNCOUNTED_ATTEMPT:
         raise AttemptWaits(f"{known.description}: the former run is still being removed; retry later")
@@ -127,22 +126,22 @@ def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
 
 
 def record_removal(job: JobRecord) -> JobRecord | None:
-    """Return the record after the cluster was removed from this host, or None if the record must be deleted. Pure."""
+    """Return the record after the cluster's removal from this host, or None to delete the record. Pure."""
     return None if job.attempt == UNCOUNTED_ATTEMPT else _change(job, phase=RecordPhase.GONE, opening=None)
 
 
 def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
     """Return None, which deletes the record, if ``known`` is the record of ``run`` and the run is not over. Pure.
 
-    Otherwise return ``known``.
+    In all other cases, return ``known``.
     """
     return None if known and known.run == run and known.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} else known
 
 
 def record_access(job: JobRecord, opening: JobAccess | None) -> JobRecord:
-    """Return the record after a hook asked for the state and the cluster was up. ``opening`` is the script's access.
+    """Return the record after a hook asked for the state and the cluster was up. Pure.
 
-    Pure.
+    ``opening`` is the script's access.
     """
     return _change(job, was_up=True, opening=opening)
 
@@ -166,8 +165,8 @@ def _change(job: JobRecord, **changes: object) -> JobRecord:
 class MissingJobs:
     """Runs whose jobs are missing from the batch system's list of jobs.
 
-    ``since`` maps each run to the time when its job was first missing, in seconds of the caller's clock. ``overdue``
-    contains the runs whose jobs have been missing for the grace period.
+    ``since`` maps each run to when its job was first missing, in seconds of the caller's clock. ``overdue`` contains
+    the runs whose jobs have been missing for the grace period.
     """
 
     since: dict[JobRunId, float]
@@ -180,7 +179,7 @@ def find_missing_jobs(
     """Return the runs whose jobs are missing from the batch system's list of jobs. Pure.
 
     ``present`` are the keys in the list. ``since`` is `MissingJobs.since` of the previous call. ``now`` and ``grace``
-    are in seconds. A run is overdue if its job has been missing for ``grace`` seconds.
+    are in seconds. A run is overdue after ``grace`` seconds.
     """
     missing = [
         job for job in jobs if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.cluster not in present

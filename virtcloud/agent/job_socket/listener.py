@@ -1,7 +1,6 @@
-"""The listener of the job socket. One thread accepts connections. A separate thread answers each request.
+"""The listener of the job socket. One thread accepts connections, and separate threads answer the requests.
 
-root and the users in the setting `socket_uids` are permitted to send all requests. A job's user is permitted to cancel
-the job's run.
+root and the users in the setting `socket_uids` may send all requests. A job's user may cancel the job's run.
 """
 
 import json
@@ -27,7 +26,7 @@ ROOT = 0
 
 
 def find_uid(name: str) -> int | None:
-    """Return a user's ID on this host. Return None for an unknown user."""
+    """Return a user's ID on this host, or None for an unknown user."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
@@ -36,7 +35,7 @@ def find_uid(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CallerPolicy:
-    """Decides which requests a user is permitted to send. The kernel reports the user ID of a connection."""
+    """Decides which requests a user may send. The kernel reports a connection's user ID."""
 
     uids: frozenset[int]
     records: JobRecordStore
@@ -47,9 +46,9 @@ class CallerPolicy:
         return uid == ROOT or uid in self.uids
 
     def check(self, request: SocketRequest, uid: int) -> None:
-        """Raise Forbidden unless the user ``uid`` is permitted to send this request.
+        """Raise Forbidden unless the user ``uid`` may send this request.
 
-        A job's user is permitted to cancel the job's run, because Torque runs `epilogue.precancel` as the job's user.
+        A job's user may cancel the job's run, because Torque runs `epilogue.precancel` as this user.
         """
         if not self.is_trusted(uid) and not (isinstance(request, CancelRequest) and self._is_job_of(request, uid)):
             raise Forbidden(
@@ -63,19 +62,19 @@ class CallerPolicy:
 
 
 MAX_CONNECTIONS = {True: 128, False: 8}
-"""Limits of open connections: of all trusted callers together (True), and of all other callers together (False).
+"""Limits of open connections: of all trusted callers together (True), and of all others together (False).
 
-The limits are separate, so that other callers cannot block a batch system, which is trusted.
+With separate limits, other callers cannot block a batch system, which is trusted.
 """
 MAX_REQUEST = 1 << 18
 RECEIVE_SIZE = 1 << 16
 PROGRESS_S, ACCEPT_RETRY_S, MAX_ACCEPT_S = 5.0, 1.0, 120.0
 """In seconds: interval of progress reports, pause after a failed accept, and longest time without a report.
 
-If the thread reports no progress for a longer time, the agent ends.
+After this longest time, the agent ends.
 """
 LINE_TIMEOUT_S = 5.0
-"""Time limit in seconds in which a caller must send the request, and in which it must receive the answer."""
+"""Time limit in seconds for a caller to send the request, and to receive the answer."""
 CREDENTIALS = struct.Struct("3i")
 
 
@@ -85,7 +84,7 @@ class SocketListener:
     def __init__(self, path: Path, policy: CallerPolicy, answer: Callable[[SocketRequest], dict[str, Any]]) -> None:
         """Listen at ``path``. Replace a socket that a killed agent left.
 
-        Raise BadInput if another process listens at ``path``, or if the socket cannot be created.
+        Raise BadInput if another process listens at ``path``, or the socket cannot be created.
         """
         self._path = path
         self._policy = policy
@@ -120,7 +119,6 @@ class SocketListener:
                 self._slots[trusted].acquire(timeout=max(0, deadline - time.monotonic()))
 
     def _accept(self, report_progress: ReportProgress) -> None:
-        """Accept connections until `stop` is called. After an error of one connection, accept the next connection."""
         self._socket.setblocking(False)
         poll = select.poll()
         for source in (self._socket, self._wake_reader):
@@ -134,15 +132,11 @@ class SocketListener:
             except BlockingIOError:
                 continue
             except OSError as error:
-                # For example, all descriptors are in use; a descriptor is free when another request has been answered.
+                # For example, all descriptors are in use until another request has been answered.
                 log.warning("accept_failed", error=error)
                 time.sleep(ACCEPT_RETRY_S)
 
     def _admit(self, connection: socket.socket) -> None:
-        """Start a thread that answers a caller, or refuse the caller above a limit.
-
-        Raise OSError if the kernel does not return the caller's user ID.
-        """
         connection.settimeout(LINE_TIMEOUT_S)
         uid = _peer_uid(connection)
         slots = self._slots[self._policy.is_trusted(uid)]
@@ -224,7 +218,6 @@ def _remove_stale_socket(path: Path) -> None:
 
 
 def _read_line(connection: socket.socket) -> bytes:
-    """Read the line of a request. Raise BadInput if the line is late, too long, or not exactly one line."""
     deadline, read = time.monotonic() + LINE_TIMEOUT_S, bytearray()
     try:
         while b"\n" not in read and len(read) <= MAX_REQUEST:

@@ -1,8 +1,7 @@
 """Removal of the clusters of finished jobs.
 
-For each cluster, the agent sends SBF a request to end the cluster. Then the agent queries SBF until SBF reports that
-the cluster is removed from this host. Until this report, the phase of the job's record is ``leaving``, so a restarted
-agent continues the removal.
+The agent requests the end of each cluster, and queries SBF until the cluster is removed from this host. Until then, the
+job's record has the phase ``leaving``, so a restarted agent continues the removal.
 """
 
 import threading
@@ -34,17 +33,17 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress
 
 MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
-"""Shortest and longest pause in seconds between two calls to SBF, and the factor by which each pause is longer than the
-previous pause. A new removal begins with the shortest pause.
+"""Shortest and longest pause in seconds between two calls to SBF, and the factor between two pauses. A new removal
+begins with the shortest pause.
 """
 LOST_CHECK_S = 3600.0
-"""Interval in seconds of the search for lost runs. The first search is at the agent's start."""
+"""Interval in seconds of the search for lost runs, first at the agent's start."""
 ACCESS_CHECK_S = 60.0
 """Interval in seconds of the search for jobs whose relay has ended."""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
 """In seconds: interval of progress reports while no run is being removed, and longest time without a report.
 
-If the thread reports no progress for a longer time, the agent ends.
+After this longest time, the agent ends.
 """
 
 
@@ -52,7 +51,7 @@ class JobRemovals:
     """The thread that removes the clusters of finished jobs."""
 
     def __init__(self, element: Name, sbf: JobClusterApi, records: JobRecordStore, script_access: ScriptAccess) -> None:
-        """Create an object for clusters on the host ``element``. `start` starts the thread."""
+        """Create an object for clusters on the host ``element``."""
         self._element = element
         self._sbf = sbf
         self._records = records
@@ -60,23 +59,23 @@ class JobRemovals:
         self._delete_sent: set[JobRunId] = set()
         self._missing: dict[JobRunId, list[str]] = {}
         self._never_up: list[JobRecord] = []
-        """The runs at the last search for lost runs whose cluster was never up."""
+        """The runs whose cluster was never up, at the last search for lost runs."""
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Start the thread, by the function ``start``. First, the thread opens the access of running jobs again."""
+        """Start the thread. First, it opens the access of running jobs again."""
         self._thread = start("removals", self._run, MAX_REMOVAL_S)
 
     def stop(self, seconds: float) -> None:
-        """Stop the thread after its present call to SBF. Wait at most ``seconds`` until it has ended."""
+        """Stop the thread after its present call to SBF. Wait at most ``seconds`` for its end."""
         self._closing.set()
         self._records.wake()
         if self._thread is not None:
             self._thread.join(seconds)
 
     def describe_missing(self, job: JobRecord) -> list[str]:
-        """Return one sentence for each reason why a run's removal is not complete."""
+        """Return one sentence for each reason why a run's removal is incomplete."""
         return self._missing.get(job.run) or ["the end of the cluster has not been requested from SBF yet"]
 
     def _run(self, report_progress: ReportProgress) -> None:
@@ -102,10 +101,10 @@ class JobRemovals:
     def _forget_lost_runs(self, report_progress: ReportProgress) -> bool:
         """Close the access of each lost run, and delete its record. Return False if a run must be checked again.
 
-        Torque counts no attempts, sends no lists of jobs, and reports no end of a job if the host crashed during the
-        job. A run without an attempt number is lost if SBF has removed the cluster from this host, and either the
-        cluster was up, or the previous search has found the same record: a new run's cluster may not exist yet. The
-        record of a new run can be equal to the former run's record, so the objects are compared.
+        Torque counts no attempts, sends no lists of jobs, and does not report the end of a job if the host crashes. A
+        run without an attempt number is lost if SBF has removed the cluster from this host and the cluster was up. If
+        the cluster was never up, two searches must find the same record: a new run's cluster may not exist yet. Objects
+        are compared, because records of two runs can be equal.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]
@@ -134,9 +133,9 @@ class JobRemovals:
         return [job for job in self._records.all() if job.phase is RecordPhase.LEAVING]
 
     def _remove(self, job: JobRecord) -> None:
-        """Close the run's access, and end the run's cluster. If both steps are complete, record the removal.
+        """Close the run's access and end its cluster, each even if the other step fails.
 
-        If one of these two steps fails, the other step is executed nevertheless.
+        Then record the removal if both are complete.
         """
         missing = [text for step in (self._close_access, self._end_cluster) if (text := _attempt_step(step, job))]
         missing = missing or [text for text in [_attempt_step(self._record_removal, job)] if text]
@@ -152,7 +151,6 @@ class JobRemovals:
         self._script_access.close(job)
 
     def _record_removal(self, job: JobRecord) -> None:
-        """Record that the run is removed from this host. Raise Refused if the record cannot be written."""
         self._records.change(
             job.cluster, lambda known: record_removal(known) if known and known.is_same_run(job) else known
         )
@@ -160,8 +158,8 @@ class JobRemovals:
     def _end_cluster(self, job: JobRecord) -> str | None:
         """At the first call for a run, request the end of the cluster. At later calls, query the cluster.
 
-        If the cluster is wanted again, for example because SBF's database was restored, the next call requests the end
-        again. Return None if the cluster is removed from this host. Otherwise return one sentence that states why not.
+        If the cluster is wanted again, for example after a restore of SBF's database, the next call repeats the
+        request. Return None if the cluster is removed from this host, else one sentence that states why not.
         """
         try:
             if job.run in self._delete_sent:
@@ -170,7 +168,7 @@ class JobRemovals:
                 view = self._sbf.delete_cluster(job.cluster, attempt=job.attempt or None, owner=job.user)
                 self._delete_sent.add(job.run)
         except (NotFound, Gone):
-            # The cluster was never created, does not use this host, or was replaced by a later attempt.
+            # The cluster was never created, does not use this host, or belongs to a later attempt.
             return None
         if view.state in WANTED_STATES:
             self._delete_sent.discard(job.run)
@@ -178,10 +176,6 @@ class JobRemovals:
 
 
 def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> str | None:
-    """Run a step. Return None if the step is complete. Otherwise return the reason or the step's error as one line.
-
-    The caller then tries the step again later.
-    """
     try:
         return step(job)
     except VirtcloudError as error:
@@ -191,10 +185,7 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """Return None if SBF's answer ``view`` shows that a run is removed from ``element``. Otherwise return why not.
-
-    Pure.
-    """
+    """Return why a run is not removed from ``element`` according to SBF's answer ``view``, or None. Pure."""
     if job.belongs_to_other(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
         return None
     placement = start_barrier.find_placement(view, element)
@@ -206,6 +197,6 @@ def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str 
 
 
 def make_job_call(cluster: str, attempt: int) -> CallContext:
-    """Return the request ID and the trace context of a job's attempt. The hooks use the same values in their calls."""
+    """Return the request ID and the trace context of a job's attempt, as the hooks compute them."""
     request_id = job_request_id(cluster, attempt)
     return CallContext(request_id=request_id, traceparent=make_traceparent(request_id))

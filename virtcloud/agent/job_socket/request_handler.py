@@ -1,4 +1,4 @@
-"""The handler of the job socket's requests. Several threads call the handler at the same time."""
+"""The handler of the job socket's requests."""
 
 import threading
 import time
@@ -46,8 +46,8 @@ OK_ANSWER: SocketAnswer = {"ok": True}
 class HandlerDependencies:
     """The objects that the handler uses.
 
-    ``wake_reconciler`` ends a pause of the reconciler. If a job is missing from the batch system's list for
-    ``grace_s`` seconds, the agent ends the job's run.
+    ``wake_reconciler`` ends a pause of the reconciler. After ``grace_s`` seconds without a job in the batch system's
+    list, the agent ends the job's run.
     """
 
     records: JobRecordStore
@@ -62,17 +62,17 @@ class RequestHandler:
     """Answers the requests of the job socket. Thread-safe."""
 
     def __init__(self, dependencies: HandlerDependencies, clock: Callable[[], float] = time.monotonic) -> None:
-        """Use ``dependencies``. ``clock`` returns seconds."""
+        """Store ``dependencies``. ``clock`` returns seconds."""
         self._dependencies = dependencies
         self._clock = clock
         self._last_results: dict[JobRunId, BarrierResult] = {}
-        """The last answer to `state` about each run, if the run was waiting."""
+        """The last answer to `state` about each waiting run."""
         self._missing_since: dict[JobRunId, float] = {}
         self._missing_lock = threading.Lock()
         self._closing = threading.Event()
 
     def close(self) -> None:
-        """Answer all waiting requests immediately, because the agent stops."""
+        """Answer all waiting requests at once, because the agent stops."""
         self._closing.set()
         self._dependencies.records.wake()
 
@@ -141,7 +141,6 @@ class RequestHandler:
         return {**answer, "facts": facts if result.state is BarrierState.UP else {}}
 
     def _recheck_record(self, job: JobRecord) -> BarrierResult | None:
-        """Return the run's state if another thread has cancelled or ended the run. Otherwise return None."""
         return start_barrier.evaluate_record(find_run(self._dependencies.records.get(job.cluster), job.run))
 
     def _cancel(self, request: CancelRequest) -> SocketAnswer:
@@ -160,7 +159,6 @@ class RequestHandler:
         return {"ok": True, "gone": False, "missing": self._dependencies.removals.describe_missing(job)}
 
     def _running(self, request: RunningRequest) -> SocketAnswer:
-        """End the runs whose jobs have been missing from the batch system's list for at least the grace period."""
         listed = {cluster for cluster, _ in request.clusters}
         with self._missing_lock:
             missing = find_missing_jobs(
@@ -173,21 +171,21 @@ class RequestHandler:
         return OK_ANSWER
 
     def _end_missing(self, job: JobRecord) -> None:
-        """End the run of a missing job if its script runs on this host; this also ends the cluster.
+        """End the run of a missing job, and its cluster, if its script runs on this host.
 
-        If the script runs on another host, the agent of that host ends the cluster. In this case, only delete the
-        record, and the files of an earlier attempt whose script ran on this host.
+        If the script runs on another host, that host's agent ends the cluster. Then only delete the record, and the
+        files of an earlier attempt here.
         """
         if not job.head:
             self._last_results.pop(job.run, None)
             try:
                 self._dependencies.script_access.close(job)
-            except Refused as error:  # the record stays, so that the next list of jobs tries again
+            except Refused as error:  # the record stays, so the next list of jobs tries again
                 log.warning("access_not_closed", cluster=job.cluster, error=error)
                 return
             self._dependencies.records.change(job.cluster, lambda known: forget_run(known, job.run))
             return
-        with suppress(Gone):  # another thread has announced a later run in the meantime
+        with suppress(Gone):  # another thread has announced a later run
             self._end_run(job.run, "its job is missing from the batch system's list of jobs")
 
     def _end_run(self, run: JobRunId, reason: str) -> JobRecord:
@@ -196,7 +194,6 @@ class RequestHandler:
         return job
 
     def _reset_missing_since(self, job: JobRecord) -> None:
-        """Record that a run's job is not missing, because a hook has sent a request about the run."""
         with self._missing_lock:
             self._missing_since.pop(job.run, None)
 
@@ -206,7 +203,6 @@ def _is_ending(known: JobRecord | None, job: JobRecord) -> bool:
 
 
 def _format_record(job: JobRecord) -> SocketAnswer:
-    """Return the entry of a job in the answer to `list`. It depends only on the job's record; SBF is not called."""
     recorded = start_barrier.evaluate_record(job)
     state = recorded.state if recorded else BarrierState.UP if job.was_up else BarrierState.WAITING
     listed = {"cluster": job.cluster, "attempt": job.attempt, "state": state, "head": job.head, "user": job.user}

@@ -1,7 +1,7 @@
 """Access of jobs' scripts to the jobs' guests.
 
-The agent opens the access when a hook asks for the state of a job and the job's cluster is up. After a restart, the
-agent opens the access again.
+The agent opens the access when a hook asks for a job's state and the cluster is up. It opens the access again after a
+restart.
 """
 
 import threading
@@ -19,9 +19,7 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
 
 ReadPeers = Callable[[str, str], ClusterPeers]
-"""Reads from SBF the guests of a cluster's network, and the user name in the cluster's guests. The arguments are the
-cluster's key and ID.
-"""
+"""Reads from SBF, by a cluster's key and ID, the guests of its network and the user name in its guests."""
 NO_PEERS: Final = {"login": None, "peers": ()}
 
 
@@ -32,7 +30,7 @@ class ScriptAccess:
     """
 
     def __init__(self, provider: JobAccessProvider, records: JobRecordStore, read_peers: ReadPeers) -> None:
-        """Create the object without opening an access. Later calls open and close the access by ``provider``."""
+        """Create the object without opening an access."""
         self._provider = provider
         self._records = records
         self._read_peers = read_peers
@@ -41,7 +39,7 @@ class ScriptAccess:
         self._errors: dict[str, str] = {}
 
     def provide_environment(self, job: JobRecord, view: ClusterView, site: Name) -> ScriptEnvironment:
-        """Return the environment variables of a job's script. If the script runs on this host, open the job's access.
+        """Return the environment variables of a job's script. If the script runs on this host, open the access.
 
         Raise Refused if the access cannot be opened.
         """
@@ -59,7 +57,7 @@ class ScriptAccess:
         return variables
 
     def _describe_access(self, job: JobRecord, view: ClusterView, site: Name) -> JobAccess | None:
-        """Return the job's access with the host keys of guests. Read them from SBF unless the record has them.
+        """Return the job's access. Read the guests' host keys from SBF unless the record has them.
 
         Return None if the script does not run on this host or the job's user is unknown.
         """
@@ -77,12 +75,11 @@ class ScriptAccess:
         return access.model_copy(update={"login": peers.user, "peers": peers.peers, "network": network})
 
     def reopen(self, report_progress: ReportProgress = lambda: None) -> bool:
-        """Open the access of all jobs whose record has an access. Return False if an access cannot be opened yet.
+        """Open the access of all jobs whose record has an access. Return False if one cannot be opened yet.
 
-        An access that is open already stays open, unless its relay has ended.
-        After a reboot, an access cannot be opened until the reconciler has built the cluster's bridge. The access of a
-        cancelled run is opened too, because the script may survive the signal of the cancellation (``qsig -s TERM``).
-        An error is logged if it differs from the error of the previous call.
+        An open access stays open, unless its relay has ended. After a reboot, the cluster's bridge must first be built.
+        The access of a cancelled run is opened too: the script may survive the signal (``qsig -s TERM``). Log an error
+        if it differs from the previous call's error.
         """
         former_errors, self._errors = self._errors, {}
         for job in self._records.all():
@@ -100,10 +97,10 @@ class ScriptAccess:
         return not self._errors
 
     def _reopen(self, cluster: str) -> None:
-        """Open the access in the present record of a job: a later run may have replaced the record meanwhile.
+        """Open the access in a job's present record: a later run may have replaced the record.
 
-        If the network is unknown, do not open the access, because the VLAN ID may belong to another network by now. A
-        relay that still runs remains. The environment of a lost access remains until the access is open again.
+        If the network is unknown, open no access: the VLAN ID may belong to another network by now. A relay that still
+        runs remains. A lost access keeps its environment until it is open again.
         """
         with self._lock:
             job = self._records.get(cluster)
@@ -114,7 +111,7 @@ class ScriptAccess:
                 self._ensure_open(opening)
 
     def close(self, job: JobRecord) -> None:
-        """Close the access of a finished run. Do nothing if the record already belongs to a later run.
+        """Close the access of a finished run, unless the record already belongs to a later run.
 
         Raise Refused if the access cannot be closed.
         """
@@ -130,10 +127,7 @@ class ScriptAccess:
         self._provider.close(cluster)
 
     def _open_and_record(self, job: JobRecord, access: JobAccess | None) -> ScriptEnvironment:
-        """Open the access, and then record it. Return the environment variables of the access.
-
-        If the agent is killed between these steps, the hook repeats its request.
-        """
+        """Open the access, then record it. If the agent is killed in between, the hook repeats its request."""
         environment = self._ensure_open(access) if access else {}
         self._records.change(
             job.cluster, lambda known: record_access(known, access) if known and _is_current_run(job, known) else known
@@ -149,7 +143,6 @@ class ScriptAccess:
 
 
 def _is_current_run(job: JobRecord, known: JobRecord | None) -> bool:
-    """Return whether ``known`` is a record of the run of ``job``, and this run is neither cancelled nor over."""
     return known is not None and known.is_same_run(job) and known.phase is RecordPhase.ASKED
 
 
@@ -167,9 +160,9 @@ def _job_access(job: JobRecord, view: ClusterView, site: Name) -> JobAccess | No
 
 
 def _is_same_access(recorded: JobAccess, access: JobAccess) -> bool:
-    """Return whether a recorded access equals ``access``, except for data that is read from SBF later.
+    """Return whether a recorded access equals ``access``, apart from data that is read from SBF later.
 
-    The peers and the login are ignored. The network is ignored if one of the accesses has none.
+    These data are the peers, the login and, if one of the accesses has none, the network.
     """
     networks = {recorded.network, access.network}
     return recorded.model_copy(update=NO_PEERS | {"network": access.network}) == access and (

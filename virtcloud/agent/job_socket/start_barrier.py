@@ -1,6 +1,6 @@
 """The start barrier: decides whether a job's script can start.
 
-The script can start when the cluster is active at SBF and each running guest with an address has answered a probe.
+The script can start when the cluster is active and each running guest with an address has answered a probe.
 """
 
 import time
@@ -23,7 +23,7 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 
 POLL_S = 1.0
-"""Longest time in seconds of one check. A waiting caller therefore learns of a cancellation within this time."""
+"""Longest time in seconds of one check. A waiting caller learns of a cancellation within this time."""
 MIN_PROBE_S = 0.3
 """Shortest time in seconds of a probe, even if the caller does not want to wait."""
 
@@ -31,8 +31,7 @@ MIN_PROBE_S = 0.3
 class BarrierState(StrEnum):
     """The state of the barrier.
 
-    In the state ``WAITING``, the job's script must wait. In the state ``UP``, the script can start. In every other
-    state, the script will not start.
+    ``WAITING``: the job's script must wait. ``UP``: it can start. In every other state, it will not start.
     """
 
     WAITING = "waiting"
@@ -46,8 +45,7 @@ class BarrierState(StrEnum):
 class BarrierResult:
     """The state of the barrier, and its reasons.
 
-    ``missing`` has a sentence for each element or guest for which the script waits. ``reason`` is the reason why the
-    script will not start, or None.
+    ``missing`` has a sentence for each awaited element or guest. ``reason`` is why the script will not start, or None.
     """
 
     state: BarrierState
@@ -59,7 +57,7 @@ class JobClusterApi(Protocol):
     """The calls to SBF that the job socket needs."""
 
     def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
-        """Wait at most ``wait`` seconds for a version later than ``after``. Return the cluster."""
+        """Wait at most ``seconds`` for a version later than ``after``. Return the cluster."""
 
     def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
         """Return the guests of the cluster's network with their host keys, and the user of the cluster's guests."""
@@ -69,7 +67,7 @@ class JobClusterApi(Protocol):
 
 
 class StartBarrier:
-    """The barrier for one caller. Stores SBF's last answer, and the addresses at which guests have answered."""
+    """The barrier for one caller, with SBF's last answer and the addresses at which guests have answered."""
 
     def __init__(
         self, element: Name, sbf: JobClusterApi, open_prober: OpenProber, pause: Callable[[float], object]
@@ -94,7 +92,7 @@ class StartBarrier:
 
     @property
     def site(self) -> Name | None:
-        """The site of this host. None: SBF has not answered yet, or the cluster has no placement on this host."""
+        """The site of this host, or None before SBF's answer and without a placement on this host."""
         return self._site(self.view) if self.view else None
 
     def _site(self, view: ClusterView) -> Name | None:
@@ -104,8 +102,8 @@ class StartBarrier:
     def check(self, job: JobRecord, seconds: float) -> BarrierResult:
         """Wait for a change of the cluster or for answers of guests. Then return the barrier's state.
 
-        Wait at most ``seconds``, and at most `POLL_S`. A probe of guests takes up to `MIN_PROBE_S`, even if ``seconds``
-        is shorter. Raise Gone if the key belongs to a later attempt or to another user's cluster.
+        Wait at most ``seconds``, and at most `POLL_S`. A probe takes up to `MIN_PROBE_S`, even if ``seconds`` is
+        shorter. Raise Gone if the key belongs to a later attempt or to another user's cluster.
         """
         deadline = time.monotonic() + min(seconds, POLL_S)
         try:
@@ -133,9 +131,9 @@ class StartBarrier:
         return evaluate_view(view, job.attempt, self._answered)
 
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
-        """Return the cluster from SBF. Wait at most ``seconds`` until the cluster differs from the previous answer.
+        """Return the cluster from SBF after a change, or after ``seconds``.
 
-        Do not wait at the first call. If the cluster is active, do not wait either: the caller then probes the guests.
+        Do not wait at the first call, or if the cluster is active: the caller then probes the guests.
         """
         former = self.view
         if former is None:
@@ -149,7 +147,6 @@ class StartBarrier:
         return view
 
     def _reset(self) -> None:
-        """Discard the answers of guests, and close the prober, because the key now belongs to another cluster."""
         self._exit_stack.close()
         self._prober, self._answered = None, frozenset()
 
@@ -164,12 +161,12 @@ class StartBarrier:
 
 
 def waiting_for(*missing: str) -> BarrierResult:
-    """Return the state ``WAITING``. ``missing`` has a sentence for each missing element or guest. Pure."""
+    """Return the state ``WAITING`` with a sentence for each missing element or guest. Pure."""
     return BarrierResult(BarrierState.WAITING, tuple(" ".join(text.split()) for text in missing))
 
 
 def evaluate_record(job: JobRecord) -> BarrierResult | None:
-    """Return the state of a run that was cancelled or is over according to its record; otherwise None. Pure."""
+    """Return the state of a run that was cancelled or is over according to its record, else None. Pure."""
     if job.phase is RecordPhase.CANCELLED:
         return BarrierResult(BarrierState.CANCELLED, reason=job.reason)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:
@@ -178,9 +175,9 @@ def evaluate_record(job: JobRecord) -> BarrierResult | None:
 
 
 def evaluate_view(view: ClusterView, attempt: int, answered: Iterable[IpAddress]) -> BarrierResult:
-    """Return the barrier's state for a cluster. ``answered`` are the addresses at which guests have answered.
+    """Return the barrier's state for a cluster. ``answered`` are the addresses at which guests have answered. Pure.
 
-    Raise Gone if SBF has a later attempt. Pure.
+    Raise Gone if SBF has a later attempt.
     """
     if attempt not in {UNCOUNTED_ATTEMPT, view.attempt}:
         return _evaluate_other_attempt(view, attempt)
@@ -199,14 +196,14 @@ def evaluate_view(view: ClusterView, attempt: int, answered: Iterable[IpAddress]
 
 
 def is_attempt_active(view: ClusterView, attempt: int) -> bool:
-    """Return whether the cluster is active and has this attempt number. 0 matches every attempt number. Pure."""
+    """Return whether the cluster is active and has this attempt number (0: any number). Pure."""
     return view.state is ClusterState.ACTIVE and attempt in {UNCOUNTED_ATTEMPT, view.attempt}
 
 
 def find_unanswered_guests(view: ClusterView, answered: Iterable[IpAddress]) -> list[Guest]:
     """Return the guests that have not answered at any address. Pure.
 
-    Guests without addresses, and guests that a user has stopped, are omitted.
+    Omit guests without addresses, and guests that a user has stopped.
     """
     answered_addresses = frozenset(answered)
     expected = (guest for guest in view.spec.guests if guest.addresses and guest.name not in view.stopped_guests)

@@ -1,10 +1,10 @@
 """Address probes: find out which addresses are in use on a bridge. The host needs no address on the bridge.
 
-The module sends and receives raw frames (packet(7)), because the host's IP stack does not use the bridge. For IPv4, the
-module sends an ARP probe (RFC 826, RFC 5227 §2.1.1). The probe's sender address is 0.0.0.0, so no ARP cache stores the
-sender. For IPv6, the module sends a neighbour solicitation (RFC 4861 §4.3) from the link-local address of the bridge
-(RFC 4291 appendix A). A solicitation from the unspecified address ``::`` is part of duplicate address detection: a
-guest that is about to use the solicited address would give up the address (RFC 4862 §5.4.3).
+The module sends and receives raw frames (packet(7)), because the host's IP stack does not use the bridge. For IPv4, it
+sends an ARP probe (RFC 826, RFC 5227 §2.1.1) from 0.0.0.0, so no ARP cache stores the sender. For IPv6, it sends a
+neighbour solicitation (RFC 4861 §4.3) from the bridge's link-local address (RFC 4291 appendix A). A solicitation from
+the unspecified address ``::`` would be duplicate address detection. A guest that is about to use the address would give
+up the address (RFC 4862 §5.4.3).
 """
 
 import select
@@ -26,10 +26,10 @@ RESEND_S = 0.5
 ADDRESS_CLAIM_S = 6.0
 """Longest time in seconds from a guest's first probe to its announcement (RFC 5227: 2 * PROBE_MAX + ANNOUNCE_WAIT).
 
-If the agent sent an ARP probe for the address during this time, the guest would assume that another host claims it.
+An ARP probe of the agent during this time would tell the guest that another host claims the address.
 """
 MAX_FRAME, MAX_FRAMES = 2048, 1000
-"""Maximum bytes of a frame, and maximum number of frames that are read before the time limit is checked again."""
+"""Maximum bytes of a frame, and maximum number of frames between two checks of the time limit."""
 ARP, IPV6 = 0x0806, 0x86DD
 BROADCAST = b"\xff" * 6
 UNSPECIFIED = IPv4Address(0)
@@ -49,7 +49,7 @@ class AddressProber(Protocol):
     """Finds out which addresses are in use on a bridge."""
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Wait at most ``seconds`` for answers from ``addresses``. Return the addresses that answered."""
+        """Wait at most ``seconds`` for answers. Return the addresses that answered."""
 
 
 OpenProber = Callable[[str], AbstractContextManager[AddressProber]]
@@ -57,7 +57,7 @@ OpenProber = Callable[[str], AbstractContextManager[AddressProber]]
 
 
 class AddressProbe:
-    """An `AddressProber` with two packet sockets. The kernel queues the frames that arrive between two calls."""
+    """An `AddressProber` with two packet sockets. The kernel queues frames that arrive between two calls."""
 
     def __init__(self, bridge: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Open sockets on ``bridge``. Raise Refused if the host has no such bridge."""
@@ -84,7 +84,7 @@ class AddressProbe:
         self._open_sockets.close()
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Wait at most ``seconds`` for answers from ``addresses``. Return the addresses that answered.
+        """Wait at most ``seconds`` for answers. Return the addresses that answered.
 
         Raise Refused if the bridge was removed.
         """
@@ -109,9 +109,9 @@ class AddressProbe:
             self._sockets[ARP].send(build_probe(self._mac, address))
 
     def _receive(self, wanted: frozenset[IpAddress], seconds: float) -> set[IpAddress]:
-        """Wait at most ``seconds`` for frames. Return the wanted addresses that answered.
+        """Return the wanted addresses that answered within ``seconds``.
 
-        If a guest is still checking whether a wanted address is free, record the time of its first ARP probe.
+        If a guest still checks whether a wanted address is free, record the time of its first ARP probe.
         """
         self._poll.poll(max(seconds, 0) * 1000)
         frames = (
@@ -126,7 +126,7 @@ class AddressProbe:
 
 @dataclass(frozen=True, slots=True)
 class AddressAnswer:
-    """An address in a frame: the sender uses the address or, if ``claimed``, still checks whether it is free."""
+    """An address in a frame. ``claimed``: the sender still checks whether the address is free."""
 
     address: IpAddress
     claimed: bool = False
@@ -138,7 +138,7 @@ def build_probe(mac: bytes, address: IpAddress) -> bytes:
 
 
 def parse_frame(frame: bytes) -> AddressAnswer | None:
-    """Parse a frame. Return None when the frame contains no address, or is truncated or damaged."""
+    """Parse a frame. Return None if it contains no address, or is truncated or damaged."""
     if len(frame) < _ETHERNET.size:
         return None
     ether_type = _ETHERNET.unpack_from(frame)[2]
@@ -197,7 +197,7 @@ def _parse_arp(packet: bytes) -> AddressAnswer | None:
 
 
 def _parse_ipv6(packet: bytes) -> AddressAnswer | None:
-    """Parse a neighbour advertisement. Return None for a packet that is invalid according to RFC 4861 §7.1.2."""
+    """Parse a neighbour advertisement. Return None if it is invalid (RFC 4861 §7.1.2)."""
     if len(packet) < _IPV6.size + _ICMP.size:
         return None
     _, length, following, hops, source, destination = _IPV6.unpack_from(packet)
@@ -213,7 +213,7 @@ def _parse_ipv6(packet: bytes) -> AddressAnswer | None:
 
 
 def _checksum(source: bytes, destination: bytes, body: bytes) -> int:
-    """Return the ICMPv6 checksum (RFC 4443 §2.3). For a body that contains its correct checksum, return 0."""
+    """Return the ICMPv6 checksum (RFC 4443 §2.3), or 0 for a body with its correct checksum."""
     data = source + destination + struct.pack("!II", len(body), _ICMPV6) + body + b"\0" * (len(body) % 2)
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     return _ONES - 1 - (total - 1) % _ONES  # add the carries, then complement (RFC 1071)

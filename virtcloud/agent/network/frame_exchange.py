@@ -1,16 +1,16 @@
 """The exchange of check frames between a cluster's hosts: sends frames on the cluster's bridge and counts arrivals.
 
-The frames have EtherType 0x88b5, which IEEE 802 reserves for local experiments. No element fragments the frames,
-because they are no IP packets.
+The frames have EtherType 0x88b5, reserved for local experiments (IEEE 802). No element fragments them, because they are
+no IP packets.
 
-The source MAC address of a host's frames is the address of the uplink port of its bridge. The bridge delivers frames to
-this address to the host itself, and forwards them to no guest. Therefore the socket needs no bridge port of its own
-and no promiscuous mode, and the host needs no cleanup when the process ends. Guests receive only the small broadcasts;
-from these, the switches learn the hosts' addresses. Each frame contains a message authentication code (HMAC, RFC 2104)
-of its sender, receiver, kind, round and content, so guests cannot forge frames.
+The source MAC address of a host's frames is the address of the bridge's uplink port. The bridge delivers frames to this
+address to the host itself, and forwards them to no guest. So the socket needs no bridge port and no promiscuous mode,
+and the host needs no cleanup. Guests receive only the small broadcasts, from which the switches learn the hosts'
+addresses. A message authentication code (HMAC, RFC 2104) of sender, receiver, kind, round and content prevents forged
+frames.
 
-Fields after the Ethernet header, as offset, field and (length in bytes): 0 identifier of the check (8), 8 kind (1),
-9 sender (2), 11 receiver (2), 13 round (4), 17 length of the packet (2), 19 code (16), then zeros from offset 35 to the
+Fields after the Ethernet header, as offset, field and (length in bytes): 0 identifier of the check (8), 8 kind (1), 9
+sender (2), 11 receiver (2), 13 round (4), 17 length of the packet (2), 19 code (16), then zeros from offset 35 to the
 length of the packet.
 """
 
@@ -36,14 +36,14 @@ from virtcloud.model.values import Mac
 
 ETHER_TYPE: Final = 0x88B5
 SETTLE_S: Final = 0.3
-"""Seconds for which a host still waits for duplicates after it has received a frame of each kind from each peer."""
+"""Seconds of waiting for duplicates after a frame of each kind has arrived from each peer."""
 FIRST_FRAMES_S: Final = 0.1
-"""Seconds from the first broadcasts to the first other frames. In this time, switches learn the hosts' addresses."""
+"""Seconds from the first broadcasts to the first other frames, in which switches learn the hosts' addresses."""
 GRACE_S: Final = 15.0
-"""If SBF does not end an exchange, the exchange ends this number of seconds after its time limit."""
+"""Seconds after an exchange's time limit at which the exchange ends, unless SBF ends it earlier."""
 TICK_S: Final = 0.02
 MAX_FRAMES: Final = 1000
-"""Largest number of frames that are read before the next frames are sent."""
+"""Limit of frames that are read before the next frames are sent."""
 EVERYBODY: Final = 0xFFFF
 BROADCAST: Final = b"\xff" * 6
 _ETHERNET: Final = struct.Struct("!6s6sH")
@@ -60,7 +60,7 @@ class FrameKind(IntEnum):
 
 
 class CheckFrame(NamedTuple):
-    """A check frame. ``sender`` and ``receiver`` are the hosts' numbers. A broadcast has the receiver `EVERYBODY`."""
+    """A check frame. ``sender`` and ``receiver`` are the hosts' numbers; a broadcast has the receiver `EVERYBODY`."""
 
     kind: FrameKind
     sender: int
@@ -78,7 +78,7 @@ def build_check_frame(exchange: FrameExchange, frame: CheckFrame, source: bytes,
 
 
 def parse_check_frame(exchange: FrameExchange, octets: bytes) -> CheckFrame | None:
-    """Parse a received frame. Return None if the frame belongs to another check, or is damaged or forged. Pure."""
+    """Parse a received frame. Return None if it belongs to another check, or is damaged or forged. Pure."""
     packet = octets[_ETHERNET.size :]
     if len(packet) < SMALL_BYTES:
         return None
@@ -96,7 +96,7 @@ def _code(exchange: FrameExchange, content: bytes) -> bytes:
 
 
 class FrameCounts:
-    """Counts the frames that arrived at this host. The host's own frames have the source MAC address ``mac``. Pure."""
+    """Counts the frames that arrived at this host. ``mac`` is the source MAC address of the host's own frames. Pure."""
 
     def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
         """Start with all counts at zero."""
@@ -108,7 +108,7 @@ class FrameCounts:
     def add(self, octets: bytes) -> None:
         """Count a received frame. Ignore a frame unless a host of the check sent it to this host.
 
-        Count a broadcast only once, because a guest can receive it and send it again.
+        Count a broadcast only once, because a guest can send it again.
         """
         frame = parse_check_frame(self._exchange, octets)
         if frame is None or frame.receiver not in {self._exchange.number, EVERYBODY}:
@@ -126,7 +126,7 @@ class FrameCounts:
         return all((peer.number, kind) in arrived for peer in self._exchange.peers for kind in FrameKind)
 
     def report(self, error: str | None) -> FrameReport:
-        """Return a report of the frames that have arrived. ``error`` is an error of sending, or None."""
+        """Return a report of the arrived frames. ``error`` is an error of sending, or None."""
         counts = Counter((frame.sender, frame.kind) for frame in self._seen)
         received = tuple(
             ReceivedFrames(
@@ -145,10 +145,9 @@ class BridgeSocket:
     """A packet socket (packet(7)) on a cluster's bridge."""
 
     def __init__(self, bridge: str, mtu: int, port: str) -> None:
-        """Open a socket on ``bridge``. The source MAC address of its frames is the address of the bridge's ``port``.
+        """Open a socket on ``bridge``. The source MAC address of its frames is the address of ``port``.
 
-        The bridge's own address is not used, because it changes when guests start and stop. Raise Refused if the host
-        has no such bridge.
+        The bridge's own address changes when guests start and stop. Raise Refused if the host has no such bridge.
         """
         self._bridge = bridge
         self._mtu = mtu
@@ -178,8 +177,8 @@ class BridgeSocket:
     def exchange(self, exchange: FrameExchange, report: Callable[[FrameReport], None], ended: threading.Event) -> None:
         """Send and count frames until ``ended`` is set, or until `GRACE_S` after the time limit of the exchange.
 
-        Call ``report`` once: `SETTLE_S` after the counts are complete, or at the time limit. After the report, frames
-        are still sent, because other hosts may still wait for them. Raise Refused if the bridge was removed.
+        Call ``report`` once: `SETTLE_S` after the counts are complete, or at the time limit. Then still send frames,
+        because other hosts may wait for them. Raise Refused if the bridge was removed.
         """
         counts, sender = FrameCounts(exchange, self._mac), _Sender(exchange, self._mac)
         start, reported, complete_at = time.monotonic(), False, math.inf
@@ -213,7 +212,7 @@ class BridgeSocket:
 
 
 class _Sender:
-    """The schedule of the frames that one host sends. In each round, each host begins with a different peer. Pure."""
+    """The schedule of one host's frames. In each round, each host begins with a different peer. Pure."""
 
     def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
         self._exchange = exchange
@@ -229,7 +228,6 @@ class _Sender:
             self._next = next(self._frames, None)
 
     def _list_frames(self) -> Iterator[tuple[float, bytes]]:
-        """Yield all frames in the order of sending: the time in seconds after the start, and the octets."""
         exchange = self._exchange
         peers = sorted(exchange.peers, key=lambda peer: (peer.number < exchange.number, peer.number))
         for number in range(math.ceil(exchange.seconds / exchange.round_s)):
@@ -246,7 +244,6 @@ class _Sender:
 
 
 def _read_address(interface: str) -> bytes:
-    """Return the MAC address of an interface."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as packet_socket:
         packet_socket.bind((interface, 0))
         return bytes(packet_socket.getsockname()[4])

@@ -1,10 +1,9 @@
 """The rules that filter the frames of guests' and devices' bridge ports: a table of nftables (family ``bridge``).
 
-The table drops frames that a guest must not send. It contains the same few rules for any number of guests. Its sets
-list the guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set,
-for example after a start by another version of the agent, the source addresses of this guest's frames are not checked.
-Each expression costs time for each frame. Therefore the first rule accepts most frames of guests, and two comparisons
-are enough to accept a frame from an uplink.
+The table drops frames that a guest must not send, with the same few rules for any number of guests. Its sets list the
+guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set, its source
+addresses are not checked: for example, after a start by another version of the agent. Each expression costs time for
+each frame: the first rule accepts most frames of guests, and two comparisons accept a frame from an uplink.
 
 =============================  ==============================================================================
 frames that are dropped        reason
@@ -23,20 +22,20 @@ hosts' server
 other IP addresses             only in clusters whose spec has ``filters: addresses``
 =============================  ==============================================================================
 
-Devices that join through a gateway's VPN share one port for each network and VPN protocol (UDP or TCP). The same rules
-filter their frames, even in clusters with ``filters: open``, with these differences. A device may use every MAC address
+Devices of a gateway's VPN share one port for each network and VPN protocol (UDP or TCP). The same rules filter the
+devices' frames, even in clusters with ``filters: open``, with these differences. A device may use every MAC address
 except those of the network's guests; OpenVPN limits the number of MAC addresses. Frames of duplicate address detection
-are dropped, because the port is in hairpin mode: the bridge would send the frame back to the device, which would assume
-that another device uses the address. If one of the devices is the network's router, all devices may use IP addresses
-outside of the network's subnets.
+are dropped, because the port is in hairpin mode. The device would receive its own frame, and assume that another device
+uses the address. If a device is the network's router, all devices may use IP addresses outside of the network's
+subnets.
 
-The chains ``ipv4`` and ``ipv6`` accept packets in which nftables found the upper-layer header, and drop all other
-packets. So a guest cannot hide a router advertisement behind extension headers or in fragments:
+The chains ``ipv4`` and ``ipv6`` drop packets in which nftables found no upper-layer header. So a guest cannot hide a
+router advertisement behind extension headers or in fragments:
 
 * The rules check the first fragment, which contains the upper-layer header, and accept later fragments.
-* A first fragment with an extension header behind the fragment header is dropped, because the extension header could
-  move the upper-layer header to a later fragment.
-* Neighbor discovery in fragments is dropped. Receivers must ignore these packets (RFC 6980).
+* A first fragment with an extension header behind the fragment header is dropped: the extension header could move the
+  upper-layer header to a later fragment.
+* Neighbour discovery in fragments is dropped. Receivers must ignore these packets (RFC 6980).
 
 Sources: IEEE 802.1Q-2018, table 8-1 (link-local addresses); RFC 7113 (router advertisements), RFC 7610 (DHCPv6);
 nft(8).
@@ -47,15 +46,15 @@ from ipaddress import IPv6Address
 
 FAMILY, TABLE = "bridge", "virtcloud"
 GUEST_PORTS = "vc*"
-"""The pattern that matches the names of guests' bridge ports, and no other interface on a bridge (`names`)."""
+"""The pattern of nft(8) for guests' bridge ports. It matches no other interface on a bridge (`names`)."""
 DEVICE_PORTS = "vpn-*"
-"""The pattern that matches the names of the VPN's bridge ports, and of taps, which are on no bridge (`names`)."""
+"""The pattern for the names of the VPN's bridge ports, and of taps, which are on no bridge (`names`)."""
 FILTERED_PORTS = "v*"
-"""A pattern that matches both kinds of ports. So one comparison is enough to exclude frames from uplinks."""
+"""A pattern for both kinds of ports: one comparison excludes frames from uplinks."""
 BROADCASTS_PER_S = 1000
-"""Limit of a guest's broadcast frames per second. A guest can send this number of frames in a burst."""
+"""Limit of a guest's broadcast frames: per second, and in a burst."""
 MULTICASTS_PER_S = 10_000
-"""Limit of a guest's frames per second to group addresses, which are multicast and broadcast addresses."""
+"""Limit of a guest's multicast and broadcast frames per second."""
 INGRESS, PORT_KINDS, GUEST, ADDRESSES, IPV4, IPV6 = "ingress", "port_kinds", "guest", "addresses", "ipv4", "ipv6"
 DEVICE, DEVICE_ADDRESSES = "vpn", "vpn_addresses"
 SERVER4, SERVER6 = "169.254.169.254", "fe80::a9fe:a9fe"
@@ -67,12 +66,12 @@ _UNICAST = "meta pkttype other"
 _FREE = "iifname . ether saddr . ether type @free"
 """Matches untagged IP packets of guests that may use any IP address.
 
-The kernel also finds a TCP header behind a VLAN tag. Therefore the rule compares ``ether type``: in a tagged
-frame, this is the type of the tag.
+The kernel also finds a TCP header behind a VLAN tag. Therefore the rule compares ``ether type``: in a tagged frame,
+this is the type of the tag.
 """
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
-"""Matches UDP packets that no DHCP server sends. The sets prevent nft from combining both comparisons into one, which
-would be true if only one of the ports differs.
+"""Matches UDP packets that no DHCP server sends. With sets, nft does not combine both comparisons into one, which would
+be true if only one port differs.
 """
 
 
@@ -199,4 +198,4 @@ set               elements
 """
 RATE_SETS = ("broadcasts", "multicasts")
 SetElement = tuple[str, ...]
-"""The name of a set, then the parts of one element, for example ("guests", "vc100-9f3a2b1c", "02:00:00:00:00:01")."""
+"""The name of a set, then the parts of one element: ("guests", "vc100-9f3a2b1c", "02:00:00:00:00:01")."""

@@ -1,7 +1,6 @@
 """The bridge ports of guests and devices, and the table of nftables that filters their frames. Pure.
 
-`guest_filter_rules` contains the rules, which are the same for all ports. This module computes the elements of the
-table's sets from the ports, and renders the table.
+`guest_filter_rules` contains the rules. This module computes the elements of the table's sets, and renders the table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,9 +25,9 @@ class GuestPort(NamedTuple):
     """A guest's bridge port, and the frames that the guest may send there.
 
     ``mac`` is the only allowed source MAC address. ``addresses`` are the only allowed IP addresses (with prefix
-    lengths), besides the link-local IPv6 address of ``mac``. If ``addresses`` is None, all IP addresses are allowed. If
-    ``mac`` is None, the guest may use all addresses, answer as a DHCP server and send router advertisements. If
-    ``served``, the guest must not claim `SERVER4` and `SERVER6`.
+    lengths), besides the link-local IPv6 address of ``mac``. None: all. If ``mac`` is None, the guest may use all
+    addresses, answer as a DHCP server and send router advertisements. If ``served``, the guest must not claim `SERVER4`
+    and `SERVER6`.
     """
 
     port: str
@@ -42,9 +41,9 @@ class DevicePort(NamedTuple):
     """The bridge port of a network's devices, and the frames that the devices may send there.
 
     ``guest_macs`` are the MAC addresses that devices must not use. ``addresses`` are the only allowed IP addresses,
-    besides link-local IPv6 addresses. If ``addresses`` is None, all IP addresses are allowed. If one of the devices is
-    the network's router, ``routed`` are the subnets of the network, and all addresses outside of these subnets are
-    allowed too. If ``served``, the devices must not claim `SERVER4` and `SERVER6`.
+    besides link-local IPv6 addresses. None: all. ``routed`` are the network's subnets if a device is the network's
+    router. Then all addresses outside of these subnets are allowed too. If ``served``, the devices must not claim
+    `SERVER4` and `SERVER6`.
     """
 
     port: str
@@ -67,7 +66,7 @@ def list_elements(ports: Iterable[FilteredPort]) -> frozenset[SetElement]:
 
 
 def render_table(ports: Iterable[FilteredPort], rules: Mapping[str, tuple[str, ...]] = RULES) -> str:
-    """Return commands that replace the table in one transaction. Without ports, the commands delete the table."""
+    """Return commands that replace the table in one transaction. Without ports, they delete the table."""
     delete = f"table {FAMILY} {TABLE} {{ }}\ndelete table {FAMILY} {TABLE}\n"
     elements = sorted(list_elements(ports))
     if not elements:
@@ -110,7 +109,7 @@ def _list_device_elements(port: DevicePort) -> Iterator[SetElement]:
 
 
 def _merge_overlapping(subnets: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
-    """Yield the subnets, but no subnet that is a part of another: the kernel refuses a set with overlapping subnets."""
+    """Yield the subnets without parts of other subnets: the kernel refuses a set with overlapping subnets."""
     networks = [ip_network(subnet) for subnet in subnets]
     yield from collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
     yield from collapse_addresses(network for network in networks if isinstance(network, IPv6Network))
@@ -131,17 +130,16 @@ def _list_own_addresses(port: str, allowed: Iterable[IPv4Address | IPv6Address])
 
 
 def link_local_address(mac: str) -> IPv6Address:
-    """Return the link-local address that is derived from a MAC address (RFC 4291, appendix A)."""
+    """Return the link-local address of a MAC address (RFC 4291, appendix A)."""
     octets = bytes.fromhex(mac.replace(":", ""))
     identifier = bytes([octets[0] ^ 2]) + octets[1:3] + b"\xff\xfe" + octets[3:]
     return IPv6Address(b"\xfe\x80" + bytes(6) + identifier)
 
 
 def _render_set(name: str, elements: list[list[str]]) -> str:
-    """Render a set. The set's size is the number of its elements, because the kernel then finds elements faster.
+    """Render a set whose size is the number of its elements: the kernel then finds elements faster.
 
-    The size is never too small: if the elements change, a new table replaces this table. Sets of intervals have no
-    size.
+    The size is never too small, because other elements come with a new table. Sets of intervals have no size.
     """
     listed = ", ".join(" . ".join((f'"{port}"', *values)) for port, *values in elements)
     size = f"size {len(elements)};" if elements and "interval" not in SETS[name] else ""

@@ -10,7 +10,7 @@ PACKET_FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arp
 
 
 def parse_interface(message: Any, addressed: Container[int]) -> KernelInterface:  # noqa: ANN401 - pyroute2 has no types
-    """Return the interface that a message describes. ``addressed`` are the indexes of the interfaces with addresses."""
+    """Return the interface that a message describes. ``addressed`` are the indexes of interfaces with addresses."""
     link = MessageAttributes(message)
     info = MessageAttributes(link["IFLA_LINKINFO"])
     kind = info["IFLA_INFO_KIND"]
@@ -51,7 +51,7 @@ class MessageAttributes:
         self._attributes = {attribute[0]: attribute for attribute in message["attrs"]} if message else {}
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - the type depends on the attribute
-        """Return the value of an attribute, or None if the message has no such attribute."""
+        """Return the value of an attribute, or None."""
         attribute = self._attributes.get(name)
         return attribute[1] if attribute else None
 

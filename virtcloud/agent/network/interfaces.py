@@ -1,10 +1,9 @@
-"""The interfaces of a host as the kernel reports them, and the records of uplinks that untagged segments use.
+"""The interfaces of a host as the kernel reports them, and the records of untagged segments' uplinks.
 
-Before the agent changes an uplink for an untagged segment, it writes the uplink's state to the file
-``<state>/uplinks/<name>.json``. After it has restored the uplink, the agent removes this record. So if the agent is
-killed, the restarted agent can restore the uplink. A record is valid only for one boot and one interface index. After a
-reboot, or if the interface was created again, the host itself has configured the interface, and the agent ignores the
-record.
+Before the agent changes an uplink for an untagged segment, it writes the uplink's state to
+``<state>/uplinks/<name>.json``. The agent removes this record after the restoration, so a restarted agent can restore
+the uplink. A record is valid only for one boot and one interface index: later, the host itself has configured the
+interface.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class InterfaceCounters:
-    """The counters of an interface, counted since the creation of the interface."""
+    """The counters of an interface since its creation."""
 
     received_bytes: int
     sent_bytes: int
@@ -39,8 +38,8 @@ class KernelInterface:
     * ``host_ip_disabled``: the host's IP stack does not use the interface
     * ``addressed``: the interface has an address of global scope
     * ``packet_filtered``: the interface is a bridge with an option that passes its frames to the host's packet filter
-    * ``isolated``: the interface is a bridge's port that exchanges no frames with other isolated ports
-    * ``hairpin``: the interface is a bridge's port that may send a frame back through the same port
+    * ``isolated``: a bridge's port that exchanges no frames with other isolated ports
+    * ``hairpin``: a bridge's port that may send a frame back through the same port
 
     ``counters`` is None unless the interface is a bridge's port.
     """
@@ -65,8 +64,8 @@ class KernelInterface:
 class HostIpSettings(Document):
     """The configuration of an interface in the host's IP stack.
 
-    ``settings`` maps names of sysctls, for example ``ipv6/addr_gen_mode``, to values. ``addresses`` contains the
-    link-local IPv6 addresses with prefix lengths.
+    ``settings`` maps names of sysctls, such as ``ipv6/addr_gen_mode``, to values. ``addresses`` contains the link-local
+    IPv6 addresses with prefix lengths.
     """
 
     settings: dict[str, str]
@@ -74,11 +73,10 @@ class HostIpSettings(Document):
 
 
 class UplinkRecord(Document):
-    """The state of an uplink before the untagged segment of ``cluster`` used the uplink.
+    """The state of an uplink before the untagged segment of ``cluster`` used it.
 
-    ``index`` and ``boot`` identify the interface, because another interface may later have the same name.
-    ``host_ip`` is the uplink's former configuration in the host's IP stack. Files contain it under the key
-    ``voice``, as in earlier versions of the agent.
+    ``index`` and ``boot`` identify the interface, because another interface may later have the same name. ``host_ip``
+    is the former configuration in the host's IP stack; in files, under the key ``voice`` of earlier versions.
     """
 
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
@@ -98,7 +96,7 @@ class Kernel(Protocol):
         """Return all interfaces."""
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1Q interface that is down. Return the index of the interface."""
+        """Create an 802.1Q interface that is down. Return its index."""
 
     def add_bridge(self, name: str) -> int:
         """Create a bridge that is down, without spanning tree and multicast snooping. Return its index."""
@@ -107,16 +105,16 @@ class Kernel(Protocol):
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
 
     def read_mtu(self, name: str) -> int | None:
-        """Return the MTU of an interface, or None if it does not exist. Any thread may call this method."""
+        """Return the MTU of an interface, or None if it does not exist. Thread-safe."""
 
     def set_mtu(self, name: str, mtu: int) -> None:
-        """Set the MTU of an interface. Any thread may call this method."""
+        """Set the MTU of an interface. Thread-safe."""
 
     def isolate(self, index: int) -> None:
-        """Isolate a bridge's port. A bridge forwards no frames between isolated ports."""
+        """Isolate a bridge's port: a bridge forwards no frames between isolated ports."""
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the names of the active sysctls that pass the frames of all bridges to the host's packet filter."""
+        """Return the active sysctls that pass the frames of all bridges to the host's packet filter."""
 
     def disable_packet_filter(self, index: int) -> None:
         """Stop a bridge from passing its frames to the host's packet filter."""
@@ -125,10 +123,10 @@ class Kernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's settings in the host's IP stack. If ``name`` is None, return the default settings."""
+        """Return an interface's settings in the host's IP stack, or the default settings for the name None."""
 
     def restore_host_ip(self, index: int, name: str, settings: HostIpSettings) -> None:
-        """Restore the former addresses and sysctls of an interface in the host's IP stack."""
+        """Restore an interface's former addresses and sysctls in the host's IP stack."""
 
     def delete(self, index: int) -> None:
         """Delete an interface. An absent interface is success."""
@@ -141,7 +139,7 @@ class UplinkRecords(Protocol):
         """Return the records of this boot."""
 
     def record(self, record: UplinkRecord) -> None:
-        """Write a record, which replaces the uplink's former record. Raise Refused if the record cannot be written."""
+        """Write a record, which replaces the uplink's former record. Raise Refused on failure."""
 
     def forget(self, uplink: str) -> None:
         """Remove a record. An absent record is success."""
@@ -151,12 +149,12 @@ class UplinkRecordFiles:
     """The records of this boot, stored in files."""
 
     def __init__(self, folder: Path, boot: str | None = None) -> None:
-        """Create an object that stores records in ``folder``. `record` creates a missing folder."""
+        """Create an object that stores records in ``folder``, which `record` creates if missing."""
         self._folder = folder
         self._boot = boot or BOOT_ID.read_text().strip()
 
     def all(self) -> list[UplinkRecord]:
-        """Return the records of this boot, ordered by the uplinks' names. Skip malformed records, and log a warning.
+        """Return the records of this boot, ordered by the uplinks' names. Skip malformed records with a warning.
 
         Raise Refused if a file cannot be read.
         """
@@ -165,7 +163,7 @@ class UplinkRecordFiles:
         return [record for record in records if record is not None and record.boot == self._boot]
 
     def record(self, record: UplinkRecord) -> None:
-        """Write a record, which replaces the uplink's former record. Raise Refused if the disk reports an error."""
+        """Write a record, which replaces the uplink's former record. Raise Refused on failure."""
         content = record.model_copy(update={"boot": self._boot}).model_dump_json()
         with refuse_os_errors(f"record the state of {record.uplink}; it was left unchanged"):
             self._folder.mkdir(parents=True, exist_ok=True)

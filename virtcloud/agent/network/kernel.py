@@ -27,7 +27,7 @@ _UNICAST = 1  # RTN_UNICAST, linux/rtnetlink.h
 
 
 class NetlinkKernel:
-    """The kernel's interfaces. The object uses the network namespace in which it was created."""
+    """The kernel's interfaces in the network namespace in which the object was created."""
 
     def __init__(self) -> None:
         """Open the sockets."""
@@ -52,7 +52,7 @@ class NetlinkKernel:
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
         """Create an 802.1Q interface that is down, with the MTU of its parent. Return its index.
 
-        Both interfaces can have the same MTU, because an MTU does not include the four octets of the tag.
+        An MTU does not include the four octets of the tag.
         """
         with _translate_errors(f"create VLAN {vlan} on {parent.name}"):
             self._socket.link("add", ifname=name, kind="vlan", link=parent.index, vlan_id=vlan, mtu=parent.mtu)
@@ -61,9 +61,9 @@ class NetlinkKernel:
     def add_bridge(self, name: str) -> int:
         """Create a bridge that is down. Return its index.
 
-        Spanning tree is off, because a segment has one uplink and a switch should receive no BPDU from a host.
-        Multicast snooping is off, because snooping loses frames if there is no querier or if a guest pretends to be the
-        querier. Flooding of multicast costs little, because a bridge has few ports.
+        Spanning tree is off: a segment has one uplink, and a switch should receive no BPDU from a host. Multicast
+        snooping is off: it loses frames without a querier, or with a guest as a false querier. Flooding costs little,
+        because a bridge has few ports.
         """
         with _translate_errors(f"create bridge {name}"):
             self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
@@ -102,7 +102,7 @@ class NetlinkKernel:
             self._socket.link("set", index=index, **attributes)
 
     def read_mtu(self, name: str) -> int | None:
-        """Return the MTU of an interface, or None if it does not exist. Any thread may call this method."""
+        """Return the MTU of an interface, or None if it does not exist. Thread-safe."""
         try:
             answer = fcntl.ioctl(self._control, _SIOCGIFMTU, _MTU_REQUEST.pack(name.encode(), 0))
         except OSError as error:
@@ -112,24 +112,24 @@ class NetlinkKernel:
         return int(_MTU_REQUEST.unpack(answer)[1])
 
     def set_mtu(self, name: str, mtu: int) -> None:
-        """Set the MTU of an interface. Any thread may call this method."""
+        """Set the MTU of an interface. Thread-safe."""
         with _translate_errors(f"set MTU {mtu} of {name}"):
             fcntl.ioctl(self._control, _SIOCSIFMTU, _MTU_REQUEST.pack(name.encode(), mtu))
 
     def isolate(self, index: int) -> None:
-        """Isolate a bridge's port. A bridge forwards no frames between isolated ports (bridge(8))."""
+        """Isolate a bridge's port: a bridge forwards no frames between isolated ports (bridge(8))."""
         with _translate_errors(f"isolate the bridge port {index}"):
             self._socket.brport("set", index=index, isolated=1)
 
     def set_hairpin(self, index: int) -> None:
-        """Allow a bridge to send a frame out of the port at which the frame arrived (bridge(8))."""
+        """Allow a bridge to send a frame out of its arrival port (bridge(8))."""
         with _translate_errors(f"set the hairpin mode of the bridge port {index}"):
             self._socket.brport("set", index=index, mode=1)
 
     def add_tap(self, name: str) -> int:
         """Create a tap that is down, and that remains when no program uses it. Return its index.
 
-        The owner is root. So a process of root can open the tap without CAP_NET_ADMIN, and other users cannot.
+        The owner is root: so a process of root can open the tap without CAP_NET_ADMIN, and other users cannot.
         """
         with _translate_errors(f"create the tap {name}"):
             self._socket.link("add", ifname=name, kind="tuntap", mode="tap", uid=0)
@@ -138,10 +138,10 @@ class NetlinkKernel:
     def packet_filter_sysctls(self) -> tuple[str, ...]:
         """Return the sysctls of br_netfilter that are not zero, as ``net.bridge.NAME``.
 
-        Return () if the kernel module br_netfilter is not loaded.
+        Without the kernel module br_netfilter, return ().
 
         The sysctls apply to all bridges of the network namespace. The kernel (br_nf_pre_routing) passes a frame to the
-        packet filter if the sysctl is nonzero or if the bridge's own option is set.
+        packet filter if the sysctl or the bridge's own option is set.
         """
         paths = [SYSCTL / "bridge" / name for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")]
         with _translate_errors("read the sysctls of bridges"):
@@ -155,7 +155,7 @@ class NetlinkKernel:
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(PACKET_FILTERS, 0))
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, bring it up, and forward IPv4 packets that arrive there.
+        """Set the addresses of the gateway's end of a link, set it up, and forward IPv4 packets that arrive there.
 
         Idempotent.
         """
@@ -178,7 +178,7 @@ class NetlinkKernel:
         return path.read_text().strip() == "1" if path.exists() else None
 
     def find_exit(self, address: str) -> str | None:
-        """Return the name of the interface of the route to an address, or None if no route exists.
+        """Return the interface of the route to an address, or None without a route.
 
         Return "" for an address of this host, and for broadcast and multicast addresses.
         """
@@ -186,31 +186,31 @@ class NetlinkKernel:
             (message,) = tuple(self._socket.route("get", dst=address))
             is_other = message["type"] == _UNICAST
             return socket.if_indextoname(MessageAttributes(message)["RTA_OIF"]) if is_other else ""
-        except (NetlinkError, OSError):  # no route, an unreachable route, or an interface that was deleted
+        except (NetlinkError, OSError):  # no route, an unreachable route, or a deleted interface
             return None
 
     def disable_host_ip(self, index: int, name: str) -> None:
         """Stop the host's IP stack from using an interface.
 
-        IPv6 is disabled, so router advertisements of guests have no effect. For IPv4, strict reverse path filtering
-        (RFC 3704) drops all packets on an interface without an address. The value 1 of ``arp_ignore`` prevents ARP
-        replies for addresses of other interfaces.
+        IPv6 is disabled, so guests' router advertisements have no effect. For IPv4, strict reverse path filtering (RFC
+        3704) drops all packets on an interface without an address. The value 1 of ``arp_ignore`` prevents ARP replies
+        for addresses of other interfaces.
         """
         with _translate_errors(f"disable the host's IP stack on {name} (interface {index})"):
             _write_sysctls(name, {ADDRESS_MODE: NO_ADDRESSES, **HOST_IP_DISABLED})
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's settings in the host's IP stack. If ``name`` is None, return the default settings."""
+        """Return an interface's settings in the host's IP stack, or the default settings for the name None."""
         with _translate_errors(f"read the host's IP configuration of {name or 'new interfaces'}"):
             paths = {setting: _sysctl_path(name or "default", setting) for setting in (*HOST_IP_DISABLED, ADDRESS_MODE)}
             settings = {setting: path.read_text().strip() for setting, path in paths.items() if path.exists()}
             return HostIpSettings(settings=settings, addresses=self._link_local(name) if name else ())
 
     def restore_host_ip(self, index: int, name: str, former: HostIpSettings) -> None:
-        """Restore the former addresses and sysctls of an interface in the host's IP stack.
+        """Restore an interface's former addresses and sysctls in the host's IP stack.
 
-        ``disable_ipv6`` is restored after ``addr_gen_mode``. When IPv6 is enabled, the kernel creates a link-local
-        address according to ``addr_gen_mode``.
+        ``disable_ipv6`` is restored after ``addr_gen_mode``, because the kernel then creates a link-local address by
+        this mode.
         """
         with _translate_errors(f"restore the host's IP configuration of {name}"):
             last = "ipv6/disable_ipv6"
@@ -246,7 +246,7 @@ class NetlinkKernel:
 
 
 _SCOPE_LINK = 253
-"""RT_SCOPE_LINK (linux/rtnetlink.h). Scopes with this or a higher number are limited to one link or to the host."""
+"""RT_SCOPE_LINK (linux/rtnetlink.h). This and higher scopes are limited to one link or to the host."""
 
 
 FORWARDING = "ipv4/forwarding"
@@ -268,7 +268,7 @@ def _sysctl_path(name: str, setting: str) -> Path:
 
 
 def _write_sysctls(name: str, settings: Mapping[str, str]) -> None:
-    """Write sysctls of an interface. os.write() needs fewer system calls than pathlib; a new segment has 8 sysctls."""
+    """Write sysctls of an interface by os.write(), which needs fewer system calls than pathlib."""
     for setting, value in settings.items():
         try:
             descriptor = os.open(_sysctl_path(name, setting), os.O_WRONLY | os.O_CLOEXEC)

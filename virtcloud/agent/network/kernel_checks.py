@@ -1,6 +1,6 @@
-"""Checks of the kernel's network features and of a host's uplinks, for ``virtcloud doctor --host``.
+"""Checks of the kernel's network features and of uplinks, for ``virtcloud doctor --host``.
 
-The checks do not change the host. They create interfaces and filters in a temporary network namespace.
+The checks do not change the host: interfaces and filters are created in a temporary network namespace.
 """
 
 import ctypes
@@ -21,9 +21,9 @@ MIN_MTU: Final = 1500
 
 
 def check_interfaces() -> str:
-    """Create interfaces like those of a segment. Return "" if the kernel creates all of them.
+    """Create interfaces like those of a segment. Return "" on success.
 
-    Raise Refused if the kernel refuses an interface. Raise OSError if the namespace cannot be created.
+    Raise Refused if the kernel refuses an interface, and OSError if the namespace cannot be created.
     """
 
     def create() -> None:
@@ -38,17 +38,17 @@ def check_interfaces() -> str:
 
 
 def check_filters() -> str:
-    """Set filters like those of a guest. Return "" if the kernel accepts the filters.
+    """Set filters like those of a guest. Return "" on success.
 
-    Raise Refused if libnftables is missing, or if the kernel refuses the filters. Raise OSError if the namespace cannot
-    be created.
+    Raise Refused if libnftables is missing, or the kernel refuses the filters. Raise OSError if the namespace cannot be
+    created.
     """
     _run_in_namespace(lambda: NftablesFilters().replace((GuestPort("vctry", "02:00:00:00:00:01"),)))
     return ""
 
 
 def list_packet_filter_sysctls() -> tuple[str, ...]:
-    """Return the names of the active sysctls that pass the frames of all bridges to the host's packet filter."""
+    """Return the active sysctls that pass the frames of all bridges to the host's packet filter."""
     with closing(NetlinkKernel()) as kernel:
         return kernel.packet_filter_sysctls()
 
@@ -56,7 +56,7 @@ def list_packet_filter_sysctls() -> tuple[str, ...]:
 def check_uplink(port: str) -> str:
     """Return a text with the state and the MTU of the interface ``port``.
 
-    Raise Refused with a remedy if the interface is missing or down, or if its MTU is less than `MIN_MTU`.
+    Raise Refused with a remedy if the interface is missing or down, or its MTU is less than `MIN_MTU`.
     """
     with closing(NetlinkKernel()) as kernel:
         interface = next((interface for interface in kernel.list_interfaces() if interface.name == port), None)
@@ -70,8 +70,6 @@ def check_uplink(port: str) -> str:
 
 
 def _run_in_namespace(action: Callable[[], None]) -> None:
-    """Call ``action`` in a temporary network namespace. Raise OSError if the namespace cannot be created."""
-
     def enter() -> None:
         if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
             error_number = ctypes.get_errno()

@@ -26,14 +26,13 @@ a job's files, if that      ``<46 of the key>~<16 hex>``
 name is too long
 ==========================  ==============================================  =====================
 
-An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first digits of the
-SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
+An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits begin the SHA-256 of the
+uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
 
 A guest's port has no alias, and a new interface has no alias yet. The taps of OpenVPN servers belong to no cluster, and
 have the alias `VPN_ALIAS`. All other interfaces in the table have the ownership alias ``virtcloud:<cluster id>``.
 Besides these interfaces, the agent changes only the uplinks of untagged segments. An untagged segment has no tagged
-interface. Instead, the uplink itself is a port of the bridge, and the bridge's alias is
-``virtcloud:<cluster id>@<uplink>``.
+interface: the uplink itself is a port of the bridge, whose alias is ``virtcloud:<cluster id>@<uplink>``.
 """
 
 import re
@@ -44,9 +43,7 @@ MAX_DOMAIN_NAME = 64  # systemd-machined limits the name of a domain
 MAX_FILE_NAME = 63
 ALIAS_PREFIX = "virtcloud:"
 SESSIONS_PREFIX = "guests."
-"""A job's relay has the job's key. The key of the relay for sessions with a network's guests is this prefix and the
-network's ID.
-"""
+"""The key of the relay for sessions with a network's guests: this prefix and the network's ID."""
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
 _JOB_PORT = re.compile(r"vj([1-9][0-9]{0,3})-[0-9a-f]{8}")
 _SERVER_PORT = re.compile(r"vs([1-9][0-9]{0,3})")
@@ -76,12 +73,12 @@ def vlan_of_bridge(name: str) -> int | None:
 
 
 def guest_port_name(cluster: str, guest: str, vlan: int) -> str:
-    """Return the name of a guest's bridge port. Each start of the guest uses the same name."""
+    """Return the name of a guest's bridge port, which is the same at each start."""
     return f"vc{vlan}-{_digest(f'{cluster}/{guest}', 8)}"
 
 
 def is_guest_port(name: str, vlan: int | None = None) -> bool:
-    """Return whether an interface is a guest's bridge port. If ``vlan`` is set, the port must be in this VLAN."""
+    """Return whether an interface is a guest's bridge port, in this VLAN if ``vlan`` is set."""
     match = _GUEST_PORT.fullmatch(name)
     return bool(match) and (vlan is None or name.startswith(f"vc{vlan}-"))
 
@@ -98,7 +95,7 @@ def vlan_of_job_port(name: str) -> int | None:
 
 
 def server_port_name(vlan: int) -> str:
-    """Return the name of the port of a cluster's DHCP and DNS server on the cluster's bridge."""
+    """Return the name of the bridge port of a cluster's DHCP and DNS server."""
     return f"vs{vlan}"
 
 
@@ -109,12 +106,12 @@ def vlan_of_server_port(name: str) -> int | None:
 
 
 def gateway_port_name(vlan: int) -> str:
-    """Return the name of the port of a gateway's network namespace on the cluster's bridge."""
+    """Return the name of the bridge port of a gateway's network namespace."""
     return f"vg{vlan}"
 
 
 def vlan_of_gateway_port(name: str) -> int | None:
-    """Parse the VLAN ID from the name of the bridge port of a gateway's namespace. Return None for another name."""
+    """Parse the VLAN ID from the name of a gateway's port. Return None for another name."""
     match = _GATEWAY_PORT.fullmatch(name)
     return int(match.group(1)) if match else None
 
@@ -131,7 +128,7 @@ def vlan_of_outside_link(name: str) -> int | None:
 
 
 def temporary_gateway_port_name(vlan: int) -> str:
-    """Return the name that a port of `gateway_port_name` or a link's end has until its ownership alias is set."""
+    """Return the name of a gateway's port or link until its ownership alias is set."""
     return f"vcnewg-{vlan}"
 
 
@@ -147,12 +144,12 @@ def vlan_of_vpn_port(name: str) -> int | None:
 
 
 def temporary_vpn_port_name(vlan: int) -> str:
-    """Return the name that the VPN's bridge port has until its ownership alias is set."""
+    """Return the name of the VPN's bridge port until its ownership alias is set."""
     return f"vcnewv-{vlan}"
 
 
 def temporary_server_port_name(vlan: int) -> str:
-    """Return the name that a server's port has until its ownership alias is set."""
+    """Return the name of a server's port until its ownership alias is set."""
     return f"vcnews-{vlan}"
 
 
@@ -162,22 +159,22 @@ def is_job_port(name: str, key: str) -> bool:
 
 
 def file_name(key: str) -> str:
-    """Return the name of a job's file or folder: the job's key. For a long key, return a unique shortened name.
+    """Return the name of a job's file or folder: the job's key, or a unique shortened name for a long key.
 
-    Long keys are shortened because the path of a socket has at most 107 characters (unix(7)).
+    The path of a socket has at most 107 characters (unix(7)).
     """
     return key if len(key) <= MAX_FILE_NAME else f"{key[: MAX_FILE_NAME - 17]}~{_digest(key, 16)}"
 
 
 def temporary_job_port_name(vlan: int) -> str:
-    """Return the name that a job's port has until its ownership alias is set."""
+    """Return the name of a job's port until its ownership alias is set."""
     return f"vcnewj-{vlan}"
 
 
 def temporary_name(final: str, vlan: int) -> str:
-    """Return the name that the interface ``final`` has until its ownership alias is set.
+    """Return the name of the interface ``final`` until its ownership alias is set.
 
-    If the agent crashes before it sets the alias, the restarted agent finds and deletes the interface by this name.
+    By this name, a restarted agent finds and deletes an interface without an alias.
     """
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
 
@@ -188,23 +185,23 @@ def ownership_alias(cluster: str, untagged: str | None = None) -> str:
 
 
 def cluster_of_alias(alias: str | None) -> str | None:
-    """Return the cluster ID in an ownership alias. Return None for another alias."""
+    """Return the cluster ID in an ownership alias, or None for another alias."""
     return alias.removeprefix(ALIAS_PREFIX).partition("@")[0] if alias and alias.startswith(ALIAS_PREFIX) else None
 
 
 def uplink_of_alias(alias: str | None) -> str | None:
-    """Return the uplink in the alias of an untagged segment's bridge. Return None for other aliases."""
+    """Return the uplink in the alias of an untagged segment's bridge, or None for another alias."""
     return (alias.partition("@")[2] or None) if alias and alias.startswith(ALIAS_PREFIX) else None
 
 
 def domain_name(cluster: str, guest: str) -> str:
-    """Return the name of a guest's domain. In a name that is too long, a digest replaces the cluster ID."""
+    """Return the name of a guest's domain. In a long name, a digest replaces the cluster ID."""
     name = f"vc-{cluster}-{guest}"
     return name if len(name) <= MAX_DOMAIN_NAME else f"vc-{_digest(cluster, 24)}-{guest}"
 
 
 def domain_name_patterns(cluster: str) -> tuple[str, str]:
-    """Return two file patterns for the names of a cluster's domains: one for full names, one for shortened names."""
+    """Return two file patterns for the names of a cluster's domains: full names, and shortened names."""
     return f"vc-{cluster}-*", f"vc-{_digest(cluster, 24)}-*"
 
 

@@ -1,4 +1,4 @@
-"""Dumps of netlink (netlink(7)): lists of all interfaces or addresses, which the kernel sends in many messages."""
+"""Dumps of netlink (netlink(7)): lists of all interfaces or addresses in many messages."""
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
@@ -8,21 +8,21 @@ from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
 
 T = TypeVar("T")
 ATTEMPTS: Final = 4
-"""Largest number of dumps for one reading."""
+"""Limit of dumps for one reading."""
 MESSAGES_IN_MEMORY = 20
-"""Maximum number of parsed messages that `release_memory` leaves in memory."""
+"""Limit of parsed messages that `release_memory` leaves in memory."""
 _INTERRUPTED: Final = 0x10  # NLM_F_DUMP_INTR, linux/netlink.h
 
 
 def read_dump(request: Callable[[], Iterable[Any]], parse: Callable[[Any], T]) -> list[T]:
-    """Return the parsed messages of a dump. If the dump was interrupted, request the dump again.
+    """Return the parsed messages of a dump. If it was interrupted, request it again.
 
     If an interface or an address changes during a dump, the kernel marks the later messages as interrupted. Such a dump
     can lack an interface that exists all the time (seen with Linux 6.1). pyroute2 0.9 ignores the mark. pyroute2 0.7
-    raises NetlinkDumpInterrupted at the first marked message.
+    raises NetlinkDumpInterrupted.
 
-    The last of `ATTEMPTS` dumps is used even if it was interrupted: otherwise, the agent could not work on a host whose
-    interfaces change all the time. An incomplete dump is not used: the error of the last dump is raised.
+    The last of `ATTEMPTS` dumps is used even if interrupted, because interfaces may change all the time. An incomplete
+    dump is not used: its error is raised.
     """
     for attempt in range(ATTEMPTS):
         found, interrupted = [], 0
@@ -40,9 +40,9 @@ def read_dump(request: Callable[[], Iterable[Any]], parse: Callable[[Any], T]) -
 
 
 def release_memory(messages: Iterable[Any]) -> Iterator[Any]:
-    """Yield messages, and release the memory of messages that were yielded before.
+    """Yield messages, and release the memory of earlier messages.
 
-    A message of pyroute2 contains reference cycles, so only a garbage collection releases its memory.
+    A message of pyroute2 contains reference cycles, so only a garbage collection releases it.
     """
     for number, message in enumerate(messages, start=1):
         yield message

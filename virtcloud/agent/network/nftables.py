@@ -24,9 +24,9 @@ class NftablesFilters:
     """The table of the guests' filters, in the network namespace of the calling thread."""
 
     def read(self) -> ObservedFilters:
-        """Return the observed table. If the table is missing, return an empty ``ObservedFilters``.
+        """Return the observed table, or an empty ``ObservedFilters`` if the table is missing.
 
-        If the library is missing or the kernel refuses the reading, ``faults`` contains the error.
+        ``faults`` contains the error if the library is missing or the kernel refuses the reading.
         """
         try:
             return self._read()
@@ -45,10 +45,10 @@ class NftablesFilters:
             self.replace(())
 
     def replace(self, ports: tuple[FilteredPort, ...]) -> None:
-        """Replace the table in one transaction. Without ports, delete the table. Idempotent.
+        """Replace the table in one transaction. Without ports, delete it. Idempotent.
 
-        Raise Refused if the library is missing, or if the kernel refuses the reading or the table. Raise Unsafe if
-        virtcloud did not create the table of this name.
+        Raise Refused if the library is missing, or the kernel refuses the reading or the table. Raise Unsafe if the
+        table is foreign.
         """
         if self._read().foreign:
             raise Unsafe(
@@ -64,8 +64,8 @@ class KernelTables:
     def read(self, family: str, name: str) -> Any:  # noqa: ANN401 - JSON
         """Return a table as ``nft --json list table`` prints it, or None if the table is missing.
 
-        If the kernel refuses the reading, return `_UNREADABLE`. If the library is missing, or if the kernel has no
-        packet filter, return None.
+        If the kernel refuses the reading, return `_UNREADABLE`. Return None if the library is missing or the kernel has
+        no packet filter.
         """
         if not find_library():
             return None
@@ -77,8 +77,8 @@ class KernelTables:
     def replace(self, table: OwnedTable) -> None:
         """Replace the rules and sets of a table in one transaction. The counters keep their values.
 
-        If the kernel refuses this change, for example because a hook differs, delete the table and create it again;
-        the counters then start at 0. Raise Refused if the library is missing, or if the kernel refuses the table.
+        If the kernel refuses this change, for example because a hook differs, create the table again. The counters then
+        start at 0. Raise Refused if the library is missing, or the kernel refuses the table.
         """
         try:
             _run(table.render(self.read(table.family, table.name)))
@@ -117,7 +117,6 @@ def _has_table(family: str = FAMILY, name: str = TABLE) -> bool:
 
 
 def _run(commands: str) -> Any:  # noqa: ANN401 - JSON
-    """Run commands of nft(8). Return their JSON output, or None if they print nothing. Raise Refused on failure."""
     library = _load_library()
     context = ctypes.c_void_p(library.nft_ctx_new(0))
     try:

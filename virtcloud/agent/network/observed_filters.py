@@ -20,8 +20,8 @@ from virtcloud.agent.network.owned_tables import digest_rule
 class ObservedFilters(NamedTuple):
     """The observed table of a host.
 
-    ``elements`` are the elements of all sets. ``faults`` describes each difference from the rules of this agent. If
-    ``foreign`` is true, virtcloud did not create the table.
+    ``elements`` are the elements of all sets. ``faults`` describes each difference from this agent's rules.
+    ``foreign``: virtcloud did not create the table.
     """
 
     elements: frozenset[SetElement] = frozenset()
@@ -45,7 +45,7 @@ def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
 def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     """Yield the parts of an element as texts. libnftables prints small integers as JSON numbers.
 
-    An element in another form, such as an element with a comment, is not from this agent, and equals no wanted element.
+    An element in another form, for example with a comment, is not from this agent.
     """
     for part in element["concat"] if isinstance(element, dict) and "concat" in element else [element]:
         if isinstance(part, dict) and "prefix" in part:

@@ -10,11 +10,11 @@ from virtcloud.agent.observed_host import ObservedSegment
 def find_segments(
     interfaces: Iterable[KernelInterface], records: Iterable[UplinkRecord] = (), filters: tuple[str, ...] = ()
 ) -> Iterator[ObservedSegment]:
-    """Yield the segments whose interfaces have an ownership alias, with the faults of each segment. Pure.
+    """Yield the segments whose interfaces have an ownership alias, with their faults. Pure.
 
-    ``records`` are the records of the uplinks of untagged segments. Such a segment is yielded even if its bridge is
-    missing, because its uplink must be restored. ``filters`` are the sysctls that pass frames of all bridges to the
-    host's packet filter: each is a fault of every segment.
+    ``records`` are the records of untagged segments' uplinks. Such a segment is yielded even without a bridge, because
+    its uplink must be restored. ``filters`` are the sysctls that pass frames of all bridges to the host's packet
+    filter. Each sysctl is a fault of every segment.
     """
     by_index = {interface.index: interface for interface in interfaces}
     clusters_and_vlans = {
@@ -72,7 +72,6 @@ def _find_faults(
     uplink: KernelInterface | None,
     interfaces: Iterable[KernelInterface],
 ) -> Iterator[str]:
-    """Yield the faults of a segment. ``port`` is the tagged interface, or the uplink of an untagged segment."""
     if port is None or bridge is None or uplink is None:
         yield "the bridge is missing" if bridge is None else "the tagged interface is missing"
         return
@@ -103,10 +102,7 @@ def is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> b
 
 
 def _vlan_ids(interface: KernelInterface) -> set[int]:
-    """Return a set with the VLAN ID of a tagged interface, a bridge, a gateway's link to the outside, or a port.
-
-    The port may be of a job, a server or a gateway. For another interface, return an empty set.
-    """
+    """Return a set with the VLAN ID of a tagged interface, or with the VLAN ID in another interface's name, if any."""
     name = interface.name
     ports = names.vlan_of_job_port, names.vlan_of_server_port, names.vlan_of_gateway_port
     parsers = (names.vlan_of_bridge, *ports, names.vlan_of_outside_link)

@@ -1,8 +1,8 @@
 """Tables of nftables that the agent owns: the commands that create them, and the check of a listed table. Pure.
 
-The comment of each rule is a digest of the rule's text. The agent compares these comments to find changed rules. A
-table is replaced in one transaction. Named counters keep their values, because ``flush table`` removes only rules
-(nft(8)). If only addresses change, the address sets are changed and the rules stay.
+The comment of each rule is a digest of its text, by which the agent finds changed rules. A table is replaced in one
+transaction. Named counters keep their values, because ``flush table`` removes only rules (nft(8)). If only addresses
+change, only the address sets are changed.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ class OwnedChain:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSet:
-    """A set of addresses of one IP version. Rules refer to the set as ``@NAME``."""
+    """A set of addresses of one IP version. Rules refer to it as ``@NAME``."""
 
     version: int
     addresses: frozenset[str] = frozenset()
@@ -48,10 +48,10 @@ class OwnedTable:
     """Sets whose addresses the agent writes, by name. A table has either ``address_sets`` or ``sets``."""
 
     def render(self, listing: Mapping[str, Any] | None = None) -> str:
-        """Return commands that replace the rules and sets of the table in one transaction, and keep its counters.
+        """Return commands that replace the table's rules and sets in one transaction, and keep its counters.
 
-        ``listing`` is the existing table as in `find_faults`. The commands delete its unwanted chains and counters.
-        If ``sets`` is empty, the commands also delete its unwanted sets.
+        ``listing`` is the existing table as in `find_faults`. The commands delete unwanted chains and counters and, if
+        ``sets`` is empty, unwanted sets.
         """
         counters = "".join(f" counter {name} {{ }}\n" for name in self.counters)
         sets = "".join(f" {declaration}\n" for declaration in self.sets)
@@ -71,7 +71,7 @@ class OwnedTable:
         return f"{action} element {self.family} {self.name} {name} {{ {listed} }}\n" if listed else ""
 
     def render_set_changes(self, listing: Mapping[str, Any]) -> str:
-        """Return commands that correct the address sets in ``listing``, or "" if all of them are correct."""
+        """Return commands that correct the address sets in ``listing``, or "" if all are correct."""
         found = _list_sets(listing)
         return "".join(
             self._render_elements(name, wanted.addresses - found[name].addresses, "add")
@@ -94,9 +94,9 @@ class OwnedTable:
         return f"table {self.family} {self.name} {{ }}\ndelete table {self.family} {self.name}\n"
 
     def find_faults(self, listing: Mapping[str, Any] | None) -> Iterator[str]:
-        """Yield the differences between this table and ``listing``, the table as ``nft --json list table`` prints it.
+        """Yield the differences between this table and ``listing``, the output of ``nft --json list table``.
 
-        ``listing`` is None if the table is missing. The addresses in address sets are not compared.
+        None: the table is missing. The addresses in address sets are not compared.
         """
         if listing is None:
             yield NO_TABLE
@@ -120,7 +120,7 @@ class OwnedTable:
 
 
 def _list_sets(listing: Mapping[str, Any]) -> dict[str, OwnedSet]:
-    """Return the address sets in a listing, by name. Skip sets with flags, because no address set has flags."""
+    """Return the address sets in a listing, by name. Skip sets with flags: no address set has flags."""
     return {
         one["name"]: OwnedSet(int(one["type"][3]), frozenset(map(_format_element, one.get("elem", ()))))
         for one in (item["set"] for item in listing["nftables"] if "set" in item)
@@ -129,7 +129,6 @@ def _list_sets(listing: Mapping[str, Any]) -> dict[str, OwnedSet]:
 
 
 def _format_element(element: Any) -> str:  # noqa: ANN401 - JSON
-    """Return the address of a set's element. An element with a comment is an object with its address in ``val``."""
     return str(ip_address(element["elem"]["val"] if isinstance(element, dict) else element))
 
 

@@ -1,4 +1,4 @@
-"""The checks before a segment of a host is changed: a usable uplink, and no foreign interface in the way. Pure."""
+"""The checks before a segment is changed: a usable uplink, and no foreign interface in the way. Pure."""
 
 from collections.abc import Iterable
 
@@ -25,7 +25,7 @@ def check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
 
 
 def find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> KernelInterface:
-    """Return the uplink of a segment. Raise Refused if the uplink is missing or down."""
+    """Return the uplink of a segment. Raise Refused if it is missing or down."""
     if segment.port not in interfaces:
         raise Refused(
             f"VLAN {segment.vlan}: wanted on port {segment.port}, but this host has no such interface; "
@@ -37,7 +37,7 @@ def find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> Ker
 
 
 def check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface) -> None:
-    """Raise Unsafe if a name or port that the segment needs is in use by another cluster or uplink, or by the host."""
+    """Raise Unsafe if another cluster or uplink, or the host, uses a name or port that the segment needs."""
     own_names = {
         names.tagged_interface_name(segment.port, segment.vlan): "vlan",
         names.bridge_name(segment.vlan): "bridge",
@@ -73,7 +73,7 @@ def alias_of_segment(segment: Segment) -> str:
 def _has_other_uplink(segment: Segment, interface: KernelInterface) -> bool:
     """Return whether an interface of the cluster belongs to another uplink than the segment.
 
-    The alias of an untagged segment's bridge contains the uplink. An untagged segment has no tagged interface.
+    An untagged segment has no tagged interface; its bridge's alias contains the uplink.
     """
     return interface.alias != alias_of_segment(segment) if interface.kind == "bridge" else segment.untagged
 
@@ -90,7 +90,7 @@ def _format_foreign(segment: Segment, interface: KernelInterface) -> str:
 
 
 def check_ports(cluster: str, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
-    """Raise Unsafe if the cluster's bridge has a port that virtcloud did not create."""
+    """Raise Unsafe if the cluster's bridge has a foreign port."""
     for interface in interfaces:
         owned = names.cluster_of_alias(interface.alias) == cluster or names.is_guest_port(interface.name)
         if interface.master == bridge.index and not owned and interface.name != names.uplink_of_alias(bridge.alias):

@@ -1,8 +1,8 @@
 """The segments of clusters on a host.
 
 A tagged segment is a bridge and a tagged interface on the uplink. An untagged segment is a bridge whose port is the
-uplink itself. All operations are idempotent. An operation raises Unsafe if it would have to change an interface that
-does not have the cluster's ownership alias.
+uplink itself. All operations are idempotent. An operation raises Unsafe if it would change an interface without the
+cluster's ownership alias.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -34,7 +34,7 @@ class SegmentInterfaces:
     ) -> None:
         """Create an object for the interfaces of ``kernel``. ``uplinks`` records the states of uplinks before changes.
 
-        If ``accepts_filters``, create segments even if the host's packet filter receives the frames of all bridges.
+        ``accepts_filters``: create segments even if the host's packet filter receives the frames of all bridges.
         """
         self._kernel = kernel
         self._uplinks = uplinks
@@ -47,22 +47,21 @@ class SegmentInterfaces:
     def read(self, interfaces: Iterable[KernelInterface] | None = None) -> tuple[ObservedSegment, ...]:
         """Return the segments whose interfaces have an ownership alias.
 
-        ``interfaces`` are all interfaces of the host, read just before. If ``interfaces`` is None, read the interfaces.
+        ``interfaces`` are all interfaces of the host, read just before. None: read them.
         """
         listed = self._kernel.list_interfaces() if interfaces is None else interfaces
         return tuple(find_segments(listed, self._uplinks.all(), self._unaccepted_filters()))
 
     def ensure_segment(self, segment: Segment, interfaces: Iterable[KernelInterface] | None = None) -> None:
-        """Create a segment's interfaces, or correct their faults. Attach the ports of the segment's guests and jobs.
+        """Create a segment's interfaces, or correct their faults. Attach the ports of its guests and jobs.
 
-        ``interfaces`` are all interfaces of the host. They may have been read before other segments were created. If
-        ``interfaces`` is None, read the interfaces. On a host with many segments, this reading takes longer than the
-        creation of a segment.
+        ``interfaces`` are all interfaces of the host, possibly read before other segments were created. None: read
+        them, which is slow on a host with many segments.
 
-        Raise Unsafe if an interface of another cluster or a foreign interface conflicts with the segment, or if the
+        Raise Unsafe if another cluster's or a foreign interface conflicts with the segment. Also raise Unsafe if the
         uplink of an untagged segment has an address of the host. Raise Unsafe if the host's packet filter receives the
-        frames of all bridges, unless the settings accept this. Raise Refused if the uplink is missing or down, or if
-        the kernel refuses a change.
+        frames of all bridges, unless the settings accept this. Raise Refused if the uplink is missing or down, or the
+        kernel refuses a change.
         """
         check_unfiltered(segment, self._unaccepted_filters())
         existing = {interface.name: interface for interface in self._remove_leftovers(segment.vlan, interfaces)}
@@ -86,11 +85,10 @@ class SegmentInterfaces:
         self._kernel.change(bridge_index, up=True)
 
     def ensure_guest_mtus(self, segment: Segment, guests: Iterable[GuestWanted]) -> None:
-        """Set the MTU of the guests' ports. If the cluster has no MTU, leave the MTU that the hypervisor chose.
+        """Set the MTU of the guests' ports, if the cluster has an MTU. Thread-safe.
 
-        Only these ports and the uplink are read, because the method is called for each guest, and a reading of all
-        interfaces takes 1 ms per interface. Raise Refused if the kernel refuses the change. Any thread may call this
-        method.
+        Only these ports and the uplink are read, because a full reading takes 1 ms per interface. Raise Refused if the
+        kernel refuses the change.
         """
         uplink_mtu = None if segment.mtu is None else self._kernel.read_mtu(segment.port)
         if uplink_mtu is None:
@@ -102,9 +100,9 @@ class SegmentInterfaces:
                 self._kernel.set_mtu(port, mtu)
 
     def ensure_no_guest_ports(self, ports: Collection[str]) -> None:
-        """Delete guests' ports by name. Absent ports are success. A guest that is still running then has no network.
+        """Delete guests' ports by name. Absent ports are success. A guest that still runs then has no network.
 
-        Such a guest runs if its hypervisor does not answer, or cannot stop it. Its port must not stay without filters.
+        The guest's hypervisor may not answer, or cannot stop the guest. The port must not stay without filters.
         """
         if any(self._kernel.read_mtu(port) is not None for port in ports):
             for interface in self._kernel.list_interfaces():
@@ -117,7 +115,7 @@ class SegmentInterfaces:
     def ensure_no_segment(self, cluster: str, vlan: int) -> None:
         """Remove the cluster's interfaces in this VLAN. Absent interfaces are success.
 
-        Raise Unsafe if the bridge has a port that virtcloud did not create.
+        Raise Unsafe if the bridge has a foreign port.
         """
         interfaces = self._remove_leftovers(vlan)
         owned = find_owned(cluster, vlan, interfaces)
@@ -135,10 +133,6 @@ class SegmentInterfaces:
     def _ensure_uplink_port(
         self, segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface, mtu: int
     ) -> int:
-        """Create or configure the interface that connects the bridge with the uplink's network. Return its index.
-
-        This interface is the tagged interface or, for an untagged segment, the uplink itself.
-        """
         if segment.untagged:
             self._record_uplink(segment.id, segment.vlan, uplink, is_attached=bool(uplink.master))
             self._kernel.disable_host_ip(uplink.index, uplink.name)
@@ -149,9 +143,9 @@ class SegmentInterfaces:
         )
 
     def _record_uplink(self, cluster: str, vlan: int, uplink: KernelInterface, *, is_attached: bool) -> None:
-        """Record an uplink's state before the uplink is changed.
+        """Record an uplink's state before it is changed.
 
-        If the uplink is already attached to the bridge but has no record, record the default state of new interfaces.
+        If the uplink is already attached but has no record, record the default state of new interfaces.
         """
         record = self._find_record(uplink)
         if record is None:
@@ -162,14 +156,12 @@ class SegmentInterfaces:
         self._uplinks.record(record.model_copy(update={"cluster": cluster, "vlan": vlan}))
 
     def _find_record(self, uplink: KernelInterface) -> UplinkRecord | None:
-        """Return the record of an uplink, or None. The record must have the name and the index of the interface."""
         matching = (
             record for record in self._uplinks.all() if (record.uplink, record.index) == (uplink.name, uplink.index)
         )
         return next(matching, None)
 
     def _restore_unrecorded(self, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
-        """Set an untagged segment's uplink to the default state of new interfaces, unless the uplink has a record."""
         for interface in interfaces:
             is_uplink = interface.master == bridge.index and interface.name == names.uplink_of_alias(bridge.alias)
             if is_uplink and self._find_record(interface) is None:
@@ -179,10 +171,9 @@ class SegmentInterfaces:
     def _restore_uplinks(
         self, cluster: str, vlan: int, interfaces: Iterable[KernelInterface], keep: str | None = None
     ) -> None:
-        """Restore the recorded uplinks of a segment, and remove their records. Skip the uplink ``keep``.
+        """Restore a segment's recorded uplinks, except ``keep``, and remove their records.
 
-        A record is removed only after its uplink was restored. So if the agent is killed or the kernel refuses a
-        change, the next call repeats the restoration.
+        A record is removed only after the restoration, so the next call repeats a failed restoration.
         """
         by_name = {interface.name: interface for interface in interfaces}
         for record in self._uplinks.all():
@@ -196,7 +187,6 @@ class SegmentInterfaces:
             self._uplinks.forget(record.uplink)
 
     def _remove_unwanted_ports(self, segment: Segment, interfaces: dict[str, KernelInterface]) -> list[int]:
-        """Delete the ports of unwanted guests and jobs. Return the indices of the wanted guests' and jobs' ports."""
         wanted = {names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests}
         wanted |= list_job_ports(segment)
         ports = [
@@ -214,8 +204,7 @@ class SegmentInterfaces:
     ) -> int:
         """Create the interface ``name`` if ``existing`` is None. Set its MTU, and return its index.
 
-        One netlink message sets the name and the alias of a new interface, so no interface has this name without an
-        alias.
+        One netlink message sets name and alias, so no interface has this name without an alias.
         """
         index = existing.index if existing else create(names.temporary_name(name, segment.vlan))
         identity = {} if existing else {"name": name, "alias": alias_of_segment(segment)}
@@ -224,7 +213,7 @@ class SegmentInterfaces:
         return index
 
     def _remove_leftovers(self, vlan: int, listed: Iterable[KernelInterface] | None = None) -> list[KernelInterface]:
-        """Delete interfaces of this VLAN with a temporary name, left by a killed agent. Return the other interfaces."""
+        """Delete interfaces of this VLAN that a killed agent left. Return the other interfaces."""
         leftovers = {names.temporary_name(names.bridge_name(vlan), vlan), names.temporary_name("", vlan)}
         interfaces = self._kernel.list_interfaces() if listed is None else listed
         for interface in interfaces:

@@ -1,8 +1,7 @@
-"""Monitor of a table of nftables: the kernel notifies the agent of each change of a table.
+"""Monitor of a table of nftables: the kernel notifies the agent of each change.
 
-The reconciler reads the host only every `timing.check` seconds. While SBF does not answer, the reconciler corrects only
-the filters of guests. If an administrator deletes a table that protects a gateway, the agent must restore the table
-sooner.
+The reconciler reads the host only every `timing.check` seconds, and only corrects the filters of guests while SBF does
+not answer. A table that protects a gateway must be restored sooner.
 """
 
 import select
@@ -20,7 +19,7 @@ SOL_NETLINK: Final = 270
 NETLINK_ADD_MEMBERSHIP: Final = 1
 NFNLGRP_NFTABLES: Final = 7  # linux/netfilter/nfnetlink.h
 CHECK_S: Final = 5.0
-"""Seconds between two checks of whether the thread must end."""
+"""Seconds between two checks whether the thread must end."""
 MAX_IDLE_S: Final = 60.0
 MAX_MESSAGE: Final = 1 << 16
 
@@ -29,7 +28,7 @@ class TableMonitor:
     """Calls a function after each change of a table in the network namespace of the thread that calls `start`."""
 
     def __init__(self, table: str, restore: Callable[[], object]) -> None:
-        """Create a monitor of ``table``. After each change, even by this agent, the monitor calls ``restore``."""
+        """Create a monitor of ``table``. It calls ``restore`` after each change, even by this agent."""
         self._table = table.encode() + b"\0"
         self._restore = restore
         self._stopping = threading.Event()
@@ -58,7 +57,6 @@ class TableMonitor:
                 progress()
 
     def _has_changed(self, notices: socket.socket) -> bool:
-        """Wait at most `CHECK_S`, and read notices. Return whether a notice names the table, or notices were lost."""
         poll = select.poll()  # select(2) accepts no descriptor above 1023
         poll.register(notices, select.POLLIN)
         is_readable, has_changed = bool(poll.poll(CHECK_S * 1000)), False
@@ -67,14 +65,13 @@ class TableMonitor:
                 has_changed |= self._table in notices.recv(MAX_MESSAGE)
             except BlockingIOError:
                 break
-            except OSError as error:  # ENOBUFS: the socket's buffer was full, and notices were dropped
+            except OSError as error:  # ENOBUFS: the socket's buffer was full, and notices were lost
                 log.info("packet_filter_notices_lost", error=error)
                 return True
         return has_changed
 
 
 def _open_notices() -> socket.socket:
-    """Return a non-blocking socket that receives notices of changes of tables. Raise OSError if the kernel has none."""
     notices = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
     try:
         notices.bind((0, 0))

@@ -1,7 +1,7 @@
 """Reports of the traffic counters of clusters to SBF.
 
-The counters are part of the reconciler's readings of the host, so the agent needs no additional netlink requests. One
-call reports all clusters of the host, at most once in `MIN_INTERVAL_S` seconds.
+The counters come from the reconciler's readings of the host, without additional netlink requests. One call reports all
+clusters of the host, at most once in `MIN_INTERVAL_S` seconds.
 """
 
 import threading
@@ -18,9 +18,9 @@ from virtcloud.model.traffic import MAX_SEGMENTS, SegmentCounters, TrafficReport
 from virtcloud.model.values import Name
 
 MIN_INTERVAL_S: Final = 15.0
-"""Shortest time in seconds between two reports. The reconciler reads an unchanged host every 30 s."""
+"""Shortest time in seconds between two reports."""
 EARLIER_SBF_PAUSE_S: Final = 3600.0
-"""Pause in seconds after an earlier version of SBF refused a report. SBF may be upgraded while the agent runs."""
+"""Pause in seconds after an earlier version of SBF refused a report: SBF may be upgraded while the agent runs."""
 IDLE_S: Final = 60.0
 MAX_IDLE_S: Final = 300.0
 
@@ -29,11 +29,11 @@ class TrafficApi(Protocol):
     """The call of SBF that sends the reports."""
 
     def report_traffic(self, element: str, report: TrafficReport) -> None:
-        """Report the counters of a host or gateway. Raise NoSuchCall if SBF is an earlier version without this call."""
+        """Report the counters of a host or gateway. Raise NoSuchCall if an earlier version of SBF lacks this call."""
 
 
 def find_counters(interfaces: Iterable[KernelInterface]) -> tuple[SegmentCounters, ...]:
-    """Return the counters of at most `MAX_SEGMENTS` segments, taken from each bridge's port to the uplink. Pure."""
+    """Return the counters of at most `MAX_SEGMENTS` segments, from each bridge's port to the uplink. Pure."""
     listed = list(interfaces)
     ports: dict[int, list[KernelInterface]] = {}
     for interface in listed:
@@ -59,7 +59,6 @@ def _of_bridge(bridge: KernelInterface, ports: Iterable[KernelInterface]) -> Ite
 
 
 def _is_uplink_port(port: KernelInterface, bridge: KernelInterface, cluster: str | None) -> bool:
-    """Return whether a port leads to the site's network: a tagged interface, or the uplink of an untagged segment."""
     if port.name == names.uplink_of_alias(bridge.alias):
         return True
     is_tagged = port.kind == "vlan" and names.cluster_of_alias(port.alias) == cluster
@@ -67,10 +66,10 @@ def _is_uplink_port(port: KernelInterface, bridge: KernelInterface, cluster: str
 
 
 class TrafficReporter:
-    """Reports the counters of one host after readings, with pauses between reports. Does not repeat failed reports."""
+    """Reports the counters of one host after readings. Does not repeat failed reports."""
 
     def __init__(self, element: Name, sbf: TrafficApi, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create a reporter of the counters that `notice` receives. ``clock`` returns seconds."""
+        """Create a reporter. ``clock`` returns seconds."""
         self._element = element
         self._sbf = sbf
         self._clock = clock
@@ -91,17 +90,20 @@ class TrafficReporter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the pause after the last report still continues."""
+        """Whether the pause after the last report continues."""
         return self._clock() < self._next_s
 
     def notice(self, interfaces: Iterable[KernelInterface]) -> None:
-        """Report the counters of a reading, without waiting for the report. Ignore the reading during the pause."""
+        """Report the counters of a reading, without waiting. Ignore the reading during the pause."""
         if not self.is_waiting:
             self._newest = find_counters(interfaces)
             self._read.set()
 
     def report(self) -> None:
-        """Report the newest counters. Log errors. If there are no counters and the last report had none, do nothing."""
+        """Report the newest counters. Log errors.
+
+        Do nothing if neither this report nor the last report has counters.
+        """
         newest = self._newest
         if not newest and not self._reported:
             return
