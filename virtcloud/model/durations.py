@@ -14,6 +14,8 @@ MAX_LEASE_S = 366 * 86400
 MAX_TOKEN_S = 10 * 366 * 86400
 MAX_LEASE_LIMIT_S = 100 * 366 * 86400
 """The maximum lease that an administrator can set as the limit of a user."""
+MAX_CHARACTERS = 100
+"""Maximum length of a duration as text. The search takes time that grows with the square of the length."""
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 
@@ -22,7 +24,7 @@ def parse_duration(text: str, maximum_s: float = math.inf) -> float:
 
     Raise BadInput if the text is malformed, or if the duration is zero or longer than ``maximum_s``.
     """
-    parts = _PART.findall(text)
+    parts = _PART.findall(text[:MAX_CHARACTERS])
     seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or not parts:
         raise BadInput(f"expected a duration such as 90s, 15m, 4h, 1d or 1h30m, got {text!r}")

@@ -24,6 +24,8 @@ class _ValidVlanIds(dict[int, VlanId]):
 
 
 _VALID = _ValidVlanIds()
+MAX_CHARACTERS = 32_768
+"""Maximum length of ranges as text. A list of all VLAN IDs, one by one, has 24,560 characters."""
 _RANGE = re.compile(r"([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?")
 """A VLAN ID or a range. ``int()`` would read ``10_20``, a typing error for ``10-20``, as 1020."""
 
@@ -109,8 +111,18 @@ def _as_set(vlan_ids: Iterable[int]) -> VlanSet:
 @lru_cache(maxsize=64)
 def _parse_ranges(text: str) -> VlanSet:
     """Parse ranges. The results are cached: many sites have the same pool, and pools are read often."""
+    if len(text) > MAX_CHARACTERS:
+        raise BadInput(f"expected VLAN ranges of at most {MAX_CHARACTERS} characters, got {len(text)} characters")
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    return VlanSet(vlan_id for part in parts for vlan_id in _parse_range(part))
+    return VlanSet(vlan_id for vlan_ids in _merge(map(_parse_range, parts)) for vlan_id in vlan_ids)
+
+
+def _merge(ranges: Iterable[range]) -> Iterator[range]:
+    """Yield each number of the ranges once, in ascending ranges."""
+    end = 0
+    for each in sorted(ranges, key=lambda each: each.start):
+        yield range(max(each.start, end), each.stop)
+        end = max(end, each.stop)
 
 
 def _parse_range(part: str) -> range:

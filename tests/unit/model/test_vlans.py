@@ -28,6 +28,10 @@ def test_iteration_is_ascending(members: frozenset[int]) -> None:
     assert list(VlanSet(members)) == sorted(members)
 
 
+def test_overlapping_ranges_are_one_set() -> None:
+    assert str(VlanSet.parse("300,5-20,1-10,7,5-20")) == "1-20,300"
+
+
 def test_ranges_are_written_as_administrators_write_them() -> None:
     assert str(VlanSet([300, 100, 101, 102])) == "100-102,300"
     assert str(VlanSet()) == ""
@@ -41,6 +45,7 @@ def test_ranges_are_written_as_administrators_write_them() -> None:
         ("20-10", "expected a range with the lower VLAN ID first, got '20-10'"),
         ("1,,2", "expected VLAN ranges such as '100-199,300', got ''"),
         ("a", "expected VLAN ranges such as '100-199,300', got 'a'"),
+        ("1," * 20_000 + "1", "expected VLAN ranges of at most 32768 characters, got 40001 characters"),
         ("10_20", "expected VLAN ranges such as '100-199,300', got '10_20'"),
     ],
 )
