@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import yaml
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryCommand
@@ -136,13 +137,17 @@ def _run_trial(trial: TrialRequest) -> TrialRecord:
 def run_driver_program(module: str, request: Document, command: str) -> str:
     """Run the program ``module`` of sbf_service, which uses drivers, and return the output.
 
-    If the program fails, exit with the program's exit code. Raise BadInput if the libraries of drivers are missing.
-    ``command`` is the command's name for this message.
+    If the program fails, exit with the program's exit code. Raise BadInput if the libraries of drivers are missing, or
+    if the request contains bytes that are not UTF-8. ``command`` is the command's name for these messages.
     """
     if find_spec(DRIVER_LIBRARY) is None or find_spec(module.partition(".")[0]) is None:
         raise BadInput(f"the command '{command}' needs {DRIVER_LIBRARY}; install it with: pip install 'virtcloud[sbf]'")
+    try:
+        sent = request.model_dump_json()
+    except PydanticSerializationError as error:
+        raise BadInput(f"{command}: expected options and files in UTF-8, got other bytes: correct them") from error
     argv = [sys.executable, "-m", module]
-    process = subprocess.run(argv, input=request.model_dump_json(), stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - starts virtcloud's own module
+    process = subprocess.run(argv, input=sent, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - starts virtcloud's own module
     if process.returncode:
         click.get_current_context().exit(process.returncode)
     return process.stdout
@@ -162,6 +167,8 @@ def _read_secret(path: Path) -> str:
         return path.read_text(encoding="utf-8").rstrip("\n")
     except OSError as error:
         raise BadInput(f"{path}: expected a file with a password: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: expected a password in UTF-8, got other bytes") from None  # the error has the secret
 
 
 def _write_record(path: Path, record: TrialRecord) -> None:

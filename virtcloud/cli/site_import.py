@@ -15,6 +15,7 @@ from virtcloud.cli.differences import format_yaml
 from virtcloud.cli.element_try import run_driver_program
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.cli.options import name_of
+from virtcloud.model.document import parse_yaml
 from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.message_text import count_of
 from virtcloud.model.site_survey import SiteSurvey, SurveyedVlan, SurveyRequest
@@ -59,9 +60,11 @@ def import_(  # noqa: PLR0913, PLR0917 - click passes each option by its name
     """
     if draft is not None and draft.exists():
         raise BadInput(f"--write {draft}: the file exists; name another file, or remove it")
+    text, source = file.read(), name_of(file)
+    parse_yaml(text, source)  # the second process cannot receive other encodings
     request = SurveyRequest(
-        text=file.read(),
-        source=name_of(file),
+        text=text,
+        source=source,
         settings=None if settings is None else str(settings),
         pool_size=pool_size,
         timeout_s=timeout,

@@ -146,9 +146,17 @@ def test_a_trial_of_an_unreachable_switch_promises_no_repetition(element_try: El
         (("--platform", "cisco_ios", "--address", "192.0.2.1", "--vlan", "100"), "expected a port for the example"),
         (("--platform", "cisco_ios", "--address", "192.0.2.1", "--vlan", "5000"), "5000"),
         (("--platform", "cisco_ios"), "expected --platform, --address and --username, or --replay FILE"),
+        (("--platform", "cisco_ios", "--address", "192.0.2.1", "--username", "\udcf2"), "in UTF-8, got other bytes"),
         (("--replay", "/nowhere/record.yaml"), "/nowhere/record.yaml: expected a recorded conversation"),
     ],
 )
 def test_bad_input_of_a_trial_is_exit_code_2(element_try: ElementTry, arguments: tuple[str, ...], message: str) -> None:
     ended = element_try("--username", "viewer", "--key-file", "/nowhere/key", *arguments)
     assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr
+
+
+def test_a_password_in_another_encoding_is_bad_input(element_try: ElementTry, tmp_path: Path) -> None:
+    (tmp_path / "password").write_bytes("jičín".encode("iso8859-2"))
+    target = ("--platform", "cisco_ios", "--address", "192.0.2.1", "--username", "viewer")
+    ended = element_try(*target, "--password-file", tmp_path / "password")
+    assert (ended.returncode, "expected a password in UTF-8" in ended.stderr) == (2, True), ended.stderr

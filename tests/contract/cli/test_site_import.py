@@ -234,3 +234,11 @@ def test_each_error_of_a_file_begins_with_the_command(site_import: Callable[...,
     assert ended.returncode == 2
     assert [line.partition(" ")[0] for line in ended.stderr.splitlines()] == ["virtcloud:"] * 3
     assert site_import("").stderr.endswith(", got an empty document\n")
+
+
+def test_a_file_in_another_encoding_is_bad_input(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "latin.yaml").write_bytes("site: jičín".encode("iso8859-2"))
+    with pytest.raises(SystemExit) as end:
+        main(["site", "import", str(tmp_path / "latin.yaml")])
+    assert end.value.code == 2
+    assert "latin.yaml:1: expected YAML in UTF-8, got other bytes" in capfd.readouterr().err
