@@ -56,12 +56,13 @@ def describe_site(
 ) -> SiteSurvey:
     """Return the VLANs in use, a proposed pool and a draft of the topology.
 
-    ``hosts`` are patterns of the hosts' names, such as ``node*``.
+    ``hosts`` are patterns of the hosts' names, such as ``node*``. If no switch was read, no VLAN ID is free.
     """
     vlans = tuple(_list_vlans(surveys))
     used = VlanSet(vlan.vlan for vlan in vlans)
     reserved = VlanSet(vlan for survey in surveys for vlan in survey.reserved)
-    free = USABLE - used - reserved - LEGACY
+    is_read = any(survey.is_read for survey in surveys)
+    free = USABLE - used - reserved - LEGACY if is_read else VlanSet()
     pool = propose_pool(free, pool_size)
     draft = _Draft(site, surveys, hosts, canonical)
     part = draft.part()
@@ -217,7 +218,12 @@ class _Draft:
             if seen.port not in linked:
                 neighbour = seen.neighbour
                 name = neighbour.name or f"chassis {neighbour.chassis}"
-                yield SurveyedNeighbour(switch=Name(switch), port=port, name=name, neighbour_port=neighbour.port)
+                yield SurveyedNeighbour(
+                    switch=Name(switch),
+                    port=port,
+                    name=replace_unprintable(name),
+                    neighbour_port=replace_unprintable(neighbour.port),
+                )
 
     def notes(self, part: SitePart) -> Iterator[str]:
         """Yield notes on missing parts of the draft."""
@@ -249,9 +255,10 @@ class _Draft:
 
 
 def _pool_notes(surveys: Sequence[SwitchSurvey], pool: VlanSet, size: int) -> Iterator[str]:
-    if len(pool) < size:
+    unread = [survey.switch.name for survey in surveys if not survey.is_read]
+    if len(pool) < size and len(unread) < len(surveys):
         yield f"the proposed pool has {len(pool)} VLAN IDs instead of {size}, because a longer range is not free"
-    if unread := [survey.switch.name for survey in surveys if not survey.is_read]:
+    if pool and unread:
         yield f"the VLANs of {', '.join(unread)} are unknown: VLAN IDs of the proposed pool may be in use there"
     for vlan, names in _find_different_names(surveys):
         yield f"VLAN {vlan} has different names: {', '.join(names)}: is it the same network on all switches?"

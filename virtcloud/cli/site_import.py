@@ -55,6 +55,7 @@ def import_(  # noqa: PLR0913, PLR0917 - click passes each option by its name
     The command only reads: it changes neither the switches nor SBF, and needs no SBF. FILE (YAML) contains the site's
     name, the switches with address, platform and credential, and the credentials. The draft contains the cables that
     the switches see by LLDP. If a switch could not be read completely, the output is incomplete and the exit code is 1.
+    If no switch could be read, no draft is written.
 
     Example: virtcloud site import ostrava.yaml --write draft.yaml
     """
@@ -71,7 +72,7 @@ def import_(  # noqa: PLR0913, PLR0917 - click passes each option by its name
     )
     survey = SiteSurvey.model_validate_json(run_driver_program(MODULE, request, "site import"))
     printing.print_json(survey) if as_json else print_survey(survey)
-    if draft is not None:
+    if draft is not None and any(switch.is_read for switch in survey.switches):
         write_draft(draft, survey)
         click.echo(f"the draft is in {draft}; check it: virtcloud topology check {draft}", err=as_json)
     if survey.faults:
@@ -83,7 +84,7 @@ def print_survey(survey: SiteSurvey) -> None:
     count = sum(switch.is_read for switch in survey.switches)
     click.echo(f"site {survey.site}: read {count} of {count_of(len(survey.switches), 'switch', 'switches')}\n")
     rows = [(vlan.vlan, format_names(vlan.names), _format_ports(vlan)) for vlan in survey.vlans]
-    printing.print_table(("VLAN", "name", "ports"), rows, "no VLAN is in use")
+    printing.print_table(("VLAN", "name", "ports"), rows, "no VLAN was read")
     for switch in survey.switches:
         if switch.open_trunks:
             click.echo(f"{switch.name}: every VLAN on {', '.join(switch.open_trunks)}")

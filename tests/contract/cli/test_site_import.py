@@ -141,6 +141,22 @@ def test_an_unreachable_switch_leaves_the_results_of_the_others(
     assert "the VLANs of sw2 are unknown" in ended.stdout
 
 
+def test_without_a_reading_no_pool_is_proposed(site_import: Callable[..., Completed], tmp_path: Path) -> None:
+    lost = {"name": "sw1", "address": "127.0.0.1:1", "platform": "cisco_ios", "credential": "viewer"}
+    document = {"site": "ostrava", "switches": [lost], "credentials": {"viewer": {"username": "x"}}}
+    ended = site_import(yaml.safe_dump(document), "--write", tmp_path / "draft.yaml")
+    assert "no VLAN was read" in ended.stderr
+    assert "free VLAN IDs: none\nproposed pool: none\n" in ended.stdout
+    assert not (tmp_path / "draft.yaml").exists()
+
+
+def test_odd_characters_of_a_neighbours_name_are_replaced(tmp_path: Path) -> None:
+    with emulate("arista_eos") as switch:
+        switch.peers = {switch.port_names[0]: LldpPeer("printer\u202e", "1\u202e")}
+        (other,) = survey(describe(tmp_path, {"sw1": switch})).others
+    assert (other.name, other.neighbour_port) == ("printer\ufffd", "1\ufffd")
+
+
 def test_a_wrong_platform_names_the_platform(tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         document = yaml.safe_load(describe(tmp_path, {"sw1": switch}))
