@@ -10,7 +10,7 @@ from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.client.api import Client
-from virtcloud.client.credentials import default_token_file, write_token
+from virtcloud.client.credentials import PREFIX, default_token_file, write_token
 from virtcloud.model.access import Identity, NewToken, Role, TokenView
 from virtcloud.model.durations import MAX_TOKEN_S
 from virtcloud.model.errors import BadInput
@@ -162,6 +162,8 @@ def revoke(context: click.Context, token_id: str, as_json: bool) -> None:
 
     Example: virtcloud token revoke k3qh7x2a
     """
+    if token_id.startswith(PREFIX):
+        raise BadInput("expected the ID of a token, got a complete token: its ID is the part between the first two '_'")
     revoked = open_client(context).sbf.revoke_token(token_id)
     printing.print_json(revoked) if as_json else click.echo(
         f"token {revoked.id} of {_format_holder(revoked)} is revoked"

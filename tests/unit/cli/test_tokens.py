@@ -26,3 +26,10 @@ def test_no_token_is_created_for_an_existing_file(
     result = run("token", "create", "eva", "--role", "user", "--output", str(tmp_path / "eva.token"))
     assert result.exit_code == 2
     assert "eva.token: expected a new file, but the file exists; " in result.stderr
+
+
+def test_a_complete_token_is_not_repeated_in_the_error(run: RunCommand) -> None:
+    result = run("token", "revoke", "vc_k3qh7x2a_secret")
+    assert result.exit_code == 2
+    assert "expected the ID of a token, got a complete token: its ID is " in result.stderr
+    assert "secret" not in result.stderr
