@@ -88,8 +88,10 @@ def _read_token(file: NetBoxFile) -> str | None:
         return None
     try:
         token = Path(file.token_file).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"token_file {file.token_file}: expected a file with a token of NetBox: {error}") from error
+    except OSError as error:
+        raise BadInput(f"token_file {file.token_file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise BadInput(f"token_file {file.token_file}: expected a token of NetBox, got other characters") from None
     if not token:
         raise BadInput(f"token_file {file.token_file}: expected a token of NetBox, got an empty file")
     return token

@@ -296,6 +296,11 @@ def test_a_broken_netbox_is_unreachable(netbox: EmulatedNetBox, token_file: Path
         read(netbox, token_file)
 
 
+def test_a_missing_token_file_is_named_with_the_cause(netbox: EmulatedNetBox) -> None:
+    with pytest.raises(BadInput, match=r"^token_file /nowhere/token: cannot be read: No such file or directory$"):
+        read(netbox, Path("/nowhere/token"))
+
+
 def test_a_netbox_that_is_down_is_unreachable(token_file: Path) -> None:
     with serve_netbox() as netbox:
         pass
