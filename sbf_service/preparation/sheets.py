@@ -67,12 +67,15 @@ class _AttachmentContext:
 def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: BackboneDevice) -> SitePreparation:
     """Return all sheets of a site. The sheets for the site's uplinks come first.
 
-    Raise BadInput if ``backbone`` contains an unknown platform, or options that have no effect. Raise NotFound for an
-    unknown transport. Raise Conflict if the site has no attachment to the selected transports. Also raise Conflict if
-    the backbone's device needs a QinQ tunnel and has an unsuitable platform (``no_tunnel``).
+    Raise BadInput if ``backbone`` contains an unknown platform, one port for two purposes, or options that have no
+    effect. Raise NotFound for an unknown transport. Raise Conflict if the site has no attachment to the selected
+    transports. Also raise Conflict if the backbone's device needs a QinQ tunnel and has an unsuitable platform
+    (``no_tunnel``).
     """
     if backbone.platform is not None and backbone.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {backbone.platform}")
+    if backbone.port is not None and backbone.port == backbone.core_port:
+        raise BadInput(f"core_port: expected a port other than the site's, got {backbone.port} for both")
     contexts = [_make_context(topology, site, attachment, vlans, backbone) for attachment in site.attachments]
     if backbone.transport is not None:
         topology.transport(backbone.transport)

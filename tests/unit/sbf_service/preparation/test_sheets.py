@@ -191,6 +191,11 @@ def test_unknown_platforms_transports_and_unattached_sites_are_refused() -> None
         make_sheets(alone, alone.sites[0], POOL, BackboneDevice(transport=None))
 
 
+def test_the_backbones_two_ports_must_differ() -> None:
+    with pytest.raises(BadInput, match="core_port: expected a port other than the site's, got Te1/1/1 for both"):
+        sheets(QINQ, platform="cisco_ios", port="Te1/1/1", core_port="Te1/1/1")
+
+
 def test_a_backbone_platform_is_refused_at_edge_only_sites() -> None:
     with pytest.raises(
         BadInput, match=r"platform: expected none, because site brno is attached at provider edges only \("
