@@ -13,7 +13,7 @@ from sbf_service.console.drawing.sparkline import draw_traffic
 from sbf_service.console.drawing.timeline import Timeline, draw_timeline
 from sbf_service.console.maps import draw_cluster, find_cluster_path
 from sbf_service.console.page import Page
-from sbf_service.console.reading import PositionQuery, list_clusters, read_elements
+from sbf_service.console.reading import PositionQuery, find_topology, list_clusters, read_elements
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import Browser, CurrentBrowser
 from sbf_service.console.troubles import (
@@ -85,6 +85,7 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
     levels = {part.element: _find_level(part) for part in view.placements}
     path = find_cluster_path(service, view)
     whole = path is not None and is_allowed(browser.principal, Action.READ_TOPOLOGY)
+    topology = find_topology(service, browser.caller)
     others = read_elements(service, browser.caller, {part.site for part in view.placements}) if whole else []
     return {
         "cluster": view,
@@ -97,6 +98,7 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
         if path is None
         else draw_cluster(path, {view.name: find_element_level(view) for view in others} | levels, whole=whole),
         "placements": [(part, levels[part.element]) for part in view.placements],
+        "linked": () if topology is None else topology.elements,
         "may_end": is_running and is_allowed(browser.principal, Action.END_CLUSTER, resource),
         "may_extend": is_running and is_allowed(browser.principal, Action.EXTEND_CLUSTER, resource),
     }

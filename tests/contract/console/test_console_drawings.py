@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from sbf_fakes.console_browser import logged_in, text_of
-from sbf_fakes.world import World, make_world, spec, three_edges
+from sbf_fakes.world import World, make_world, spec, three_edges, three_sites
 
 from sbf_service.store import error_reports
 from virtcloud.model.access import Role
@@ -60,6 +60,17 @@ def test_an_ended_cluster_has_no_path(installed: World) -> None:
     installed.settle()
     page = logged_in(installed).get("/console/clusters/hers")
     assert (page.status_code, LIT.findall(page.text), "released" in text_of(page)) == (200, [], True)
+
+
+def test_elements_that_left_the_topology_have_no_link(installed: World) -> None:
+    installed.delete("hers")
+    installed.settle()
+    browser = logged_in(installed)
+    assert 'href="/console/elements/brno-h1"' in browser.get("/console/clusters/hers").text
+    installed.put_topology(three_sites(sites=[{"name": name} for name in ("brno", "praha", "plzen")], links=[]))
+    page = browser.get("/console/clusters/hers").text
+    assert "brno-h1" in page
+    assert 'href="/console/elements/' not in page
 
 
 def test_a_path_through_provider_edges_reaches_the_transport(tmp_path: Path) -> None:
