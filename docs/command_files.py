@@ -1,7 +1,7 @@
 """Man pages and completion scripts of ``virtcloud`` and ``sbf``, from the commands' help.
 
-``virtcloud.1`` lists the commands. Each command of ``virtcloud`` has a page with all its subcommands, such as
-``virtcloud-cluster.1``. ``sbf.1`` contains all commands of ``sbf``. Pages have no date, so that two builds are equal.
+Each command of ``virtcloud`` has a page with its subcommands, such as ``virtcloud-cluster.1``.
+Pages have no date, so that two builds are equal.
 """
 
 import inspect
@@ -40,7 +40,6 @@ def _sbf_page() -> tuple[str, str]:
 
 
 def _children(parent: click.Context) -> Iterator[click.Context]:
-    """Yield a context of each visible command of a group."""
     if not isinstance(parent.command, click.Group):
         return
     for name in parent.command.list_commands(parent):
@@ -79,7 +78,6 @@ def _see_also(page: str) -> str:
 
 
 def _summary(context: click.Context) -> str:
-    """Return the first sentence of the command's help."""
     return _roff(" ".join(context.command.get_short_help_str(1000).split()))
 
 

@@ -1,7 +1,7 @@
 """A switch, and a host that can run containers, for clusters on the machines of the playbooks' tests.
 
-The kernel of the tests may lack 802.1Q. A cluster whose host has an access link needs no 802.1Q: the switch carries the
-frames of the cluster untagged. The switch is emulated, and no cable leads to it: frames reach only guests of one host.
+The kernel of the tests may lack 802.1Q. A host with an access link needs no 802.1Q, because the switch carries the
+cluster's frames untagged. The switch is emulated and has no cable. Frames reach only guests of one host.
 """
 
 import subprocess
@@ -24,7 +24,7 @@ password = {file = "/etc/virtcloud/site-brno.password"}
 enable = {file = "/etc/virtcloud/site-brno.enable"}
 """
 AGENT_SETTINGS = 'bridged_frames_filtered = "accept"\n'
-# libvirt uses systemd-machined if D-Bus can start it, but in a container systemd-machined does not find its processes.
+# libvirt uses systemd-machined if D-Bus can start it. In a container, systemd-machined does not find its processes.
 PREPARE = f"""set -e
 ip link add {INTERFACE} up type veth peer name wire0
 ip link set wire0 up
@@ -38,7 +38,7 @@ STATE = "/var/lib/virtcloud/agent"
 
 @contextmanager
 def running_switch(site: Site) -> Iterator[str]:
-    """Run an emulated switch in the network of the machines. Yield its address with its port."""
+    """Run an emulated switch in the network of the machines. Yield its address and port."""
     program = str(ROOT / "tests/emulated_switch_program.py")
     command = ("nsenter", f"--net={site.namespace}", sys.executable, program, SWITCH_ADDRESS)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as switch:  # noqa: S603
@@ -57,15 +57,15 @@ def write_secrets(site: Site) -> list[dict[str, str]]:
 
 
 def prepare_host(site: Site, host: str) -> None:
-    """Create the host's interface of the access link, and allow containers in the machine, which is a container."""
+    """Create the host's interface of the access link. Allow containers in the machine, which is itself a container."""
     site.read(host, PREPARE)
 
 
 @contextmanager
 def agent_with_containers(site: Site, host: str) -> Iterator[None]:
-    """Run the agent with its state in a tmpfs during the context.
+    """Run the agent with its state in a tmpfs.
 
-    The roots of guests are overlays, and so is a machine's root file system. Linux refuses an overlay on an overlay.
+    Guests' roots and a machine's root are overlays. Linux refuses an overlay on an overlay.
     """
     site.read(
         host, f"systemctl stop virtcloud-agent && mount -t tmpfs agent {STATE} && systemctl start virtcloud-agent"

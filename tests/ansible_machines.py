@@ -3,8 +3,8 @@
 Each machine is a systemd-nspawn container on an overlay of one image. The image contains the Debian packages that the
 roles install, because the machines have no connection to the Internet.
 
-The machines run Debian 12. For another Debian, set ``VIRTCLOUD_TEST_DEBIAN`` to its name, for example trixie, and
-``VIRTCLOUD_TEST_WHEELS`` to an archive that ``make wheels`` wrote on a machine with that Debian.
+The machines run Debian 12. To use another Debian, set ``VIRTCLOUD_TEST_DEBIAN`` to its name, such as trixie. Set
+``VIRTCLOUD_TEST_WHEELS`` to an archive that ``make wheels`` wrote on that Debian.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ PACKAGES = (
     *("postgresql", "haproxy", "socat", "prometheus", "curl"),
 )
 DISABLED = ("haproxy", "prometheus", "libvirtd", "libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
-"""Services that the image disables, because only some machines need them. The roles start the needed services."""
+"""Services that the image disables. The roles start the services that a machine needs."""
 SUITE = os.environ.get("VIRTCLOUD_TEST_DEBIAN", "bookworm")
 SHORT = 12
 IMAGE = Path(
@@ -84,7 +84,6 @@ class Site:
         return done.stdout
 
     def ssh_variables(self) -> dict[str, Any]:
-        """Return the inventory's variables with which Ansible logs in to the machines."""
         return {
             "ansible_user": "root",
             "ansible_ssh_private_key_file": str(self.folder / "key"),
@@ -92,7 +91,6 @@ class Site:
         }
 
     def play(self, playbook: str, *options: str) -> subprocess.CompletedProcess[str]:
-        """Run a playbook with the inventory in ``inventory``."""
         return self._enter((*self._playbook(playbook), *options))
 
     def kill_at(self, playbook: str, task: str) -> None:
@@ -140,13 +138,12 @@ class Site:
     def _environment(self) -> dict[str, str]:
         """Return Ansible's environment, with a separate folder for the sockets of ssh connections.
 
-        Other objects of this class use the same addresses, so a shared folder would mix their connections.
+        Other sites have the same addresses, so a shared folder would mix their connections.
         """
         return {**ansible_environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "ssh")}
 
 
 def ansible_environment() -> dict[str, str]:
-    """Return the environment of Ansible's programs."""
     return {
         **os.environ,
         "LC_ALL": "C.UTF-8",
@@ -166,7 +163,7 @@ def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
 def make_newer_archive(archive: Path, folder: Path) -> Path:
     """Write a copy of an archive of Python packages to ``folder``, with other bytes. Return the path of the copy.
 
-    The playbooks treat an archive with other bytes as another version.
+    The playbooks treat the copy as another version.
     """
     newer = folder / f"newer-{archive.name}"
     newer.write_bytes(archive.read_bytes())
@@ -179,9 +176,9 @@ def make_newer_archive(archive: Path, folder: Path) -> Path:
 
 @contextmanager
 def running_machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Site]:
-    """Start a machine at each address. At the end, stop the machines, and delete their files and network.
+    """Start a machine at each address. Raise NoMachinesError where no machine can start.
 
-    Raise NoMachinesError where no machine can start.
+    At the end, stop the machines, and delete their files and network.
     """
     check_requirements()
     _build_image()
@@ -248,7 +245,6 @@ def _running_machine(site: Site, machine: str) -> Iterator[subprocess.Popen[byte
 
 
 def _configure(site: Site, machine: str, root: Path) -> None:
-    """Write the machine's name, address and SSH host key, the names of all machines, and the tests' public SSH key."""
     (root / "etc/hostname").write_text(f"{machine}\n")
     hosts = {"localhost": "127.0.0.1", **site.addresses}
     (root / "etc/hosts").write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
@@ -275,7 +271,7 @@ def _await_ssh(site: Site, machine: str, container: subprocess.Popen[bytes]) -> 
 def _build_image() -> None:
     """Build the image, unless the cache contains an image with the same packages.
 
-    If several processes call this function, one process builds the image, and the other processes wait.
+    A lock lets one process build while the others wait.
     """
     if IMAGE.exists():
         return

@@ -1,7 +1,7 @@
-"""A plug-in for ``pytest --compile-tests``, which compiles all test modules as pytest does, and runs no test.
+"""A plug-in for ``pytest --compile-tests``, which compiles all test modules and runs no test.
 
 pytest rewrites the assertions of test modules, and stores the compiled modules. ``pytest --collect-only`` also stores
-them, but takes longer, because it imports all modules.
+them, but takes longer, because it imports them.
 """
 
 from pathlib import Path
@@ -14,13 +14,12 @@ PATTERNS = ("test_*.py", "conftest.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of this plug-in."""
     parser.addoption("--compile-tests", action="store_true", help="compile all test modules and run no test")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Compile the modules whose stored compilation is missing or outdated, if the option is set."""
+    """If the option is set, compile the modules whose stored compilation is missing or outdated."""
     if not config.getoption("--compile-tests"):
         return None
     state = config.stash[rewrite.assertstate_key]

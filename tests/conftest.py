@@ -25,11 +25,9 @@ DEMANDING = ("lab", "postgresql", "openvswitch")
 
 
 def pytest_configure() -> None:
-    """Restore Python's handler of SIGINT.
+    """Restore Python's handler of SIGINT. Give each process of a parallel run its own state folder of the lab.
 
-    A shell starts background processes with SIGINT ignored, and the programs that tests start would inherit this.
-
-    If several processes run tests, set a separate state folder of the lab for each process.
+    A shell starts background processes with SIGINT ignored. The programs that tests start would inherit this.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if process := os.environ.get("PYTEST_XDIST_WORKER"):
@@ -38,7 +36,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Report a required test as failed if it is skipped. The report contains the reason of the skip."""
+    """Report a required test as failed if it is skipped, with the reason of the skip."""
     report = yield
     if (
         report.skipped
@@ -53,7 +51,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator["PostgresServer"]:
-    """A PostgreSQL server for all tests. Where PostgreSQL is not installed, the tests are skipped with a reason."""
+    """A PostgreSQL server for all tests. Without PostgreSQL, the tests are skipped."""
     from postgres import NoPostgresError, programs, running  # noqa: PLC0415 - imported only by tests that need it
 
     try:
@@ -66,7 +64,7 @@ def postgres_server() -> Iterator["PostgresServer"]:
 
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: "PostgresServer") -> str:
-    """The name of a PostgreSQL database with all tables. Other databases are copied from this database."""
+    """The name of a PostgreSQL database with all tables, which other databases are copied from."""
     from migrated import migrate_once  # noqa: PLC0415 - imported only by tests that need it
 
     name = postgres_server.new_database()
@@ -76,7 +74,6 @@ def postgres_template(postgres_server: "PostgresServer") -> str:
 
 @pytest.fixture
 def empty_postgresql(postgres_server: "PostgresServer") -> Iterator[str]:
-    """The address of a PostgreSQL database without tables."""
     name = postgres_server.new_database()
     yield postgres_server.url(name)
     postgres_server.drop(name)
@@ -99,7 +96,7 @@ def postgresql(postgres_server: "PostgresServer", recycled_postgresql: str) -> I
 
 @pytest.fixture(scope="session")
 def open_vswitch(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Daemons"]:
-    """A real Open vSwitch for all tests. Where Open vSwitch is not installed, the tests are skipped with a reason."""
+    """A real Open vSwitch for all tests. Without Open vSwitch, the tests are skipped."""
     from ovs_daemons import daemons, missing  # noqa: PLC0415 - imported only by tests that need it
 
     if lacking := missing():
@@ -113,7 +110,6 @@ BOTH_KINDS = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)
 
 @pytest.fixture
 def sqlite_database(tmp_path: Path) -> str:
-    """The address of a SQLite database with all tables."""
     from migrated import create_sqlite  # noqa: PLC0415 - imported only by tests that need it
 
     create_sqlite(address := f"sqlite:///{tmp_path / 'sbf.db'}")
@@ -124,8 +120,7 @@ def sqlite_database(tmp_path: Path) -> str:
 def database(request: pytest.FixtureRequest) -> str:
     """The address of a database with all tables. Each test with this fixture runs on SQLite and on PostgreSQL.
 
-    In a module whose tests do not depend on the kind of database, a fixture of the same name returns
-    ``sqlite_database``.
+    A module whose tests do not depend on the kind of database overrides this fixture with ``sqlite_database``.
     """
     found: str = request.getfixturevalue("sqlite_database" if request.param == "sqlite" else "postgresql")
     return found

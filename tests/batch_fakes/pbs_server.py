@@ -107,7 +107,6 @@ def _attribute(key: str, value: str) -> str:
 
 
 def with_program(server: FakePbsServer, name: str, text: str) -> FakePbsServer:
-    """Create a hook on the server with the program ``text``."""
     server.hooks[name] = dict(NEW)
     server.files[name, PROGRAM_TYPE] = text
     return server

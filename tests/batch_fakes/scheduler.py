@@ -1,7 +1,4 @@
-"""In-memory fakes for tests of the reconciliation that ends the clusters of ended jobs and extends leases.
-
-The fakes are a batch system, SBF, a log, clocks and commands.
-"""
+"""In-memory fakes for tests of reconciliation with a batch system: the batch system, SBF, a log, clocks, commands."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -47,10 +44,9 @@ def cluster(
 
 
 class FakeScheduler:
-    """A batch system with some jobs. The batch system reports every unknown job as gone."""
+    """A batch system with some jobs. It reports every unknown job as gone."""
 
     def __init__(self, *jobs: SchedulerJob) -> None:
-        """Start with some jobs."""
         self.known = {job.key: job for job in jobs}
         self.failing: str | None = None
         self.empty = False
@@ -80,7 +76,6 @@ class FakeClusterApi:
     """An SBF that stores clusters and records calls."""
 
     def __init__(self, *clusters: ClusterView) -> None:
-        """Start with some clusters."""
         self.stored = {cluster.key: cluster for cluster in clusters}
         self.failing: VirtcloudError | None = None
         self.refusing: VirtcloudError | None = None
@@ -128,7 +123,6 @@ class FakeLog:
     """Stores the names of events, and the names and subjects of alerts."""
 
     def __init__(self) -> None:
-        """Start without events."""
         self.events: list[str] = []
 
     def info(self, event: str, **fields: object) -> None:

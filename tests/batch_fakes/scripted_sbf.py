@@ -1,4 +1,4 @@
-"""A fake SBF with scripted answers. The fake records the requests that it receives."""
+"""A fake SBF with scripted answers, which records its requests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +35,6 @@ def problem(status: int, slug: str, detail: str) -> ScriptedAnswer:
 
 @contextmanager
 def scripted_sbf() -> Iterator[ScriptedSbf]:
-    """Run a fake SBF on the loopback interface."""
     fake = ScriptedSbf("")
 
     def answer(request: HttpRequest) -> HttpAnswer:

@@ -35,7 +35,6 @@ class ScriptResult(NamedTuple):
 
 
 def problem(status: int, slug: str, detail: str) -> tuple[int, Any]:
-    """Return a problem document with its HTTP status."""
     return status, {"type": f"urn:virtcloud:problem:{slug}", "detail": detail}
 
 
@@ -78,11 +77,9 @@ class TorqueHost:
 
     @property
     def agent_requests(self) -> list[FakeRequest]:
-        """The requests that the agent received."""
         return self.agent.asked if self.agent else []
 
     def agent_answer(self, request: FakeRequest) -> FakeAnswer:
-        """Answer with the current function of the fake agent."""
         return self.answer_as_agent(request)
 
     def settings(self, **keys: object) -> Path:
@@ -93,7 +90,7 @@ class TorqueHost:
         return file
 
     def run(self, script: str, resources: str = RESOURCES, job: str = "7.Torque", **environment: str) -> ScriptResult:
-        """Run a script for a job. The arguments and the environment are those that Torque would use."""
+        """Run a script for a job, with the arguments and the environment that Torque would use."""
         nodes = self.folder / "nodes"
         nodes.write_text("Brno-h1.example\nBrno-h1.example\nbrno-h2.example\nbrno-h2.example\n")
         common = [job, self.user, "users", "job.sh"]
@@ -108,7 +105,6 @@ class TorqueHost:
 
 @contextmanager
 def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]) -> Iterator[TorqueHost]:
-    """Run the fake agent and the fake SBF during a test."""
     bench = TorqueHost(folder, user, capture)
 
     def answer(request: HttpRequest) -> HttpAnswer:

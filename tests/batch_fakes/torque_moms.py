@@ -1,10 +1,9 @@
 """Runs Torque's scripts in a lab as Torque's MoMs do: in the same order, with the same arguments, environment and user.
 
-Torque itself is not installed. The behaviour is taken from Torque's source (``prolog.c``, ``mom_comm.c``,
-``mom_main.c``). The sisters are all hosts of a job except the first host. ``prologue.parallel`` runs on the sisters.
-When all of these scripts have ended, ``prologue`` starts on the first host. ``epilogue.precancel`` runs as the job's
-user. The environment of the scripts is almost empty. A fake server prints the output of ``qstat``. The real code of
-virtcloud confirms the jobs to SBF.
+Torque itself is not installed. The behaviour is that of Torque's source (``prolog.c``, ``mom_comm.c``, ``mom_main.c``).
+The sisters are all hosts of a job except the first. ``prologue.parallel`` runs on the sisters; ``prologue`` then runs
+on the first host. ``epilogue.precancel`` runs as the job's user. The environment of the scripts is almost empty. A fake
+server prints the output of ``qstat``. The real code of virtcloud confirms the jobs to SBF.
 """
 
 import json
@@ -41,7 +40,6 @@ class TorqueJob:
 
     @property
     def key(self) -> str:
-        """The key of the job's cluster."""
         return self.id.lower()
 
 
@@ -80,7 +78,6 @@ class TorqueMoms:
     """The server's jobs by job number."""
 
     def qstat(self, command: Sequence[str]) -> CommandResult:
-        """Return the output of a ``qstat`` command."""
         if "-B" in command:
             return CommandResult(
                 "qstat -B -f", 0, "Server: torque\n    server_state = Active\n    total_jobs = 1\n", ""
@@ -89,7 +86,7 @@ class TorqueMoms:
         return CommandResult("qstat -x", 0, xml(job), "") if job else CommandResult("qstat -x", 153, "", "")
 
     def install_scripts(self, client: SbfClient, patience: int = 60) -> None:
-        """Install Torque's scripts on every host by the administrator's command ``virtcloud torque scripts``."""
+        """Install Torque's scripts on every host with ``virtcloud torque scripts``."""
         for host in self.hosts:
             settings = {
                 "sbf": f"http://{STATION_ADDRESS}:{SBF_PORT}",
@@ -137,7 +134,6 @@ class TorqueMoms:
         return self.script(job.hosts[0], "prologue", job)
 
     def start_in_thread(self, job: TorqueJob) -> "Future[Done]":
-        """Start a job in a thread."""
         return self.threads.submit(self.start, job)
 
     def end(self, job: TorqueJob) -> list[int]:
@@ -147,10 +143,7 @@ class TorqueMoms:
         return [first.result().returncode, *(done.returncode for done in sisters)]
 
     def precancel(self, job: TorqueJob) -> int:
-        """Run ``epilogue.precancel`` as the job's user on the job's first host. Torque does this at ``qdel``.
-
-        Torque kills the job afterwards.
-        """
+        """Run ``epilogue.precancel`` as the job's user on the job's first host, as Torque does at ``qdel``."""
         around = f"/usr/bin/setpriv --reuid {UID} --regid {UID} --clear-groups"
         return self.script(job.hosts[0], "epilogue.precancel", job, around).returncode
 

@@ -17,7 +17,7 @@ from virtcloud.testing.fakepbs.hook_event import HookEvent, HookOutcome
 from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition
 
 TIMEOUT, LONG_TIMEOUT = "seconds_between(0.1, 2), 2.0", "seconds_between(0.1, 30), 30.0"
-"""The time limit of the server hook's calls to SBF, and a longer limit, because other tests may slow SBF down."""
+"""The time limit of the server hook's calls to SBF, and a longer limit for when other tests slow SBF down."""
 SERVER = {"retry_after": 1, "breaker": 1, "setup": 30}
 MOM = {"patience": 15, "removal": 3}
 
@@ -26,13 +26,11 @@ class HostWithAgent(FakeHost):
     """A fake host whose hook uses the job socket of the host's agent. All agents run on this computer."""
 
     def __init__(self, name: str, world: FakeWorld) -> None:
-        """Use the agent socket and the faults of ``world`` for this host."""
         super().__init__(name)
         self._config = json.dumps({"socket": str(world.socket(name)), **MOM})
         self._begins = world.begins
 
     def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
-        """Run a hook with this host's settings and faults."""
         around = self._begins.pop(self.name, nullcontext()) if event.kind == "execjob_begin" else nullcontext()
         with around:
             return super().hook(hook, replace(event, config=self._config))
@@ -40,28 +38,24 @@ class HostWithAgent(FakeHost):
 
 @dataclass
 class FakeMachines:
-    """The server and the hosts of the batch system. A host has an agent and guests."""
+    """The server and the hosts of the batch system. Each host has an agent and guests."""
 
     batch: FakeBatch
     world: FakeWorld
 
     def kill_host(self, name: str) -> None:
-        """Kill a host with its agent and its guests."""
         self.batch.kill_host(name)
         self.world.stop_agent(name)
         self.world.machines[name].observed = ObservedHost()
 
     def start_host(self, name: str) -> None:
-        """Start a host and its agent again."""
         self.world.start_agent(name)
         self.batch.start_host(name)
 
     def stop_server(self) -> None:
-        """Stop the batch system's server."""
         self.batch.stop_server()
 
     def start_server(self) -> None:
-        """Start the server again."""
         self.batch.start_server()
 
 

@@ -37,27 +37,23 @@ class AnsweringGuests:
     """A prober that reports every guest as reachable."""
 
     def probe(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Return all addresses."""
         return addresses
 
 
 class NoJobAccess:
-    """Replaces the access of a job's script to its guests. Starts no relay."""
+    """Replaces a script's access to its guests. Starts no relay."""
 
     def ensure(self, opening: JobAccess, uid: int) -> Path:
-        """Return a path at which no socket exists."""
         return Path("/nonexistent")
 
     def ensure_none(self, key: str) -> None:
         """Do nothing."""
 
     def is_lost(self, key: str) -> bool:
-        """Return False."""
         return False
 
 
 def every_guest_answers(_bridge: str) -> AbstractContextManager[AnsweringGuests]:
-    """Return the prober that reports every guest as reachable."""
     return nullcontext(AnsweringGuests())
 
 
@@ -85,7 +81,6 @@ class SbfProcess:
 
     @property
     def url(self) -> str:
-        """The address of SBF."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
@@ -104,7 +99,6 @@ class SbfProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop SBF. Connections are refused until the next start."""
         assert self._server is not None
         assert self._thread is not None
         assert self._service is not None
@@ -129,11 +123,10 @@ class FakeWorld:
     """The owner of the jobs: a user that exists on this computer."""
     batch: FakeBatch | None = None
     begins: dict[str, AbstractContextManager[None]] = field(default_factory=dict)
-    """A context manager for each host whose next ``execjob_begin`` fails. The context manager causes the fault."""
+    """For each host whose next ``execjob_begin`` fails: the context manager that causes the fault."""
     _agents: dict[str, ExitStack] = field(default_factory=dict)
 
     def left(self) -> str:
-        """Describe the switches and hosts that still carry clusters. Return "" if there are none."""
         switches = {name: switch.carried() for name, switch in self.world.switches.found.items()}
         remnants = [f"{name}: {ports}" for name, ports in switches.items() if ports]
         machines = self.machines.items()
@@ -144,8 +137,8 @@ class FakeWorld:
     def unreachable(self, switch: str) -> Iterator[None]:
         """Make a switch unreachable for SBF within the context.
 
-        The interface `BatchWorld` requires a short time limit for the start of clusters in this context. In a fake
-        world, this time limit is always short, so this method does not change it.
+        `BatchWorld` requires a short time limit for the start of clusters here. In a fake world, this time limit is
+        always short.
         """
         self.world.switches[switch].cut_off = True
         try:
@@ -154,20 +147,16 @@ class FakeWorld:
             self.world.switches[switch].cut_off = False
 
     def stop_sbf(self) -> None:
-        """Stop SBF."""
         self.serving.stop()
 
     def start_sbf(self) -> None:
-        """Start SBF."""
         self.serving.start()
 
     def kill_mom(self, host: str) -> None:
-        """Kill the MoM of a host, but not the host's agent."""
         assert self.batch is not None
         self.batch.kill_host(host)
 
     def start_mom(self, host: str) -> None:
-        """Start the MoM of a host again."""
         assert self.batch is not None
         self.batch.start_host(host)
 
@@ -187,8 +176,8 @@ class FakeWorld:
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
         """Cause the fault before or after the host's hook, which runs inside the context.
 
-        For ``MOM_DIES``, kill the MoM after its hook, before the MoM reports the hook's result. For the other faults,
-        stop the agent before the hook starts.
+        ``MOM_DIES`` kills the MoM after its hook, before the MoM reports the result. Other faults stop the agent before
+        the hook.
         """
         if fault is HostFault.MOM_DIES:
             yield
@@ -207,11 +196,9 @@ class FakeWorld:
         return ""
 
     def socket(self, host: str) -> Path:
-        """Return the job socket of a host's agent."""
         return self.folder / f"{host}.sock"
 
     def start_agent(self, host: str) -> None:
-        """Start a host's agent."""
         stack = ExitStack()
         self._agents[host] = stack
         stack.enter_context(self._agent(host))

@@ -22,15 +22,13 @@ from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition, run_
 
 
 class HostInLab(FakeHost):
-    """A host of the lab. Its hooks run as root. The script of a job runs as the job's user, in the user's home."""
+    """A host of the lab. Its hooks run as root. A job's script runs as the job's user, in the user's home."""
 
     def __init__(self, lab: Lab, name: str, folder: Path) -> None:
-        """Use ``folder``, which all nodes see, for the files of hooks."""
         super().__init__(name)
         self._lab, self._folder = lab, folder
 
     def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
-        """Run a hook on this host, with the address of the host's agent."""
         config = json.dumps({"socket": node_services.AGENT_SOCKET})
         return run_hook(
             hook.text, replace(event, config=config), hook.python, folder=self._folder, run_program=self._run

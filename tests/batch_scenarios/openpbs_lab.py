@@ -29,10 +29,10 @@ NODE_FAIL_REQUEUE_S = 5
 SCHEDULER_ITERATION_S = 5
 """The longest time in seconds between two cycles of the scheduler. PBS's default is 600 s.
 
-If the nodes of a job are down in one cycle, the next cycle tries the job again.
+If a job's nodes are down in one cycle, the next cycle tries the job again.
 """
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Times in seconds. They are short to shorten the tests of faults. They do not limit the time of a job's start."""
+"""Times in seconds, short to shorten the tests of faults. They do not limit the time of a job's start."""
 SHORT_SETUP_S = 30
 """The time limit in seconds of a start that cannot succeed. Other starts have the time limit of a real site."""
 
@@ -54,16 +54,13 @@ class RealBatch:
         return self._ask(as_user(wanted.user, ["qsub", *words, *(["-h"] if wanted.held else [])]), wanted.script)
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
-        """Change resources of a job."""
         words = [word for key, value in resources.items() for word in ("-l", f"{key}={value}")]
         self._ask([self._program("qalter"), *words, job])
 
     def delete(self, job: str, *, force: bool = False) -> None:
-        """End a job."""
         self._ask([self._program("qdel"), *(["-W", "force"] if force else []), job])
 
     def rerun(self, job: str) -> None:
-        """Stop a job and queue it again."""
         self._ask([self._program("qrerun"), job])
 
     def status(self, job: str) -> JobStatus:
@@ -109,7 +106,6 @@ class RealBatch:
         self._shell(name, "for port in mgmt0 eth0; do ip link set $port down; done")
 
     def start_host(self, name: str) -> None:
-        """Start a host again."""
         self._shell(name, "for port in mgmt0 eth0; do ip link set $port up; done")
         self.pbs.lab.service(name, "agent").start()
         self.start_mom(name)
@@ -128,7 +124,6 @@ class RealBatch:
         self._shell(addressing.STATION, f"kill -9 $(cat {SPOOL}/server_priv/server.lock)")
 
     def start_server(self) -> None:
-        """Start the server again."""
         self.pbs.start_server(self.pbs.version())
 
     def log(self, job: str) -> str:
@@ -159,7 +154,6 @@ class RealBatch:
 
 
 def _moment(text: str | None) -> float | None:
-    """Parse a time in qstat's format."""
     return None if text is None else time.mktime(time.strptime(text))
 
 
@@ -200,24 +194,20 @@ class RealWorld:
             self.batch.pbs.install_hooks(SETTINGS)
 
     def stop_sbf(self) -> None:
-        """Kill SBF."""
         self.lab.service(addressing.STATION, "sbf").kill()
 
     def start_sbf(self) -> None:
-        """Start SBF."""
         self.lab.service(addressing.STATION, "sbf").start()
 
     def kill_mom(self, host: str) -> None:
-        """Kill a host's MoM."""
         self.batch.kill_mom(host)
 
     def start_mom(self, host: str) -> None:
-        """Start a host's MoM."""
         self.batch.start_mom(host)
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Suspend the host's agent. The hook then waits for the agent's answer. Cause the fault during this wait."""
+        """Suspend the host's agent, so that the hook waits for the agent. Cause the fault during this wait."""
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"
         try:

@@ -12,9 +12,9 @@ from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 
 
 def good_path(stage: ScenarioStage) -> None:
-    """A three-host job starts when its cluster is active. The job's script gets variables and files about the guests.
+    """A three-host job starts when its cluster is active. When the job ends, the cluster is removed.
 
-    When the job ends, the cluster is removed.
+    The job's script gets variables and files about the guests.
     """
     job = stage.submit(hosts=3)
     ended = stage.await_end(job)
@@ -35,7 +35,7 @@ def good_path(stage: ScenarioStage) -> None:
 
 
 def job_without_a_cluster(stage: ScenarioStage) -> None:
-    """A job that requests no cluster runs as in a batch system without virtcloud, even if SBF is down."""
+    """A job without a cluster runs as in a batch system without virtcloud, even if SBF is down."""
     stage.world.stop_sbf()
     try:
         job = stage.batch.submit(BatchSubmission("echo plain; env | grep -c ^VCLUSTER_\n"))
@@ -52,7 +52,7 @@ def wrong_request(stage: ScenarioStage) -> None:
 
 
 def no_vlan_free(stage: ScenarioStage) -> None:
-    """While no VLAN ID is free, a job waits, and the job's comment contains the reason. Later the job runs."""
+    """While no VLAN ID is free, a job waits, and its comment contains the reason. Later the job runs."""
     client, sites = stage.world.client, [site.name for site in stage.world.client.sites()]
     pools = {site: client.pool(site) for site in sites}
     for site in sites:
@@ -81,7 +81,7 @@ def sbf_down_at_submission(stage: ScenarioStage) -> None:
 
 
 def switch_fails(stage: ScenarioStage) -> None:
-    """While a switch does not answer, a job waits with the switch's name in the job's comment. Later the job runs."""
+    """While a switch does not answer, a job waits. Its comment names the switch. Later the job runs."""
     job = stage.submit(hosts=3)
     view = stage.await_requested(job)
     stage.await_end(job)
@@ -95,7 +95,7 @@ def switch_fails(stage: ScenarioStage) -> None:
 
 
 def qdel_during_set_up(stage: ScenarioStage) -> None:
-    """If a job is deleted during the set-up of its cluster, the job's script never starts."""
+    """If a job is deleted during the set-up of its cluster, its script never starts."""
     with stage.world.unreachable(_some_switch(stage)):
         job = stage.submit(hosts=3)
         stage.await_running(job)
@@ -117,7 +117,6 @@ def qdel_when_up(stage: ScenarioStage) -> None:
 
 
 def qdel_while_running(stage: ScenarioStage) -> None:
-    """If a job is deleted during its script, the job's cluster is removed."""
     job = stage.submit_started(hosts=2)
     stage.batch.delete(job)
     stage.await_end(job)
@@ -125,7 +124,6 @@ def qdel_while_running(stage: ScenarioStage) -> None:
 
 
 def qdel_by_force(stage: ScenarioStage) -> None:
-    """If a job is deleted by force, the job's cluster is removed."""
     job = stage.submit_started(hosts=2)
     stage.batch.delete(job, force=True)
     stage.await_released(job)
@@ -161,7 +159,7 @@ def server_restarts(stage: ScenarioStage) -> None:
 
 
 def sbf_restarts(stage: ScenarioStage) -> None:
-    """If a job ends while SBF is down, SBF removes the job's cluster after SBF's restart."""
+    """If a job ends while SBF is down, SBF removes the job's cluster after the restart."""
     job = stage.submit_started(hosts=2)
     stage.world.stop_sbf()
     try:
@@ -202,9 +200,9 @@ def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
-    """The first run of the job is lost. The job runs again on other hosts, and its script starts only once.
+    """The first run of the job is lost, and its cluster is removed. The job runs again on other hosts.
 
-    The cluster of the lost run is removed.
+    The script starts only once.
     """
     with stage.world.in_begin(host, HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=2)
@@ -228,9 +226,9 @@ def agent_hangs_in_begin(stage: ScenarioStage) -> None:
 
 
 def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
-    """The job is queued again without a start of its script, and its comment names the hosts of the failed run.
+    """The job is queued again without a start of its script, and runs when the agent answers again.
 
-    The job runs when the agent answers again.
+    The job's comment names the hosts of the failed run.
     """
     hosts = stage.world.hosts[:2]
     with stage.world.in_begin(hosts[1], fault) as await_fault:
@@ -248,7 +246,7 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
 
 
 def host_dies(stage: ScenarioStage) -> None:
-    """If the first host dies, the job stops. After a forced deletion of the job, its cluster is removed.
+    """If the first host dies, the job stops. A forced deletion of the job removes its cluster.
 
     On the dead host, the cluster is removed after the host's restart.
     """
@@ -264,7 +262,7 @@ def host_dies(stage: ScenarioStage) -> None:
 
 
 def over_quota(stage: ScenarioStage) -> None:
-    """A job that would exceed the quota waits, and the job's comment contains the limit."""
+    """A job that would exceed the quota waits, and its comment contains the limit."""
     stage.world.client.put_quota(stage.user, clusters=1)
     try:
         first = stage.submit_started()

@@ -1,4 +1,4 @@
-"""The stage of a scenario: a batch system, its world (SBF, switches, hosts), and functions that wait for states."""
+"""The stage of a scenario: a batch system, its world (SBF, switches, hosts), and waits for states."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ WAITING = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 @dataclass
 class ScenarioStage:
-    """The batch system and its world, with functions for the steps of scenarios."""
+    """The batch system and its world, with the steps of scenarios."""
 
     batch: Batch
     machines: Machines
@@ -91,13 +91,12 @@ class ScenarioStage:
         return job
 
     def submit_started(self, hosts: int = 1, request: str = "") -> str:
-        """Submit a job that runs until a test ends it, and wait until its script has started."""
+        """Submit a job that runs until a test ends it. Wait until its script has started."""
         job = self.submit(hosts, request, script=FOREVER)
         self.await_started(job)
         return job
 
     def await_started(self, job: str) -> None:
-        """Wait until a job's script has started."""
         self.await_that(
             lambda: "started" in self.batch.output(job).stdout, f"{job} to begin", lambda: self.world.log(job)
         )
@@ -108,7 +107,7 @@ class ScenarioStage:
             self.batch.delete(job, force=True)
 
     def await_running(self, job: str) -> JobStatus:
-        """Wait until the batch system reports a job as running, possibly before the job's script starts."""
+        """Wait until the batch system reports a job as running. The job's script may start later."""
         return self.await_job(job, lambda status: status.state is JobState.RUNNING, "run")
 
     def await_not_running(self, job: str) -> JobStatus:
@@ -116,7 +115,6 @@ class ScenarioStage:
         return self.await_job(job, lambda status: status.state is not JobState.RUNNING, "stop running")
 
     def await_end(self, job: str) -> JobStatus:
-        """Wait until a job has ended. Return its status."""
         return self.await_job(job, lambda status: status.state is JobState.FINISHED, "end")
 
     def await_queued(self, job: str, words: str) -> JobStatus:
@@ -146,7 +144,6 @@ class ScenarioStage:
             return None
 
     def await_active(self, job: str) -> ClusterView:
-        """Wait until a job's cluster is active."""
         return self._await_cluster(job, lambda view: view.state is ClusterState.ACTIVE, "active")
 
     def await_requested(self, job: str) -> ClusterView:
@@ -161,7 +158,6 @@ class ScenarioStage:
         )
 
     def await_clean(self) -> None:
-        """Wait until switches and hosts are in their initial state."""
         self.await_that(lambda: not self.world.left(), "the initial state", self.world.left)
 
     def await_that(self, reached: Callable[[], bool], goal: str, observed: Callable[[], object] = lambda: "") -> None:

@@ -44,7 +44,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def address(world: World) -> Iterator[str]:
-    """The address of the console."""
     with running_console(world) as found:
         yield found
 
@@ -53,8 +52,8 @@ def address(world: World) -> Iterator[str]:
 def visit(chromium: Browser, world: World, address: str) -> Iterator[Visitor]:
     """Return a function that opens a browser and logs in. After the test, check all requests and messages.
 
-    Every request must be a request to SBF. Chromium's console must not contain a message, such as a violation of the
-    Content Security Policy or an error in a script.
+    Every request must go to SBF. Chromium's console must be empty: no violation of the Content Security Policy, no
+    error.
     """
     visits: list[Visit] = []
 

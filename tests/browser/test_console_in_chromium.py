@@ -32,7 +32,7 @@ PAGES = (
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 MAX_SCREENSHOT = 150_000
 SCREENSHOTS = "VIRTCLOUD_SCREENSHOTS"
-"""The environment variable with the folder for screenshots. The default is a temporary folder."""
+"""The environment variable with the folder for screenshots. By default, the folder is temporary."""
 
 
 def list_violations(visit_page: object) -> list[str]:
@@ -105,7 +105,6 @@ def test_a_change_appears_without_a_reload_and_keeps_the_focus(visit: Visitor, w
 
 
 def test_new_rates_appear_without_a_reload(visit: Visitor, world: World) -> None:
-    """The table and the text alternative of the drawing show the new rates."""
     page = visit(Role.USER, "alice").open("clusters/climate-model")
     page.locator("#live-state:not([hidden])").wait_for()
     page.evaluate("window.notReloaded = true")

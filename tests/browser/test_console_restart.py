@@ -1,6 +1,6 @@
 """Tests of an open page while SBF is killed and started again.
 
-The page reports the lost connection, reconnects by itself, and then shows the current state.
+The page reports the lost connection, reconnects by itself, and shows the current state.
 """
 
 import re
@@ -26,10 +26,9 @@ TIMEOUT_MS = 60_000
 
 
 class KilledSbf:
-    """A real SBF on a port of the loopback interface. A test kills SBF and starts SBF again."""
+    """A real SBF on a port of the loopback interface. A test kills and starts SBF."""
 
     def __init__(self, folder: Path) -> None:
-        """Create the database and the token of an operator."""
         self.folder = folder
         self.port = find_port()
         database = f"sqlite:///{folder}/sbf.db"
@@ -51,7 +50,6 @@ class KilledSbf:
                 assert self.process.poll() is None, (self.folder / "log").read_text()
 
     def kill(self) -> None:
-        """Kill SBF with SIGKILL."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(20)
@@ -126,7 +124,7 @@ def page(chromium: Browser, sbf: KilledSbf) -> Iterator[Page]:
 
 
 def test_a_page_continues_after_a_restart_of_sbf(page: Page, sbf: KilledSbf) -> None:
-    """The topology changes while SBF is dead, so the page receives no event about this change."""
+    """The topology changes while SBF is dead, so the page receives no event about the change."""
     sbf.kill()
     page.locator(LOST).wait_for()
     assert re.search(r"The connection to SBF was lost at 20\d\d-\d\d-\d\d [\d:]{8} UTC", page.inner_text("#live-state"))
@@ -138,7 +136,7 @@ def test_a_page_continues_after_a_restart_of_sbf(page: Page, sbf: KilledSbf) -> 
 
 
 def test_a_page_continues_after_errors_of_a_proxy(page: Page, sbf: KilledSbf) -> None:
-    """A browser does not reopen a stream of events after an answer with an error, so the page must do so."""
+    """After an error, a browser does not reopen a stream of events. The page must do so."""
     sbf.kill()
     with proxy_without_sbf(sbf.port) as answered:
         page.locator(LOST).wait_for()

@@ -33,7 +33,6 @@ LOGIN = "text=Log in with Example University"
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
-    """The address of a provider with three users."""
     users = [oidc_provider_mock.User(sub=sub, claims=claims) for sub, claims in USERS.items()]
     with oidc_provider_mock.run_server_in_thread(user_claims=users, require_nonce=True) as server:
         yield f"http://localhost:{server.server_port}"
@@ -62,7 +61,7 @@ def address(world: World) -> Iterator[str]:
 
 @pytest.fixture
 def page(chromium: Browser) -> Iterator[Page]:
-    """A page of a new browser. Requests to other hosts fail, such as the request for the provider's style sheet."""
+    """A page of a new browser. Requests to other hosts fail, such as the one for the provider's style sheet."""
     context = chromium.new_context()
 
     def admit(route: Route) -> None:
@@ -75,7 +74,7 @@ def page(chromium: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def log_in(page: Page, address: str) -> Callable[..., None]:
-    """Return a function that opens a page of the console and logs in with the provider. ``sub`` is the user's ID."""
+    """Return a function that opens a page of the console and logs in. ``sub`` is the user's ID."""
 
     def click_through(sub: str, path: str = "") -> None:
         page.goto(f"{address}/console/{path}")
@@ -92,7 +91,7 @@ def move_provider(world: World, issuer: str) -> None:
 
 
 def test_a_login_leads_to_the_requested_page(page: Page, log_in: Callable[..., None]) -> None:
-    """Although the session cookie is SameSite=Strict, the browser sends the cookie after the provider's redirection."""
+    """The session cookie is SameSite=Strict, but the browser sends it after the provider's redirection."""
     log_in("1", "clusters/climate-model")
     page.wait_for_url("**/console/clusters/climate-model")
     assert page.inner_text(".who") == "alice user"

@@ -1,4 +1,4 @@
-"""The command line of a version. One process imports the modules, and runs each command in a fork."""
+"""The command line of a version. One process imports the modules, and forks for each command."""
 
 import json
 import os
@@ -15,7 +15,7 @@ COMMAND_S = 60.0
 
 
 class CommandLine:
-    """A process that has imported the command line of one version, and runs each command in a fork."""
+    """A process that has imported the command line of one version, and forks for each command."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Start the process with environment variables that select the version."""
@@ -53,7 +53,6 @@ class CommandLine:
         return self._output.read_text(), self._errors.read_text()
 
     def end(self) -> None:
-        """End the process, and the command that may still run."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
         self._folder.cleanup()

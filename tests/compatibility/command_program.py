@@ -1,8 +1,8 @@
 """The command line of the installed version of virtcloud. Each command is a fork of this process.
 
-This process imports all modules of the command line once, because the imports take most of a command's processor time.
-Each line of the input is a request in JSON: the command's ``words``, its ``environment``, and the files ``stdout`` and
-``stderr`` for its output. The answer is a line with the command's exit code.
+This process imports all modules once, because imports take most of a command's processor time. An input line is a
+request in JSON: the command's ``words``, its ``environment``, and its output files ``stdout`` and ``stderr``. The
+answer is a line with the command's exit code.
 """
 
 import gc
@@ -20,7 +20,6 @@ import virtcloud.cli
 
 
 def run(request: dict[str, Any]) -> NoReturn:
-    """Run a command in this process, and end the process."""
     for name, descriptor in ((os.devnull, 0), (request["stdout"], 1), (request["stderr"], 2)):
         os.dup2(os.open(name, os.O_RDWR), descriptor)
     os.environ.clear()

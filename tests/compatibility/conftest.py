@@ -16,7 +16,6 @@ from compatibility.previous import (
 
 @pytest.fixture(scope="module", autouse=True)
 def command_lines() -> Iterator[None]:
-    """End the processes that run the commands of each version, after the tests of a module."""
     yield
     end_command_lines()
 
@@ -33,7 +32,7 @@ def before_restructuring(tmp_path_factory: pytest.TempPathFactory) -> Version:
 
 @pytest.fixture(params=["previous", "before_restructuring"])
 def former(request: pytest.FixtureRequest) -> Version:
-    """A former version. Tests with this fixture upgrade from this version to the current version."""
+    """A former version. Tests with this fixture upgrade from it to the current version."""
     version: Version = request.getfixturevalue(request.param)
     return version
 

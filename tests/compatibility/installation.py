@@ -32,7 +32,6 @@ class Installation:
     switch: EmulatedSwitch
 
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run the peer's command line."""
         return self.peer.cli(self.url, *words)
 
     def json(self, *words: str) -> Any:  # noqa: ANN401 - any JSON
@@ -77,7 +76,7 @@ def standing(sbf: Version, peer: Version, folder: Path, switch: EmulatedSwitch) 
 
 @contextmanager
 def running(sbf: Version, folder: Path) -> Iterator[str]:
-    """Run an SBF with the settings in ``folder``. The caller has the role of operator."""
+    """Run an SBF with the settings in ``folder``. The caller is an operator."""
     argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(folder / "sbf.toml")]
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(argv, env=sbf.environment, cwd="/", stdout=log, stderr=log)  # noqa: S603
@@ -92,7 +91,6 @@ def running(sbf: Version, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def agent(version: Version, url: str, host: str, folder: Path) -> Iterator[None]:
-    """Run an agent of a host for the duration of the context."""
     with (folder / f"{host}.log").open("w") as log:
         argv = [sys.executable, str(AGENT), url, host]
         process = subprocess.Popen(argv, env=version.environment, cwd="/", stdout=log, stderr=log)  # noqa: S603
@@ -104,7 +102,7 @@ def agent(version: Version, url: str, host: str, folder: Path) -> Iterator[None]
 
 @contextmanager
 def agent_socket(version: Version, url: str, host: str, folder: Path) -> Iterator[Path]:
-    """Run the job socket of a host's agent. Yield the path of the socket."""
+    """Run the job socket of a host's agent. Yield its path."""
     argv = [sys.executable, str(SOCKET), url, host, str(folder)]
     with (
         (folder / "socket.log").open("w") as log,

@@ -22,9 +22,8 @@ class FormerCommit:
 
 
 PREVIOUS = FormerCommit("0.1.0", "44001931b9bee099d3ff27435b7bcc1ac58b4d61")
-"""The last commit of the previous version."""
 BEFORE_RESTRUCTURING = FormerCommit("0.2.0", "1b2e1331a706467f0510f32cde31b32afcae4bdd")
-"""The last commit before all modules of version 0.2 were moved and renamed."""
+"""The last commit before the modules of version 0.2 were moved and renamed."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,6 @@ class Version:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment variables for a program of this version."""
         return dict(os.environ) if self.site is None else {**os.environ, "PYTHONPATH": str(self.site)}
 
     def run(self, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -64,7 +62,7 @@ def end_command_lines() -> None:
 
 
 def installed(folder: Path, former: FormerCommit) -> Version:
-    """Build the wheel of a former version with this environment's hatchling, and install the wheel into ``folder``.
+    """Build the wheel of a former version with this environment's hatchling. Install the wheel into ``folder``.
 
     The installed version uses the dependencies of this environment. Nothing is downloaded.
     """

@@ -1,7 +1,7 @@
 """The job socket of an agent of the installed version of virtcloud. Only the host is simulated.
 
 Arguments: the address of SBF, the name of the element, a folder for the socket and the agent's files. The program
-prints a line when the socket listens. The program ends when its standard input is closed.
+prints a line when the socket listens, and ends when its standard input is closed.
 """
 
 import shutil
@@ -24,7 +24,7 @@ except ImportError:  # version 0.1
 
 
 class FakeRelays:
-    """Replaces the relays of jobs. A relay is only a path, on which no program listens."""
+    """Replaces the relays of jobs. A relay is only a path."""
 
     def ensure(self, opening: Any, uid: int) -> Path:  # noqa: ANN401 - the type differs between versions
         return Path(f"/way-of/{opening.key}/{uid}")
@@ -47,7 +47,6 @@ class AnsweringGuests:
 
 @contextmanager
 def listen(_bridge: str) -> Iterator[AnsweringGuests]:
-    """Yield the prober that reports every guest as reachable."""
     yield AnsweringGuests()
 
 

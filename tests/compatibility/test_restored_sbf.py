@@ -25,9 +25,9 @@ SBF = ("-c", "from sbf_command import main; main()")
 
 @dataclass
 class TwoMachines:
-    """A switch, two hosts with agents, and the settings of an SBF. All agents call the same address.
+    """A switch, two hosts with agents, and the settings of an SBF.
 
-    Before the restore, the former SBF answers at this address. After the restore, the restored SBF answers.
+    All agents call the same address. The former SBF answers there before the restore, the restored SBF afterwards.
     """
 
     folder: Path
@@ -58,16 +58,16 @@ def machines() -> Iterator[TwoMachines]:
 
 
 def use_other_database(folder: Path) -> None:
-    """Change the database in the settings, as on a new machine. The other database has no rows."""
+    """Change the database in the settings to an empty one, as on a new machine."""
     path = folder / "sbf.toml"
     path.write_text(path.read_text().replace("sbf.db", "restored.db"))
 
 
 def test_agents_and_switches_of_a_restored_sbf_drop_unknown_clusters(machines: TwoMachines) -> None:
-    """Cluster ``ended`` ended after the backup, so the restored SBF sets it up again. Cluster ``kept`` never ended.
+    """Cluster ``ended`` ended after the backup, so the restored SBF sets it up again. ``kept`` never ended.
 
-    Cluster ``unknown`` was created after the backup, so the restored SBF removes it. SBF had configured the switch port
-    of ``brno-h2`` for this cluster, but the backup does not show this. The agents run during the whole test.
+    ``unknown`` was created after the backup, so the restored SBF removes it. SBF had configured the switch port of
+    ``brno-h2`` for ``unknown``, but the backup does not show this. The agents run during the whole test.
     """
     folder, backup = machines.folder, str(machines.folder / "a.backup")
     url = f"unix://{folder}/sbf.sock"
@@ -96,7 +96,6 @@ def test_agents_and_switches_of_a_restored_sbf_drop_unknown_clusters(machines: T
 
 
 def create(sbf: SbfClient, key: str, host: str) -> ClusterView:
-    """Create a cluster with one guest, and wait until the cluster is active."""
     guests = (Guest(name=Name("g1"), host=Name(host), image=Name("busybox")),)
     sbf.put_cluster(key, ClusterRequest(spec=ClusterSpec(owner="eva", guests=guests)))
     await_(lambda: sbf.cluster(key).state == "active")

@@ -104,9 +104,9 @@ def test_problems_lists_all_types_of_problems(previous: Version) -> None:
 
 
 def test_no_enumeration_of_answers_has_a_new_value(api: Schema, this_api: Schema) -> None:
-    """The previous version rejects an answer with an unknown value of an enumeration.
+    """The previous version rejects an unknown value of an enumeration in an answer.
 
-    The present version omits keys that the previous version does not know, but it does not replace unknown values.
+    The present version omits keys that the previous version does not know, but does not replace unknown values.
     """
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}

@@ -11,9 +11,9 @@ from sbf_fakes.world import World
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
-    """An installation with three sites, the example of the VirtCloud paper.
+    """An installation with three sites, as in the VirtCloud paper. Each test runs on SQLite and on PostgreSQL.
 
-    Each site has a pool of 40 VLAN IDs. There are no clusters. Each test runs on SQLite and on PostgreSQL.
+    Each site has a pool of 40 VLAN IDs. There are no clusters.
     """
     made = World(database)
     made.furnish()
@@ -23,14 +23,13 @@ def world(database: str) -> Iterator[World]:
 
 @pytest.fixture
 def make_bench() -> Iterator[MakeBench]:
-    """Return a function that creates an emulated switch with its driver."""
     with ExitStack() as stack:
         yield make_bench_in(stack)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _netconf_without_naps() -> None:
-    """Make ncclient check for pending output every 2 ms. By default, ncclient checks every 100 ms."""
+    """Check ncclient's pending output every 2 ms instead of every 100 ms."""
     from ncclient.transport import session  # noqa: PLC0415
 
     session.TICK = 0.002
@@ -38,7 +37,7 @@ def _netconf_without_naps() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _ssh_connections_end_at_once() -> None:
-    """Wake paramiko's reading thread when its connection is closed. By default, the thread checks every 100 ms."""
+    """Wake paramiko's reading thread when its connection is closed, instead of after up to 100 ms."""
     from paramiko.packet import Packetizer  # noqa: PLC0415
 
     close = Packetizer.close

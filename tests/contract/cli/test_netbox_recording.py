@@ -21,7 +21,7 @@ ROLES = {"switch_roles": ["access-switch", "core-switch"], "host_roles": ["serve
 
 
 def request_key(path: str) -> tuple[str, str]:
-    """Return the path and the sorted parameters of a request, without the parameter ``limit`` (the page size)."""
+    """Return the path and the sorted parameters of a request, without ``limit`` (the page size)."""
     parameters = parse_qs(urlsplit(path).query)
     return urlsplit(path).path, str(sorted((key, sorted(parameters[key])) for key in parameters if key != "limit"))
 
@@ -30,13 +30,12 @@ PLAYED = {request_key(one["path"]): one["body"] for one in ANSWERS if one["statu
 
 
 def play(request: HttpRequest) -> HttpAnswer:
-    """Return the recorded answer to a request."""
     return answer_json(200, PLAYED[request_key(request.path)])
 
 
 @pytest.fixture(scope="module")
 def merged() -> Iterator[NetBoxMerge]:
-    """The result of the import from the recorded NetBox, merged without a former topology."""
+    """The import from the recorded NetBox, merged without a former topology."""
     with serve_answers(play) as url:
         file = NetBoxFile.model_validate({"url": url, "sites": ["ostrava", "praha"], **ROLES})
         yield merge(translate(file, read_netbox(file)), None)

@@ -32,7 +32,7 @@ def write_secrets(folder: Path, switch: EmulatedSwitch) -> dict[str, object]:
 
 
 def describe(folder: Path, switches: Mapping[str, EmulatedSwitch], **more: object) -> str:
-    """Return a site file in YAML with these switches."""
+    """Return a site file with these switches."""
     credentials = {"viewer": write_secrets(folder, next(iter(switches.values())))}
     entries = [
         {"name": name, "address": switch.address, "platform": switch.platform, "credential": "viewer"}
@@ -42,7 +42,7 @@ def describe(folder: Path, switches: Mapping[str, EmulatedSwitch], **more: objec
 
 
 def survey(text: str, **options: object) -> SiteSurvey:
-    """Read the switches of a site file in this process. Return the survey."""
+    """Read the switches of a site file in this process."""
     return survey_site(SurveyRequest(text=text, source="site.yaml", timeout_s=ANSWER_S, **options))
 
 
@@ -50,7 +50,7 @@ def survey(text: str, **options: object) -> SiteSurvey:
 def site_import(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Completed]:
     """Return a function that writes a site file and runs the command in this process.
 
-    The command runs the drivers of the switches in a child process.
+    The drivers of the switches run in a child process.
     """
 
     def run(text: str, *arguments: object) -> Completed:
@@ -78,7 +78,7 @@ def test_a_survey_sends_no_configuration_command(platform: str, tmp_path: Path) 
 
 
 def two_switches(stack: ExitStack) -> tuple[EmulatedSwitch, EmulatedSwitch]:
-    """Return two linked switches of different vendors. A host is connected to the first switch."""
+    """Return two linked switches of different vendors. A host is connected to the first."""
     first, second = (stack.enter_context(emulate(platform)) for platform in ("cisco_ios", "arista_eos"))
     a, b, c = first.port_names[:3]
     x = second.port_names[0]

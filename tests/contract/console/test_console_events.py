@@ -53,7 +53,7 @@ async def next_event(stream: AsyncIterator[str]) -> str:
 
 
 def first_events(world: World, act: Callable[[], object]) -> list[str]:
-    """Return the names of the first event of the stream and of the next event, which ``act`` causes."""
+    """Return the names of the stream's first event and of the event that ``act`` causes."""
     world.put("hers", spec("brno-h1", owner="alice"))
     browser = open_browser(world)
 
@@ -99,7 +99,7 @@ def test_a_sign_of_life_follows_the_last_event_after_15_seconds(world: World, mo
 
 
 def test_a_silent_database_ends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event ``end`` would replace the page by an error page, which does not connect again."""
+    """The event ``end`` would replace the page by an error page, which does not reconnect."""
 
     def fail(*_arguments: object) -> None:
         raise DatabaseUnavailable("the database does not answer")

@@ -1,4 +1,4 @@
-"""Tests of logging in with an OpenID Connect provider: a real provider on the loopback interface."""
+"""Tests of logging in with a real OpenID Connect provider on the loopback interface."""
 
 import json
 import warnings
@@ -66,20 +66,19 @@ def connected(world: World, issuer: str, tmp_path: Path) -> Iterator[World]:
 
 
 def begin(browser: ConsoleBrowser, **query: str) -> str:
-    """Begin a login. Return the address of the provider's page."""
     path = str(httpx.URL("/console/login/oidc", params=query))
     return browser.get(path).headers["location"]
 
 
 def authorize(address: str, sub: str) -> str:
-    """Log in to the provider, as the user does. Return the address to which the provider sends the browser."""
+    """Log in to the provider as the user. Return the address to which the provider sends the browser."""
     answer = httpx.post(address, data={"sub": sub})
     assert answer.status_code == 302, answer.text
     return answer.headers["location"].removeprefix("http://sbf")
 
 
 def log_in(world: World, sub: str, **query: str) -> tuple[ConsoleBrowser, httpx.Response]:
-    """Return a browser after a login as the user ``sub``, and SBF's answer."""
+    """Log in as the user ``sub``. Return the browser and SBF's answer."""
     browser = ConsoleBrowser(world)
     return browser, browser.get(authorize(begin(browser, **query), sub))
 
@@ -100,9 +99,9 @@ def test_a_user_of_the_provider_sees_own_clusters_only(connected: World) -> None
 
 
 def test_the_login_leads_to_the_requested_page(connected: World) -> None:
-    """SBF answers with a page that leads to the requested page.
+    """After a redirection from the provider, the browser would omit the cookie, which is SameSite=Strict.
 
-    After a redirection from the provider, the browser would omit the cookie, which is SameSite=Strict.
+    SBF therefore answers with a page that leads to the requested page.
     """
     _, answer = log_in(connected, "1", next="/console/clusters")
     assert (answer.status_code, 'content="0;url=/console/clusters"' in answer.text) == (200, True)
@@ -119,7 +118,7 @@ def test_a_user_without_a_name_is_refused_with_the_claims(connected: World) -> N
 
 
 def test_the_answer_to_another_browser_is_refused(connected: World) -> None:
-    """If SBF accepted the answer, an attacker could log in the browser of a victim under the attacker's name."""
+    """If SBF accepted the answer, an attacker could log in a victim's browser under the attacker's name."""
     address = authorize(begin(ConsoleBrowser(connected)), "1")
     victim = ConsoleBrowser(connected)
     begin(victim)

@@ -17,7 +17,7 @@ from virtcloud.model.access import Role
 
 @pytest.fixture
 def installed(world: World) -> Iterator[World]:
-    """Alice has a cluster at Brno and Praha, and bob has a cluster at Praha. All elements work."""
+    """Alice has a cluster at Brno and Praha, bob a cluster at Praha. All elements work."""
     world.put("hers", spec("brno-h1", "praha-h1", owner="alice"))
     world.put("his", spec("praha-h2", owner="bob"))
     world.settle()
@@ -25,7 +25,6 @@ def installed(world: World) -> Iterator[World]:
 
 
 def visit(world: World, role: Role, name: str, *sites: str) -> ConsoleBrowser:
-    """Return a browser in which a user with this role and name is logged in."""
     return logged_in(world, role, name, *sites)
 
 
@@ -70,7 +69,7 @@ def test_a_site_administrator_sees_counts_of_own_sites(
 
 
 def test_a_user_reads_no_state_of_sites(installed: World) -> None:
-    """A user may not read elements, so the console does not know whether a site works."""
+    """A user may not read elements, so the console cannot report whether a site works."""
     answer = visit(installed, Role.USER, "alice").get("/console/")
     assert ("fine" in text_of(answer), answer.text.count('class="glyph')) == (False, 0)
 
@@ -123,10 +122,7 @@ def test_an_unknown_id_of_a_known_cluster_is_named(installed: World, role: Role)
 
 
 def test_pages_of_a_user_contain_exactly_the_own_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each page except the last is full of own clusters.
-
-    The address of the next page contains no key of another user's cluster.
-    """
+    """Each page except the last is full of own clusters. The address of the next page names no other user's cluster."""
     monkeypatch.setattr(reading, "PAGE_SIZE", 2)
     for number in range(5):
         world.put(f"hers{number}", spec("brno-h1", owner="alice"))

@@ -1,7 +1,6 @@
 """Tests of access ports on an emulated switch of each platform.
 
-An access port carries at most one VLAN, untagged. While the port moves from one VLAN to another, the port carries no
-third VLAN.
+An access port carries at most one VLAN, untagged. During a move between two VLANs, the port carries no third VLAN.
 """
 
 from dataclasses import replace
@@ -45,7 +44,7 @@ def platform(request: pytest.FixtureRequest) -> str:
 
 
 def converge(bench: SwitchBench, b: str = "", a: str = "") -> SwitchDifference:
-    """Configure these VLANs on access port ``b`` and trunk ``a``. Return the difference that was applied."""
+    """Configure these VLANs on access port ``b`` and trunk ``a``. Return the applied difference."""
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(a), bench.b: VlanSet.parse(b)}, access=(bench.b,))
     managed = SwitchScope((bench.a, bench.b), POOL, wanted.access)
     difference = compare_switch(wanted, bench.driver.read(managed))
@@ -61,7 +60,7 @@ def untagged(bench: SwitchBench) -> int | None:
 
 
 def visited_vlans(bench: SwitchBench) -> list[int | None]:
-    """Return the VLANs of the access port since the last call, in order. Successive equal VLANs count once."""
+    """Return the VLANs of the access port since the last call, in order, without repetitions."""
     states = [state.get(bench.names[1]) for state in bench.switch.untagged_timeline]
     bench.switch.untagged_timeline.clear()
     return [vlan for index, vlan in enumerate(states) if index == 0 or states[index - 1] != vlan]

@@ -1,4 +1,4 @@
-"""Tests of switches with a candidate configuration and a confirm timer. The switch reverts an unconfirmed commit."""
+"""Tests of switches with a candidate configuration and a confirm timer, which revert an unconfirmed commit."""
 
 import re
 import time
@@ -54,7 +54,7 @@ def timer_switch(bench: SwitchBench) -> ConfirmTimerSwitch:
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
-    """Wait until a condition holds, for at most 30 s. Return whether the condition holds."""
+    """Wait up to 30 s. Return whether the condition holds."""
     deadline = time.monotonic() + 30
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -132,7 +132,7 @@ def test_a_session_cut_before_the_commit_changes_nothing(bench: SwitchBench) -> 
 def test_an_ineffective_confirmation_is_detected(platform: str, make_bench: MakeBench) -> None:
     """The switch ignores the confirmation, so the reading after the change fails.
 
-    The test excludes IOS-XR, where a session does not show that its own commit is unconfirmed.
+    IOS-XR is excluded: there, a session does not show that its own commit is unconfirmed.
     """
     bench = make_bench(platform)
     timer_switch(bench).fail("ignore", CONFIRM[bench.switch.platform])

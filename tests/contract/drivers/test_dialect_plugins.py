@@ -1,4 +1,4 @@
-"""Tests of dialects in other Python distributions. Pip installs a distribution with usable and unusable plug-ins."""
+"""Tests of dialects in another Python distribution, which pip installs: usable and unusable plug-ins."""
 
 import json
 import os
@@ -47,7 +47,6 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder into which pip installed the distribution."""
     folder = tmp_path_factory.mktemp("plugins")
     wheel = folder / "acme_sbf-1.2-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -61,7 +60,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def entries(site: Path) -> Iterator[EntryPoints]:
-    """The entry points of the installed distribution. The distribution's module can be imported during the tests."""
+    """The entry points of the installed distribution. Its module can be imported during the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(site))
         (distribution,) = distributions(path=[str(site)])

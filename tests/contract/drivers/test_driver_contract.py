@@ -1,6 +1,6 @@
 """The driver contract: tests that every driver passes.
 
-To test a new driver, add a ``Device`` to ``DEVICES``: a simulated or real device that tests can inspect and disconnect.
+For a new driver, add to ``DEVICES`` a simulated or real ``Device`` that tests can inspect and disconnect.
 """
 
 from dataclasses import dataclass, field, replace
@@ -241,7 +241,7 @@ def test_closing_is_idempotent_and_a_session_can_be_reopened(device: Device) -> 
 
 
 def converge(device: Device, **wanted: str) -> SwitchDifference:
-    """Configure these VLANs on the device, whose port p2 is an access port. Return the difference that was applied."""
+    """Configure these VLANs. Return the applied difference. Port p2 is an access port."""
     target = SwitchWanted(
         ports={PortName("p1"): VlanSet(), PortName("p2"): VlanSet()} | ports(**wanted), access=("p2",)
     )

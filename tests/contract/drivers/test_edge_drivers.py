@@ -60,7 +60,6 @@ def platform(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def first_bench(platform: str, make_edge_bench: MakeBench) -> EdgeBench:
-    """An emulated edge of each platform with its driver, for the platform's first kind of transport."""
     return make_edge_bench(platform, next(kind for name, kind in PAIRS if name == platform))
 
 
@@ -80,7 +79,7 @@ def test_a_new_edge_has_no_circuits(direct: EdgeBench) -> None:
 
 
 def test_a_difference_is_applied_and_reversed_without_other_changes(bench: EdgeBench) -> None:
-    """The remaining configuration stays identical, byte by byte (docs/explanation/invariants.md, 4)."""
+    """The remaining configuration stays byte-identical (docs/explanation/invariants.md, 4)."""
     bench.device.configure(*FOREIGN[bench.device.platform])
     before = bench.device.running_config()
     assert not bench.converge(112, 120)
@@ -130,7 +129,7 @@ def test_after_a_lost_session_the_next_session_continues(first_bench: EdgeBench)
 
 @pytest.mark.parametrize("done", [False, True])
 def test_a_session_lost_at_any_line_is_repaired(direct: EdgeBench, done: bool) -> None:
-    """The connection is lost at each line in turn during the creation or removal of a circuit."""
+    """The connection is lost at each line in turn, while a circuit is created or removed."""
     before = direct.device.running_config()
     for line in direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),))):
         with direct.device.failing("disconnect", line, done=done), suppress(Unreachable):
@@ -208,7 +207,7 @@ def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(first_bench: EdgeBen
     ("platform", "lines"), [(name, lines) for name, misuses in OTHER_USES.items() for lines in misuses]
 )
 def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tuple[str, ...]) -> None:
-    """The driver raises Unsafe. On platforms with device-wide VLANs, the driver skips the VLAN in other use instead."""
+    """The driver raises Unsafe. On platforms with device-wide VLANs, the driver instead skips the VLAN."""
     detected = list[str]()
     for kind in (kind for name, kind in PAIRS if name == platform):
         bench = open_direct_bench(platform, kind)

@@ -29,7 +29,6 @@ MakeBench = Callable[..., EdgeBench]
 
 
 def erase_ports(bench: EdgeBench) -> None:
-    """Remove all configuration from the two managed ports."""
     for name in bench.ports:
         bench.device.running.ports[name] = type(bench.device).new_port()
 

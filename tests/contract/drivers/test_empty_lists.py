@@ -1,6 +1,6 @@
-"""Tests of empty VLAN lists. A driver reads the lists to check that they are empty (docs/explanation/invariants.md, 4).
+"""Tests of empty VLAN lists. A driver checks that the lists are empty before it creates VLANs and trunks.
 
-Only after this check does the driver create VLANs and trunks.
+See docs/explanation/invariants.md, 4.
 """
 
 import re
@@ -27,7 +27,6 @@ READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp
 
 
 def open_ports(bench: SwitchBench) -> None:
-    """Make both managed ports trunks that carry every VLAN."""
     all_vlans = set(range(1, 4095)) if bench.switch.platform == "hp_comware" else None
     for name in bench.names:
         bench.switch.running.ports[name] = EmulatedPort(mode="trunk", allowed=all_vlans)
@@ -70,7 +69,7 @@ def test_no_trunk_carries_a_vlan_that_was_not_allowed(platform: str, fault: Faul
     bench = make_bench(platform)
     bench.switch.running.vlans[20] = "other"
     bench.switch.fail(fault, EMPTY_LIST)
-    # By default, a trunk of Comware carries only VLAN 1. The driver nevertheless empties the list of the trunk.
+    # By default, a trunk of Comware carries only VLAN 1. The driver empties its list nevertheless.
     with suppress(Refused):
         bench.converge("112", "120")
     assert not bench.converge("112", "120")
@@ -106,7 +105,7 @@ def test_a_dry_run_shows_the_commands_of_both_steps(platform: str, make_bench: M
 
 
 def test_the_lists_of_a_session_are_read_before_its_commit(make_bench: MakeBench) -> None:
-    """If empty lists were committed first, and a second commit failed, the empty lists would remain in effect."""
+    """If empty lists were committed first and a second commit failed, the empty lists would remain in effect."""
     bench = make_bench("arista_eapi")
     assert not bench.converge("112", "120")
     queries = [line for line in bench.switch.commands if "virtcloud-" in line]
@@ -129,9 +128,9 @@ def test_a_candidate_without_ports_is_not_committed(text: str, make_bench: MakeB
 
 
 def test_a_list_that_is_not_emptied_delays_no_other_port(make_bench: MakeBench) -> None:
-    """The switch does not empty the list of the first port. SBF then does not make this port a trunk.
+    """The switch does not empty the list of the first port, so SBF does not make this port a trunk.
 
-    On EOS, a port that is not a trunk carries no tagged VLAN. So SBF can create the VLAN of the second port safely.
+    On EOS, a port that is not a trunk carries no tagged VLAN. SBF can therefore create the VLAN of the second port.
     """
     bench = make_bench("arista_eos")
     bench.switch.fail("ignore", EMPTY_LIST, times=1)

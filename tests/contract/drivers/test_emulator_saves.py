@@ -176,7 +176,7 @@ def test_a_switch_stays_off_until_it_is_switched_on() -> None:
 
 
 def test_a_vtp_server_restores_its_unsaved_vlans() -> None:
-    """``vlan.dat`` contains VLANs 1 to 1005 of a VTP server and does not depend on the startup configuration."""
+    """``vlan.dat`` contains VLANs 1 to 1005 of a VTP server, independently of the startup configuration."""
     with emulate("cisco_ios", vtp="server") as switch:
         change(switch)
         switch.reboot()

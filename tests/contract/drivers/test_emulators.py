@@ -1,4 +1,4 @@
-"""Tests of the emulated switches, partly over Netmiko: the emulators behave as the tests of drivers require."""
+"""Tests of the emulated switches, partly over Netmiko: the behaviour that the tests of drivers require."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Tests of foreign VLANs on every kind of switch: drivers find them by VLAN name or port, and leave them unchanged."""
+"""Tests of foreign VLANs on every kind of switch. Drivers find them by VLAN name or port, and leave them unchanged."""
 
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchObserved, SwitchWanted, compare_switch
 
 SHOW_NO_NAMES = frozenset({"hp_comware", "sonic"})
-"""Platforms on which SBF cannot read the names of VLANs. Only SBF's record shows which VLANs SBF created."""
+"""Platforms on which SBF cannot read the names of VLANs. Only SBF's record shows which VLANs it created."""
 SWITCHES = [name for name in EMULATED if name != "cisco_iosxr"]
-"""All platforms except the router. On the router, the same VLAN ID on two ports means two different VLANs."""
+"""All platforms except the router, on which one VLAN ID on two ports means two VLANs."""
 
 
 @pytest.fixture(params=SWITCHES)

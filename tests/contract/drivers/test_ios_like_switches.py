@@ -1,7 +1,7 @@
 """Tests of the IOS dialect on switches that only resemble IOS, and of a session loss at each line.
 
-The driver either configures a switch that resembles IOS, or raises an error. The driver never changes foreign
-configuration. Only the wanted port ever carries a managed VLAN.
+The driver configures such a switch or raises an error. It never changes foreign configuration. Only the wanted port
+ever carries a managed VLAN.
 """
 
 from contextlib import ExitStack
@@ -30,7 +30,6 @@ LOST_AT_EVERY_LINE = ("cisco_ios", "cisco_nxos", "arista_eos", "dell_force10", "
 
 
 def occupy(switch: EmulatedSwitch) -> EmulatedSwitch:
-    """Configure foreign VLANs and ports on a switch. Return the switch."""
     access, trunk, other_trunk = switch.port_names[3:6]
     switch.occupy(
         vlans={20: "printers", 150: "lab"}, access={access: 150}, trunks={trunk: {20, 150}, other_trunk: {20}}
@@ -40,7 +39,7 @@ def occupy(switch: EmulatedSwitch) -> EmulatedSwitch:
 
 
 def remaining_difference(driver: SwitchDriver, bench: SwitchBench) -> SwitchDifference:
-    """Return the difference from the wanted state: eleven VLANs on the first port and none on the second port."""
+    """Return the difference from eleven VLANs on the first port and none on the second port."""
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(WANTED_ON_A), bench.b: VlanSet()})
     return compare_switch(wanted, mark_foreign_vlans(driver.read(bench.managed), VlanSet(MANAGED_VLANS)))
 
@@ -94,10 +93,7 @@ def test_a_session_can_be_lost_at_every_line(platform: str, done: bool) -> None:
 
 
 def _reconcile_with_lost_session(platform: str, skip: int, *, done: bool) -> list[str]:
-    """Reconcile and save on a switch that ends the session at a line. Return the lines that the switch received.
-
-    ``skip`` is the number of lines before the loss of the session.
-    """
+    """Reconcile and save on a switch that ends the session after ``skip`` lines. Return the received lines."""
     switch = occupy(EMULATED_PLATFORMS[platform]())
     a, b = (PortName(name.replace(" ", "")) for name in switch.port_names[:2])
     bench = SwitchBench(switch, None, a, b, switch.port_names[2])  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """Tests of accounts that lack a right, and of switch software that lacks an output filter.
 
-In both cases, SBF sends other commands or reports the refusal.
+SBF sends other commands or reports the refusal.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Tests of the Linux edge driver on a simulated Linux edge. The edge's state is checked after every line."""
+"""Tests of the Linux edge driver on a simulated edge, whose state is checked after every line."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Tests of lost sessions. Without sending a command, a driver detects that the device has ended the session."""
+"""Tests that a driver detects, without sending a command, that the device has ended the session."""
 
 import time
 

@@ -1,7 +1,6 @@
 """Tests of managed ports that are routed or members of an aggregate.
 
-SBF treats these ports as *in other use*, that is, as ports with a configuration that SBF did not make. This also
-applies to ports without VLANs.
+SBF treats these ports as *in other use*, even if they have no VLANs.
 """
 
 from contextlib import ExitStack
@@ -45,14 +44,13 @@ JUNOS = (
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """These tests run on SQLite only."""
     return sqlite_database
 
 
 def create_refused_cluster(world: World, platform: str, line: str) -> str:
-    """Add ``line`` to a port's configuration, and request a cluster on the port.
+    """Add ``line`` to a port's configuration, and request a cluster on the port. Return the error report.
 
-    Check that the switch's configuration is unchanged. Return the error report.
+    Check that the switch's configuration is unchanged.
     """
     with ExitStack() as stack:
         switch = stack.enter_context(attach_switch(world, platform))

@@ -40,7 +40,6 @@ class EmulatedEdges(FakeEdges):
 
 
 def mixed_topology() -> Topology:
-    """Return three sites whose edges are of three vendors."""
     document = three_edges(VPLS).model_dump(mode="json")
     for site in document["sites"]:
         (edge,) = site["edges"]

@@ -28,14 +28,13 @@ NAMELESS = LldpPeer("", "eth3")
 
 @dataclass
 class Bench:
-    """An emulated switch and its driver with one session. All tests of a platform use the same bench."""
+    """An emulated switch and its driver with one session, shared by all tests of a platform."""
 
     switch: EmulatedSwitch
     ports: tuple[PortName, ...]
     driver: ReadsNeighbours
 
     def read_neighbours(self) -> dict[str, Neighbour]:
-        """Return the neighbours by the emulator's port names."""
         form = SWITCH_PLATFORMS[self.switch.platform].port
         names = {form(port): name for port, name in zip(self.ports, self.switch.port_names, strict=False)}
         return {names[form(peer.local)]: peer for peer in self.driver.read_neighbours(self.ports)}
@@ -64,7 +63,6 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 @pytest.fixture
 def bench(shared: Bench) -> Bench:
-    """The switch of the platform, without any cable."""
     shared.switch.peers = {}
     return shared
 

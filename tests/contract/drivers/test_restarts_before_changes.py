@@ -1,7 +1,6 @@
-"""Tests of devices that restart between a reading and a change. The restarted device receives no line of the change.
+"""Tests of devices that restart between a reading and a change. The device then receives no line of the change.
 
-After the restart, the configuration may differ from the reading. For example, a port may carry all VLANs or may be in
-other use.
+The configuration after the restart may differ from the reading: a port may carry all VLANs or be in other use.
 """
 
 import time
@@ -23,7 +22,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 STATELESS = frozenset({"arista_eapi"})
-"""Platforms on which each request uses a new connection, so the driver holds no session that a restart could end."""
+"""Platforms with a new connection for each request. Their drivers hold no session that a restart could end."""
 CHANGE = SwitchDifference(create=VlanSet.parse("101"))
 
 
@@ -34,7 +33,6 @@ def stack() -> Iterator[ExitStack]:
 
 
 def wait_until_lost(driver: object) -> None:
-    """Wait until the driver has received the end of its session with the device."""
     assert isinstance(driver, DetectsSessionLoss)
     deadline = time.monotonic() + 10
     while not driver.is_lost():
@@ -43,7 +41,6 @@ def wait_until_lost(driver: object) -> None:
 
 
 def read_and_restart(bench: SwitchBench) -> SwitchBench:
-    """Read a switch, and restart it with an erased configuration."""
     bench.read()
     bench.switch.reboot(boot="empty")
     if bench.switch.platform not in STATELESS:
@@ -52,7 +49,6 @@ def read_and_restart(bench: SwitchBench) -> SwitchBench:
 
 
 def make_edge_bench(stack: ExitStack, platform: str) -> EdgeBench:
-    """Return an emulated edge with its driver and the first kind of transport that the platform supports."""
     device = stack.enter_context(emulate_edge(platform))
     kind = next(kind for name, kind in PAIRS if name == platform)
     transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
@@ -89,7 +85,7 @@ def test_a_reading_opens_a_new_session(platform: str, stack: ExitStack) -> None:
 
 
 def test_a_switch_restarted_before_its_save_is_not_saved(stack: ExitStack) -> None:
-    """A save after the restart would report success, but it would save the configuration without the change."""
+    """A save after the restart would report success, but would not contain the change."""
     bench = make_bench_in(stack)("cisco_ios")
     bench.read()
     bench.driver.apply(CHANGE)

@@ -1,4 +1,4 @@
-"""Tests of saves: the driver recognizes success and failure by the output of each platform."""
+"""Tests of saves: the driver recognizes success and failure by each platform's output."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,6 @@ QUESTIONS = [(name, cause) for name in WITH_SAVE_STEP for cause in EMULATED[name
 
 
 def change_switch(make_bench: MakeBench, platform: str, **options: object) -> SwitchBench:
-    """Return a switch with VLAN 112 in its running configuration but not in its startup configuration."""
     bench = make_bench(platform, **options)
     bench.read()
     bench.driver.apply(SwitchDifference(create=VlanSet([112]), add={bench.a: VlanSet([112])}))
@@ -103,7 +102,7 @@ def test_a_persistent_commit_needs_no_save(platform: str, make_bench: MakeBench)
 
 
 def test_a_save_during_an_administrators_save_is_refused_and_repeated(make_bench: MakeBench) -> None:
-    """The switch allows one save at a time. The second session receives an error."""
+    """The switch allows one save at a time, and refuses the second session's save."""
     bench = change_switch(make_bench, "cisco_ios")
     bench.switch.fail_save("slow", seconds=1)
     with AdministratorClient(bench.switch) as administrator, ThreadPoolExecutor(1) as pool:

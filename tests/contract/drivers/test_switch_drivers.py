@@ -89,7 +89,7 @@ def test_a_new_switch_carries_no_managed_vlan(bench: SwitchBench) -> None:
 
 
 def test_a_difference_is_applied_and_reversed_without_other_changes(bench: SwitchBench) -> None:
-    """Unmanaged ports and VLANs stay identical, byte by byte (docs/explanation/invariants.md, 4)."""
+    """Unmanaged ports and VLANs stay byte-identical (docs/explanation/invariants.md, 4)."""
     bench.switch.running.vlans |= {50: "other"}
     other = bench.switch.running.ports[bench.other]
     other.mode, other.allowed = "trunk", {50}
@@ -142,7 +142,7 @@ def test_a_pool_of_one_vlan_also_closes_an_open_trunk(platform: str, make_bench:
 
 
 def test_100_vlans_need_one_save_and_few_lines(bench: SwitchBench) -> None:
-    """Each new VLAN gets a name by a separate line. Lines for ports contain ranges if the platform supports ranges."""
+    """Each new VLAN needs a line for its name. Lines for ports contain ranges where the platform supports them."""
     bench.read()
     before = len(bench.switch.commands)
     assert not bench.converge("100-199", "100-199")
@@ -174,7 +174,7 @@ def test_a_refused_port_does_not_stop_other_ports(platform: str, make_bench: Mak
     """The lines of the refused port do not take effect on another port."""
     bench = make_bench(platform)
     # On IOS, a port without a configured mode can negotiate a trunk that carries all VLANs. If the device refuses to
-    # empty this port's list of allowed VLANs, the driver adds no VLAN to any port. So this test configures the mode.
+    # empty this port's list, the driver adds no VLAN to any port. So this test configures the mode.
     if platform == "cisco_ios":
         bench.switch.configure(f"interface {bench.names[0]}", "switchport mode access")
     bench.switch.fail("refuse", rf"^interface .*{bench.names[0][-3:]}$", times=1 if DIALECTS[platform].prepare else 2)

@@ -23,7 +23,6 @@ SECRET = "hunter2"  # noqa: S105 - the tests search for this text
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """SQLite suffices: these tests do not depend on the kind of database."""
     return sqlite_database
 
 
@@ -85,7 +84,7 @@ def test_a_long_poll_gets_a_new_row_immediately(world: World) -> None:
 
 
 def test_every_change_has_a_row_with_its_caller(world: World) -> None:
-    """The row of a user's change names the user. The row of an agent's change names the agent's element."""
+    """The row of a user's change names the user. The row of an agent's change names its element."""
     alice, agent = world.token(Role.USER, "alice"), world.token(Role.AGENT, "praha-h1")
     last_id = rows(world)[-1]["id"]
     topology = world.topology().model_dump(mode="json")
@@ -109,7 +108,7 @@ def test_every_change_has_a_row_with_its_caller(world: World) -> None:
 def test_no_secret_reaches_audit_rows_or_the_log(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver fails with an error that contains the login data of a device, with asterisks instead of the password."""
+    """A driver fails with an error that contains a device's login data, with asterisks instead of the password."""
     (tmp_path / "password").write_text(SECRET)
     account = Credential(username="sbf", password=SecretSource(file=tmp_path / "password"))
     monkeypatch.setitem(world.service.settings.credentials, Name("site"), account)
@@ -192,7 +191,7 @@ def test_a_removal_confirmed_after_drift_is_in_the_log(world: World) -> None:
 
 
 def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
-    """An index finds the removals after a revision, so the cost does not grow with the history of the host."""
+    """An index finds the removals after a revision, so the cost does not grow with the host's history."""
     with world.store.read() as unit:
         plan = unit.connection.execute(
             text("EXPLAIN QUERY PLAN SELECT cluster_id FROM placements WHERE element = 'h' AND removed_revision > 7")
@@ -201,7 +200,7 @@ def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
 
 
 def added_and_removed(row: dict[str, object]) -> tuple[list[tuple[object, ...]], list[str]]:
-    """Return the clusters that a host added (key, VLAN ID, port, guests) and the clusters that the host removed."""
+    """Return the clusters that a host added (key, VLAN ID, port, guests) and removed."""
     difference = HostDifference.model_validate(row["difference"])
     added = [
         (segment.key, segment.vlan, segment.port, [guest.name for guest in segment.guests])

@@ -20,7 +20,6 @@ UNKNOWN = (404, "not-found", "cluster demo is not known; list the clusters: virt
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """SQLite suffices: these tests do not depend on the kind of database."""
     return sqlite_database
 
 
@@ -50,7 +49,7 @@ def test_path_variants_do_not_bypass_authentication(world: World, path: str) -> 
 
 @pytest.mark.parametrize("path", ["/healthz", "/docs", "/openapi.json", "/metrics"])
 def test_open_paths_need_no_token(world: World, path: str) -> None:
-    """``/metrics`` is open only on the loopback. The calls of this test come from the loopback."""
+    """``/metrics`` is open only on the loopback, from which this test calls."""
     assert ask(world, "GET", path, token="").status_code == 200
 
 

@@ -45,7 +45,7 @@ Loses = Callable[[str, str, FrameKind], bool]
 
 @dataclass
 class FakeNetwork:
-    """The bridges of all hosts. ``loses`` returns whether a frame from one host to another host is lost."""
+    """The bridges of all hosts. ``loses`` returns whether a frame from one host to another is lost."""
 
     loses: Loses = lambda _source, _target, _kind: False
     bridges: list["FakeBridge"] = field(default_factory=list)
@@ -56,7 +56,6 @@ class FakeNetwork:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def wait_for_senders(self, exchange: FrameExchange) -> None:
-        """Wait until all hosts of a check have sent their frames. A host calls this method after it sent its frames."""
         with self.changed:
             self.senders[exchange.check] += 1
             self.changed.notify_all()
@@ -115,7 +114,7 @@ class Served:
         return self.client().get(key).verify()
 
     def start_agent(self, host: str, number: int, mtu: int = 1500, *, earlier: bool = False) -> None:
-        """Start an agent's listener, which polls for checks. An agent of an ``earlier`` version cannot parse checks."""
+        """Start an agent's listener, which polls for checks. An ``earlier`` agent cannot parse checks."""
         sbf: SbfClient = self.client(Role.AGENT, host).sbf
         if earlier:
             sbf.waiting_sessions = _drop_kinds(sbf)  # type: ignore[method-assign]
@@ -151,7 +150,7 @@ def _drop_kinds(sbf: SbfClient) -> Callable[..., list[GuestSession]]:
 
 @contextmanager
 def serving(folder: Path, *agents: str, mtu: int | None = None) -> Iterator[Served]:
-    """Serve a world with the clusters demo (three hosts) and solo (one host). Start agents on the hosts ``agents``."""
+    """Serve a world with the clusters demo (three hosts) and solo (one host), and agents on the hosts ``agents``."""
     with ExitStack() as stack:
         world = make_world(folder)
         world.clock.stands = False
@@ -194,7 +193,7 @@ def upgrading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @contextmanager
 def agent_wait(made: Served, seconds: float) -> Iterator[None]:
-    """Set the time limit in seconds for an agent's first answer to a check, while the context lasts."""
+    """Set the time limit for an agent's first answer to a check, while the context lasts."""
     settings = made.world.service.settings
     with patch.dict(settings.__dict__, relay=settings.relay.model_copy(update={"agent_wait": seconds})):
         yield
@@ -257,7 +256,7 @@ def test_an_agent_of_an_earlier_version_is_named(upgrading: Served) -> None:
 def test_an_agent_of_an_earlier_version_is_sent_no_check(upgrading: Served) -> None:
     """The replica does not know the agent's version, as if another replica had received the agent's polls.
 
-    Nevertheless, SBF sends no check to the agent, because an agent of an earlier version cannot parse the check.
+    SBF nevertheless sends no check, because an agent of an earlier version cannot parse it.
     """
     with patch.dict(upgrading.relay._known_kinds, clear=True), agent_wait(upgrading, 1):
         (missing,) = upgrading.verify().unverified

@@ -21,7 +21,6 @@ from virtcloud.model.wanted import SwitchDifference
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """SQLite suffices: these tests do not depend on the kind of database."""
     return sqlite_database
 
 
@@ -152,16 +151,16 @@ def test_a_busy_switch_is_not_read_concurrently(world: World) -> None:
 
 
 def test_the_cost_of_a_dry_run_grows_with_its_sites(tmp_path: Path) -> None:
-    """A dry run across twice as many sites takes about twice as many steps.
+    """Twice as many sites cause about twice as many steps.
 
-    The dry run would take four times as many steps if each element loaded all clusters again.
+    There would be four times as many steps if each element loaded all clusters again.
     """
     few, many = (database_steps_of_a_dry_run(tmp_path / str(sites), sites) for sites in (6, 12))
     assert few < many < 3 * few
 
 
 def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
-    """Return the number of SQLite steps of one dry run, in hundreds. The dry run and ten clusters span all sites."""
+    """Return the SQLite steps of one dry run, in hundreds. The dry run and ten clusters span all sites."""
     folder.mkdir()
     names, steps = [f"s{number}" for number in range(sites)], []
     topology = {

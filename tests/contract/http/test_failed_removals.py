@@ -14,10 +14,7 @@ FAILED = "could not remove VLAN 100: tap7 is a port of br100"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Return a world with an active cluster `old`. The tests send confirmations in place of the cluster's host.
-
-    SQLite suffices, because these tests do not depend on the kind of database.
-    """
+    """A world with an active cluster `old`. The tests send confirmations in place of the cluster's host."""
     installation = make_world(tmp_path)
     installation.furnish(pool="100-101")
     installation.put("old", spec("brno-h1"))
@@ -109,7 +106,7 @@ def test_an_unknown_remaining_cluster_is_shown_by_its_id(world: World) -> None:
 
 @pytest.fixture
 def network(world: World) -> str:
-    """The ID of the network `net` on brno-h2. The cluster `member` joins the network on brno-h1."""
+    """The ID of the network `net` on brno-h2, which the cluster `member` joins on brno-h1."""
     world.delete("old")
     confirm(world)
     world.put("net", spec("brno-h2"))

@@ -56,7 +56,7 @@ CONTENT = ImageContent.model_validate({"sha256": "0" * 64, "size": 1, "format": 
 
 @dataclass
 class OneRoot:
-    """The root file systems of a host on which only one container has a root file system."""
+    """A host on which only one container has a root file system."""
 
     root: GuestRoot
 
@@ -82,7 +82,6 @@ class Cloning:
         return self.made.client(role, user).get("demo").guests.find("g1")
 
     def clone(self, image: str = "mine", progress: Callable[[CloneProgress], None] | None = None) -> list[str]:
-        """Clone the guest. Return the names of the files in the image."""
         self.guest().clone(image, progress=progress)
         with self.made.client(Role.USER, "alice").sbf.download_image(image) as transfer:
             data = b"".join(transfer.chunks)
@@ -103,7 +102,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def cloning(start: Start, tmp_path: Path) -> Cloning:
-    """The guest is stopped. The guest's root file system has a host key and a file of the user."""
+    """The guest is stopped. Its root file system has a host key and a file of the user."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: user namespaces of guests need root")
     made, root = start(agent=False, agent_wait=5), tmp_path / "root"
@@ -185,7 +184,7 @@ def test_a_guest_that_starts_meanwhile_is_not_cloned(cloning: Cloning) -> None:
 
 
 def test_a_guest_started_before_it_is_read_is_not_cloned(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guest was stopped when the clone began, but a user starts the guest before the agent reads the files."""
+    """The guest was stopped when the clone began, but a user starts it before the agent reads the files."""
 
     def find_after_start(_roots: OneRoot, _domain: str) -> GuestRoot:
         cloning.guest().start(wait=False)
@@ -279,7 +278,7 @@ def open_clone(made: Installation) -> Iterator[tuple[SbfClient, GuestSession, Se
 
 
 def test_an_upload_without_a_waiting_user_is_discarded(start: Start) -> None:
-    """The user closes the connection during the agent's upload. The agent nevertheless completes the upload."""
+    """The user closes the connection during the agent's upload. The agent completes the upload nevertheless."""
     made, data = start(agent=False), b"\x1f\x8b" + bytes(1000)
     content = CONTENT.model_copy(update={"sha256": Sha256(sha256(data).hexdigest()), "size": len(data)})
     with open_clone(made) as (agent, session, stream):
@@ -316,7 +315,7 @@ def list_without_clones(sbf: SbfClient, element: str, after: int = 0, wait: floa
 
 
 def test_agents_of_earlier_versions_are_not_asked(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent of an earlier version does not list ``clone`` among the kinds of sessions that it can parse."""
+    """An agent of an earlier version does not list ``clone`` among its kinds of sessions."""
     monkeypatch.setattr(GuestCalls, "waiting_sessions", list_without_clones)
     made = start(agent_wait=1)
     stop(made)

@@ -238,7 +238,7 @@ def test_a_session_never_reaches_the_keys_next_owner(start: Start, monkeypatch: 
     insert = sessions._insert
 
     def insert_late(*call: object) -> None:
-        """End alice's cluster, create a cluster of bob with the same key, and only then insert the session."""
+        """End alice's cluster, create bob's cluster with the same key, and only then insert the session."""
         made.world.delete("demo")
         made.world.settle()
         made.world.put("demo", spec("brno-h1", owner="bob"))

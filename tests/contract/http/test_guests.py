@@ -18,7 +18,6 @@ WAIT_S = 0.3
 
 @pytest.fixture
 def demo(world: World) -> World:
-    """A world with alice's active cluster. Its guest g1 is on brno-h1, and its guest g2 is on praha-h1."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     return world

@@ -15,7 +15,7 @@ from virtcloud.model.values import Name
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Alice has a cluster on brno-h1, and the attacker is root on brno-h1. Bob has a cluster on brno-h2."""
+    """Alice has a cluster on brno-h1, where the attacker is root. Bob has a cluster on brno-h2."""
     installation = make_world(tmp_path)
     installation.furnish()
     installation.put("hers", spec("brno-h1"))
@@ -59,7 +59,7 @@ def test_an_agents_report_reaches_only_owners_on_its_host(world: World) -> None:
 
 
 def test_a_false_confirmation_frees_no_vlan_of_a_switch(world: World) -> None:
-    """The host confirms the removal of a VLAN that the host still uses.
+    """The host confirms the removal of a VLAN that it still uses.
 
     SBF does not allocate the VLAN ID again until the switch has also confirmed the removal.
     """
@@ -80,7 +80,7 @@ def test_an_agent_confirms_no_revision_that_was_never_wanted(world: World) -> No
 
 
 def test_an_agent_token_with_a_switchs_name_has_no_effect(world: World) -> None:
-    """An operator may create an agent's token with a switch's name by mistake. Switches have no agents."""
+    """An operator may create such a token by mistake. Switches have no agents."""
     token = world.token(Role.AGENT, "brno-sw1")
     assert problem(ask(world, "GET", "/v1/elements/brno-sw1/wanted", token=token))[:2] == (409, "conflict")
     revision = ask(world, "GET", "/v1/elements/brno-sw1").json()["wanted_revision"]
@@ -92,7 +92,7 @@ def test_an_agent_token_with_a_switchs_name_has_no_effect(world: World) -> None:
 
 
 def test_a_jobs_host_chooses_the_networks_shares(world: World) -> None:
-    """A known limit: the batch server confirms a job's owner, hosts and network, but no other part of the request."""
+    """A known limit: the batch server confirms a job's owner, hosts and network, but nothing else in the request."""
     token = world.token(Role.JOB_STARTER, "brno-h1")
     wanted = {"spec": spec("brno-h1", shares_with=["mallory"]).model_dump(mode="json")}
     ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token)

@@ -1,4 +1,4 @@
-"""Tests of the limits of one call. SBF refuses a call that exceeds a limit, and the error names the limit."""
+"""Tests of the limits of one call. A refusal names the exceeded limit."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -18,7 +18,6 @@ from virtcloud.model.topology import Topology
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """SQLite suffices: these tests do not depend on the kind of database."""
     return sqlite_database
 
 

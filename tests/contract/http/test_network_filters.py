@@ -12,7 +12,7 @@ from virtcloud.model.topology import Topology
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """All hosts of Brno except brno-h2 allow clusters with open filters. Hosts of other sites do not."""
+    """All hosts of Brno except brno-h2 allow clusters with open filters. Other hosts do not."""
     installation = make_world(tmp_path)
     installation.furnish()
     document = installation.topology().model_dump(mode="json")
@@ -70,7 +70,7 @@ def test_agents_receive_the_networks_filters(world: World) -> None:
 def test_agents_of_hosts_with_guests_must_know_the_services(world: World) -> None:
     """An older agent would start no DHCP server, so its guests would get no address.
 
-    On a host without guests of the network, the agent needs no server.
+    A host without guests of the network needs no server.
     """
     put(
         world,

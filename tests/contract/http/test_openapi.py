@@ -1,4 +1,4 @@
-"""Tests that the OpenAPI document is complete, and that the pages of the API load nothing from other hosts."""
+"""Tests that the OpenAPI document is complete, and that the API's pages load nothing from other hosts."""
 
 import asyncio
 import re

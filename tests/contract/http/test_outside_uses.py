@@ -1,4 +1,4 @@
-"""Tests of uses of external destinations: gateways' reports, the sums of reports, and the rights to read and report."""
+"""Tests of uses of external destinations: gateways' reports, their sums, and the rights to read and report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def report(world: World, connections: int, sent: int = 0, gateway: str = "brno-gw", **changes: object) -> int:
-    """Report the counters of a destination. Return the status of the answer."""
     use = {"network": world.view("demo").id, "destination": "web", "connections": connections, "sent_bytes": sent}
     return ask(world, "PUT", f"/v1/elements/{gateway}/outside", {"uses": [use | changes]}).status_code
 
@@ -75,7 +74,7 @@ def test_each_gateway_has_separate_sums(world: World) -> None:
 
 
 def test_reports_about_destinations_that_nobody_requested_are_ignored(world: World) -> None:
-    """If SBF stored these reports, an attacker with the token of a gateway could fill the table of uses."""
+    """If SBF stored these reports, an attacker with a gateway's token could fill the table of uses."""
     report(world, 3, destination="archive")
     report(world, 3, network="unknown")
     assert read_uses(world) == []

@@ -26,13 +26,12 @@ KEYS = [f"c{number}" for number in range(5)]
 
 @pytest.fixture
 def filled(world: World) -> World:
-    """An installation with rows in each list, on SQLite and on PostgreSQL."""
     return fill(world)
 
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The installation of the fixture ``filled`` on SQLite, for tests that only read."""
+    """The installation of ``filled`` on SQLite, for tests that only read."""
     made = make_world(tmp_path_factory.mktemp("pages"))
     made.furnish()
     yield fill(made)
@@ -40,7 +39,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def fill(world: World) -> World:
-    """Create five clusters of alice, two clusters of bob, an ended cluster of carol, two images and three quotas."""
+    """Create five clusters of alice, two of bob, an ended cluster of carol, two images and three quotas."""
     for key in KEYS:
         world.put(key, spec("brno-h1", owner="alice"))
     for key in ("his1", "his2"):
@@ -59,7 +58,7 @@ def fill(world: World) -> World:
 
 
 def follow(world: World, path: str, token: str | None = None) -> Iterator[httpx.Response]:
-    """Yield the page at ``path`` and all next pages. The Link header of a page has the address of the next page."""
+    """Yield the page at ``path`` and all next pages, by the address in the Link header."""
     address: str | None = f"/v1/{path}"
     seen: set[str] = set()
     while address is not None:

@@ -1,7 +1,7 @@
 """Tests of ``GET /v1/sites/{name}/preparation``.
 
-SBF makes preparation sheets from the current topology. The sheets list commands for the site's switch and the backbone.
-If SBF cannot make these sheets, the answer is an error with the reason.
+A preparation sheet lists commands for the site's switch and the backbone, from the current topology. If SBF cannot make
+the sheets, the answer is an error with the reason.
 """
 
 import pytest
@@ -13,7 +13,6 @@ PATH = "/v1/sites/brno/preparation"
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """These tests run on SQLite only."""
     return sqlite_database
 
 

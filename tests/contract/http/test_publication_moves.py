@@ -95,7 +95,7 @@ def test_another_gateway_of_the_site_publishes_the_same_port(world: World) -> No
 def test_sbf_killed_during_a_move_completes_it_after_the_restart(world: World) -> None:
     """SBF is killed at each statement of the deadline sweep in turn. The sweeps together move the publication once.
 
-    The sweep records the silence of the gateway and the move in its first transaction.
+    The sweep records the gateway's silence and the move in its first transaction.
     """
     publish(world)
     world.dead_hosts.add("brno-gw")
@@ -121,7 +121,7 @@ def test_sbf_killed_during_a_move_completes_it_after_the_restart(world: World) -
 
 
 def restart(world: World) -> None:
-    """Start the service again, and pretend that it has run for longer than the time after which agents are stale."""
+    """Start the service again, as if it had run for longer than the time after which agents are stale."""
     world.service = world.restarted()
     world.service.scheduler.sweep._started = -1e12
 

@@ -21,9 +21,9 @@ URL_IMAGE = {"size": 1, "format": "tar", "architecture": "x86_64", "url": "https
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Brno's gateway can publish two ports, and Praha's gateway no port.
+    """Brno's gateway can publish two ports, Praha's gateway none.
 
-    The image ``good`` is certified for Brno. The image ``own`` is not certified.
+    Image ``good`` is certified for Brno, ``own`` is not.
     """
     topology = topology_with_gateways(brno=(gateway("brno-gw", outside=OUTSIDE),), praha=(gateway("praha-gw"),))
     installation = furnish(make_world(tmp_path), topology)
@@ -58,7 +58,6 @@ def publish(world: World, key: str = "demo", user: str = "alice", **changes: obj
 
 
 def published(world: World, key: str = "demo") -> tuple[PublishedPort, ...]:
-    """Return the publications in the wanted document of the gateway."""
     segments = world.wanted_of_host("brno-gw").segments
     return next((segment.publications for segment in segments if segment.key == key), ())
 
@@ -307,7 +306,7 @@ def test_an_uncertified_guest_is_not_published_by_udp(world: World) -> None:
 
 
 def test_documents_without_udp_publications_have_no_key_protocol(world: World) -> None:
-    """An agent of an earlier version does not know the key ``protocol`` of a publication."""
+    """An agent of an earlier version does not know a publication's key ``protocol``."""
     put(world)
     publish(world)
     (segment,) = world.wanted_of_host("brno-gw").segments

@@ -1,4 +1,4 @@
-"""Tests of rate limits. The limits count calls per hour, so that a slow test has the same result as a fast test."""
+"""Tests of rate limits. The limits count calls per hour, so that slow and fast tests have the same result."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +16,7 @@ WRONG = "vc_aaaaaaaa_" + "A" * 43
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites, the example of the VirtCloud paper.
-
-    The limit is three calls per hour for each limited kind of call.
-    """
+    """Three sites, and a limit of three calls per hour for each limited kind of call."""
     installation = make_world(tmp_path)
     installation.furnish()
     rates = RateLimits.model_validate({"failed_tokens": "3/hour", "clusters": "3/hour", "device_reads": "3/hour"})

@@ -27,7 +27,6 @@ ON_A_SMALL_DISK = (
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """These tests run on SQLite only."""
     return sqlite_database
 
 

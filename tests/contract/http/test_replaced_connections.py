@@ -1,4 +1,4 @@
-"""Tests of a profile that is used at two gateways. SBF then requests that a gateway ends the older connection."""
+"""Tests of a profile that is used at two gateways. SBF requests the end of the older connection."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,6 @@ def profile(world: World) -> str:
 
 
 def report(world: World, gateway: str, *connections: tuple[str, str]) -> None:
-    """Report a gateway's connections. A connection is a pair: the profile's ID and the time of the connection."""
     rows = [
         {"profile": profile, "protocol": "udp", "remote": "192.0.2.7:40000", "connected_at": connected_at}
         for profile, connected_at in connections
@@ -39,7 +38,7 @@ def report(world: World, gateway: str, *connections: tuple[str, str]) -> None:
 
 
 def replaced(world: World) -> list[str | None]:
-    """Return for each gateway the time when its replaced connection began, or None if no connection was replaced."""
+    """Return for each gateway when its replaced connection began, or None if no connection was replaced."""
     grants = [grants_of(world, gateway)[0] for gateway in ("brno-gw", "brno-gw2")]
     return [grant.model_dump(mode="json").get("replaced") for grant in grants]
 
@@ -75,7 +74,7 @@ def test_a_late_report_of_an_older_connection_is_noticed(world: World, profile: 
 
 
 def test_a_gateway_with_a_wrong_clock_loses_no_connection(world: World, profile: str) -> None:
-    """The device moved to a gateway whose clock is slow. So the later report contains the earlier connection time."""
+    """The device moved to a gateway whose clock is slow, so the later report contains the earlier connection time."""
     report(world, "brno-gw", (profile, NEWER))
     world.clock.advance(60)
     report(world, "brno-gw2", (profile, OLDER))

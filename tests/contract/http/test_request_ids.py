@@ -1,4 +1,4 @@
-"""Tests of request IDs: one ID is in the answer, in SBF's log lines, in audit rows and in the agents' documents."""
+"""Tests of request IDs: one ID is in the answer, SBF's log lines, audit rows and the agents' documents."""
 
 import asyncio
 import logging
@@ -17,7 +17,6 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """SQLite suffices: these tests do not depend on the kind of database."""
     return sqlite_database
 
 

@@ -16,7 +16,6 @@ UNKNOWN = (404, "not-found", "cluster demo is not known; list the clusters: virt
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """SQLite suffices: these tests do not depend on the kind of database."""
     return sqlite_database
 
 
@@ -73,7 +72,7 @@ def test_a_denial_of_an_action_names_its_target(world: World, method: str, path:
 
 
 def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
-    """If an attempt could take over a key, a user could end another user's cluster by requesting this key."""
+    """If an attempt could take over a key, a user could end another user's cluster with this key."""
     world.put("demo", spec("brno-h1"), attempt=1)
     wanted = {"spec": spec("brno-h2", owner="bob").model_dump(mode="json"), "attempt": 9}
     assert problem(ask(world, "PUT", CLUSTER, wanted, token=world.token(Role.USER, "bob"))) == (
@@ -85,7 +84,7 @@ def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
 
 
 def test_pages_contain_only_visible_clusters(world: World) -> None:
-    """If pages also counted invisible clusters, a page could be empty although later pages contain visible clusters."""
+    """If pages counted invisible clusters, a page could be empty although later pages have visible clusters."""
     for key, host in (("a", "brno-h1"), ("b", "brno-h2"), ("c", "praha-h1"), ("d", "praha-h1")):
         world.put(key, spec(host, owner="bob" if host == "praha-h1" else "alice"))
         world.clock.advance(1)
@@ -213,11 +212,11 @@ IMAGE_CONTENT = {"sha256": "0" * 64, "size": 1000, "format": "qcow2", "architect
 ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN} | dict.fromkeys(
     ("get_peers", "list_destination_uses", "list_traffic", "list_guests", "get_guest"), UNKNOWN
 )
-"""The answers to an agent's calls about a cluster that has no placement on the agent's element, by operation."""
+"""By operation: the answers to an agent's calls about a cluster without a placement on the agent's element."""
 
 
 ABOUT_IMAGES = {"list_images"} | {"get_image", "get_image_content", "verify_image", "share_image", "remove_image"}
-"""Operations on images. The agent sees no image, because no cluster on its element uses an image."""
+"""Operations on images. The agent sees no image, because no cluster on its element uses one."""
 
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
@@ -279,7 +278,7 @@ PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa"
 def test_every_call_is_denied_to_an_unrelated_caller(world: World) -> None:
     """The caller is the agent of a host without clusters.
 
-    If you add an operation, also add a right in ``sbf_service/domain/rights.py`` and an entry in the tables above.
+    A new operation needs a right in ``sbf_service/domain/rights.py`` and an entry in the tables above.
     """
     token = world.token(Role.AGENT, "plzen-h2")
     world.put("demo", spec("brno-h1"))

@@ -1,7 +1,6 @@
-"""Tests with valid and invalid calls that are generated from the OpenAPI document.
+"""Tests with valid and invalid calls that are generated from the OpenAPI document, with a fixed seed.
 
-No answer has status 500, and all answers conform to the document. No worker runs, and the switches are fakes. The seed
-is fixed to make failures repeatable.
+No answer has status 500, and all answers conform to the document. No worker runs, and the switches are fakes.
 """
 
 from collections.abc import Iterator
@@ -34,7 +33,6 @@ LONGEST_WAIT_S = 0.01
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    """An installation with three sites, the example of the VirtCloud paper, with one cluster."""
     with TemporaryDirectory() as folder:
         installation = make_world(Path(folder))
         installation.furnish()
@@ -46,14 +44,14 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def schema(world: World) -> BaseSchema:
-    """Return the OpenAPI document of the application. Generated calls reach the application as an operator."""
+    """The OpenAPI document. Generated calls reach the application as an operator."""
     app = create_app(world.service)
     app.openapi_schema = openapi_document()
     return schemathesis.openapi.from_asgi("/openapi.json", without_workers(from_peer(app, ROOT)))
 
 
 def as_operator(case: schemathesis.Case) -> schemathesis.Case:
-    """Remove generated tokens, because SBF would refuse them. The caller is then an operator. Shorten long polls."""
+    """Remove generated tokens, which SBF would refuse, so that the caller is an operator. Shorten long polls."""
     if case.headers:
         case.headers.pop("Authorization", None)
     query = case.query or {}
@@ -84,7 +82,7 @@ def existing_name(path: str, name: str) -> str:
 
 
 def without_workers(app: ASGIApp) -> ASGIApp:
-    """Return an application that answers start and stop events itself, so that ``app`` does not start its workers."""
+    """Return an application that answers start and stop events itself, so that ``app`` starts no workers."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":

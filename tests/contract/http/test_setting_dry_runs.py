@@ -23,7 +23,7 @@ TOPOLOGY = "/v1/topology/dry-run"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites, on SQLite. SBF has read each device once."""
+    """Three sites, on SQLite. SBF has read each device once."""
     installation = make_world(tmp_path)
     installation.furnish()
     installation.settle()

@@ -33,7 +33,7 @@ Act = Callable[[Caller], Awaitable[None]]
 
 @pytest.fixture
 def settled(world: World) -> World:
-    """Return a world in which the agent of the host `HOST` is settled."""
+    """A world in which the agent of `HOST` is settled."""
     world.confirm(HOST, 1)
     world.service.change_reader.listens = True
     world.service.settled_agents.load()
@@ -46,7 +46,7 @@ async def poll(http: Caller, wait: float = 0.01, revision: int = 1, element: str
 
 
 def run_as_agent(world: World, act: Act) -> None:
-    """Run a coroutine as the agent of the host `HOST`. SBF has already checked and cached the agent's token."""
+    """Run a coroutine as the agent of `HOST`, whose token SBF has already checked and cached."""
     token = agent(world)
     assert ask(world, "GET", "/v1/whoami", token=token).is_success
     run(world, act, token)
@@ -183,7 +183,7 @@ def test_a_change_during_the_reading_is_kept(settled: World, monkeypatch: pytest
 
 
 def test_an_outdated_reading_answers_no_poll_after_a_reconnection(settled: World) -> None:
-    """While the change reader was not connected, this replica could not receive notices of other replicas' changes."""
+    """A change reader without a connection receives no notices of other replicas' changes."""
     reader, found, has_polled = settled.service.change_reader, list[int | None](), Event()
     reader.listens = False
 
@@ -269,7 +269,7 @@ def test_a_heartbeat_of_a_locked_element_is_recorded_later(settled: World) -> No
 
 
 def test_each_heartbeat_is_recorded_with_its_own_time(settled: World) -> None:
-    """After an outage of the database, the last heartbeat of a dead agent can be minutes older than the others."""
+    """After an outage of the database, a dead agent's last heartbeat can be minutes older than the others."""
     times = {name: settled.clock.now + timedelta(seconds=seconds) for name, seconds in ((HOST, 30), ("praha-h1", 200))}
     for name, at in times.items():
         settled.service.heartbeats.receive_settled(name, at)

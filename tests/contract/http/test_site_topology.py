@@ -1,4 +1,4 @@
-"""Tests that a site administrator changes only the part of the topology that describes the administrator's site."""
+"""Tests that a site administrator changes only the site's own part of the topology."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,7 +134,7 @@ def test_a_change_of_another_site_is_no_conflict(world: World) -> None:
     ],
 )
 def test_a_credential_is_sent_to_no_new_address(world: World, change: dict[str, object], allowed: bool) -> None:
-    """SBF must not send a password of other sites to an address that a site administrator chose."""
+    """SBF must not send other sites' passwords to an address that a site administrator chose."""
     world.service.settings.credentials[Name("praha")] = Credential(username="sbf")
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["switches"][0] |= {"credential": "brno", "address": "192.0.2.1"}

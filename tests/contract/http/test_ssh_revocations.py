@@ -1,7 +1,4 @@
-"""Tests of the revocation of SSH certificates over HTTP.
-
-The tests check the wanted documents of gateways, the lists, the rights, and the reports of connections.
-"""
+"""Tests of the revocation of SSH certificates over HTTP: gateways' documents, lists, rights, reports."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -62,7 +59,6 @@ def listed(world: World, token: str, query: str = "") -> list[int]:
 
 
 def refused(world: World, name: str = "brno-gw") -> dict[str, tuple[int, ...]]:
-    """Return the revoked certificates in a gateway's wanted document, by user."""
     (segment,) = world.wanted_of_host(name).segments
     assert segment.ssh is not None
     found = {str(grant.user): grant.revoked for grant in segment.ssh.grants if grant.revoked}

@@ -1,4 +1,4 @@
-"""Tests of every operation with a stolen token of each role, on the token holder's resources and on other resources.
+"""Tests of every operation with a stolen token of each role, on the holder's and on other resources.
 
 The operations come from the OpenAPI document. If ``EVERY_CALL`` lacks an operation, a test fails.
 """
@@ -113,11 +113,11 @@ EVERY_CALL = frozenset(
     }
 )
 OPEN = frozenset({"get_metrics", "get_health", "get_readiness"})
-"""Operations that need no token. ``get_metrics`` needs no token, because these tests call from the loopback."""
+"""Operations that need no token. ``get_metrics`` needs none because these tests call from the loopback."""
 FOR_EVERYBODY = OPEN | {"who_am_i"}
 LISTS = frozenset({"list_clusters"})
 ADD_IMAGES = frozenset({"list_images", "add_image", "upload_image"})
-"""Operations that every user may call. They list visible images or add an image of the caller."""
+"""Operations that every user may call: list visible images, and add own images."""
 READ_IMAGES = frozenset({"list_images", "get_image", "get_image_content", "verify_image"})
 """Operations that return only visible images. ``images/test_catalogue.py`` tests which images are visible."""
 READ_VPN = frozenset(
@@ -125,7 +125,7 @@ READ_VPN = frozenset(
     | {"list_ssh_certificates", "revoke_ssh_certificate", "list_ssh_connections"}
 )
 PERSONAL = frozenset({"create_ssh_certificate"})
-"""Operations for a cluster's owner and for users whom the owner invited, but not for operators."""
+"""Operations for a cluster's owner and for invited users, but not for operators."""
 READ_SITES = frozenset({"list_sites", "get_site", "get_pool"})
 READ_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
 
@@ -223,9 +223,9 @@ OWN: dict[Role, frozenset[str]] = {
         "get_guest",
     },
 }
-"""The operations permitted on alice's cluster on brno-h1, on site brno and on its elements, by role.
+"""By role: the operations permitted on alice's cluster on brno-h1, on site brno and on its elements.
 
-For a job starter, ``put_cluster`` is not in the table, because the batch server has not confirmed the job.
+``put_cluster`` is missing for a job starter, because the batch server has not confirmed the job.
 """
 
 OTHERS: dict[Role, frozenset[str]] = {
@@ -238,7 +238,7 @@ OTHERS: dict[Role, frozenset[str]] = {
     | LISTS
     | {"get_cluster", "get_peers", "list_destination_uses", "list_traffic", "list_guests", "get_guest"},
 }
-"""The operations permitted on bob's cluster on praha-h1, on site praha and on its elements, by role."""
+"""By role: the operations permitted on bob's cluster on praha-h1, on site praha and on its elements."""
 
 HOLDERS = {
     Role.USER: ("alice",),
@@ -249,7 +249,7 @@ HOLDERS = {
     Role.JOB_STARTER: ("brno-h1",),
 }
 GATEWAY_OWN = OWN[Role.AGENT] - {"delete_cluster", "get_image", "get_image_content", "verify_image"}
-"""The operations permitted to the agent of gateway brno-gw on alice's cluster, on site brno and on the gateway.
+"""The operations permitted to the agent of gateway brno-gw on alice's cluster, site brno and the gateway.
 
 A gateway runs neither jobs nor guests, so its agent may not end clusters or read images.
 """
@@ -270,7 +270,7 @@ OF_DEVICES = frozenset(
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Alice has a cluster on brno-h1, and bob has a cluster on praha-h1. Both clusters have gateways."""
+    """Alice has a cluster on brno-h1, and bob has one on praha-h1. Both clusters have gateways."""
     installation = furnish(make_world(tmp_path))
     for owner, image, host in (("alice", "hers", "brno-h1"), ("bob", "his", "praha-h1")):
         ask(installation, "PUT", f"/v1/images/{image}", URL_IMAGE, token=installation.token(Role.USER, owner))
@@ -284,8 +284,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, object]:
     """Return the path and the body of a call.
 
-    With ``own``, the call concerns alice's cluster and site brno. Otherwise, the call concerns bob's cluster and site
-    praha.
+    With ``own``, the call concerns alice's cluster and site brno; without, bob's cluster and site praha.
     """
     site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
     element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-{agent}"
@@ -358,8 +357,11 @@ def calls() -> tuple[tuple[str, str, str], ...]:
 def is_denied(answer: httpx.Response) -> bool:
     """Return whether SBF denied the call to this caller.
 
-    Denials are status 401, status 403, the problem that the batch server has not confirmed the job, and the message
-    that the cluster or the image is unknown. SBF sends this message to callers that may not see the cluster or image.
+    Denials are:
+
+    - status 401 or 403;
+    - the problem that the batch server has not confirmed the job;
+    - the message that the cluster or image is unknown, which callers get that may not see it.
     """
     if answer.is_success:
         return False
@@ -374,7 +376,6 @@ UNKNOWN = {f"cluster {key} is not known; list the clusters: virtcloud cluster li
 
 
 def permitted_calls(world: World, token: str, *, own: bool, agent: str = "h1") -> set[str]:
-    """Call every operation. Return the operations that were not denied."""
 
     async def run() -> set[str]:
         allowed = set()

@@ -63,7 +63,7 @@ def second_port(document: dict[str, Any]) -> None:
 
 
 def second_uplink(document: dict[str, Any]) -> None:
-    """Connect brno-h1 to the same switch, but with another port of the host."""
+    """Connect another port of brno-h1 to the same switch."""
     second_port(document)
     (link,) = (link for link in document["links"] if link["a"] == "brno-h1:eth0")
     link["a"] = "brno-h1:eth1"

@@ -27,7 +27,6 @@ def world(database: str) -> Iterator[World]:
 
 
 def report(world: World, received: int, host: str = "brno-h1", **changes: object) -> int:
-    """Report the counters of a host. Return the status of the answer."""
     segment: dict[str, object] = {
         "network": world.view("demo").id,
         "port": "eth0.100#7",
@@ -60,7 +59,7 @@ def test_the_owner_sees_the_rates_of_each_host(world: World) -> None:
 
 
 def test_any_replica_shows_what_any_replica_received(world: World, database: str) -> None:
-    """The agent sends its reports to two replicas alternately. Both replicas show the rates of all reports."""
+    """The agent sends its reports to two replicas alternately. Both show the rates of all reports."""
     other = World(database)
     for received, replica in ((1000, world), (4000, other), (4600, world)):
         assert report(replica, received) == 204
@@ -116,7 +115,7 @@ def test_a_cluster_has_a_bounded_number_of_samples(world: World) -> None:
 
 
 def test_members_of_a_network_see_the_traffic_of_the_network(world: World) -> None:
-    """A host counts the frames of a whole network, because the counters do not distinguish the network's members."""
+    """A host's counters cover a whole network, without distinction of its members."""
     world.put("net", spec("plzen-h1", owner="alice", name="lab"))
     world.put("member", spec(guests=[{"name": "m1", "host": "plzen-h2", "image": "debian"}], joins="lab"))
     world.settle()

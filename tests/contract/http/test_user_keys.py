@@ -22,7 +22,6 @@ PATH = "/v1/users/alice/keys"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites. SQLite suffices, because these tests do not depend on the kind of database."""
     installation = make_world(tmp_path)
     yield installation
     installation.close()

@@ -17,7 +17,6 @@ from virtcloud.model.access import Role
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """These tests run on SQLite only."""
     return sqlite_database
 
 
@@ -28,7 +27,7 @@ def settings(tmp_path: Path) -> AgentSettings:
 
 @pytest.fixture
 def live(world: World, settings: AgentSettings) -> Iterator[Callable[..., Agent]]:
-    """Return a function that starts an agent of brno-h1. First, the function stops the former agent."""
+    """Return a function that starts an agent of brno-h1. The function first stops the former agent."""
     with ExitStack() as all_lives:
         url = all_lives.enter_context(serving(world))
         token = world.token(Role.AGENT, "brno-h1")

@@ -136,7 +136,7 @@ def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) 
 
 
 def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
-    """The grace period is 0 s in this test. Another test checks the length of the grace period."""
+    """The grace period is 0 s here. Another test checks the length of the grace period."""
     active(world, host)
     assert host.ask("running", clusters=[[JOB, 1]]) == {"ok": True}
     host.ask("running", clusters=[])
@@ -148,7 +148,7 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
 def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agent) -> None:
     """For a lost run, the agent of the script's host ends the cluster. The other agents only forget the run.
 
-    If an agent without the script receives a removal request, it nevertheless ends the cluster.
+    A removal request to an agent without the script nevertheless ends the cluster.
     """
     active(world, host, head=False)
     host.ask("running", clusters=[])
@@ -160,7 +160,7 @@ def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agen
 
 
 def test_a_lost_run_leaves_no_files_of_a_former_attempt(world: World, host: Agent) -> None:
-    """The script of attempt 1 ran on this host. The script of attempt 2 runs on another host."""
+    """The script of attempt 1 ran on this host, the script of attempt 2 on another host."""
     active(world, host)
     host.ask("state", JOB)
     assert (host.settings.jobs / JOB / "hosts").exists()
@@ -188,7 +188,7 @@ def test_a_member_has_the_networks_vlan_and_awaits_guests(world: World, host: Ag
 
 @pytest.mark.parametrize("do", ["up", "state"])
 def test_a_job_with_a_waiting_caller_is_not_missing(world: World, host: Agent, do: str) -> None:
-    """The list of running jobs lacks the job, because some batch systems do not list a job before its script runs."""
+    """The list of running jobs lacks the job: some batch systems list a job only when its script runs."""
     active(world, host)
     host.ask("running", clusters=[])
     host.ask(do, JOB)

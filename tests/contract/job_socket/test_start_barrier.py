@@ -1,4 +1,4 @@
-"""Tests of a job's start through a host's agent: what the job waits for, and the reasons for which it fails."""
+"""Tests of a job's start through a host's agent: what the job waits for, and why it fails."""
 
 import threading
 from datetime import timedelta
@@ -65,7 +65,6 @@ def test_a_guest_that_its_user_stopped_delays_no_job(world: World, host: Agent) 
 
 
 def switch_guest(world: World, power: GuestPower) -> None:
-    """Stop or start the guest g2."""
     with world.store.change(who="root") as unit:
         guest_power.set_guest_power(unit, JOB, "g2", GuestPowerRequest(power=power))
 
@@ -80,9 +79,9 @@ def test_a_waiting_caller_is_answered_after_each_change(world: World, host: Agen
 
 
 def test_a_waiting_caller_is_answered_when_fewer_parts_are_missing(world: World, host: Agent) -> None:
-    """The agent answers the waiting caller as soon as the first guest answers, before the second guest answers.
+    """The agent answers as soon as the first guest answers, before the second guest answers.
 
-    If the agent waited for both guests, the job's messages would claim for 30 s that both guests are unreachable.
+    Otherwise, the job's messages would claim for 30 s that both guests are unreachable.
     """
     active(world, host)
     answering = host.bridges.answering["br100"] = set()

@@ -21,7 +21,7 @@ PORTS = {"brno-sw1:p1": "ge-0/0/0", "brno-sw1:p2": "ge-0/0/1", "brno-sw1:uplink"
 
 @pytest.fixture
 def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTimerSwitch]:
-    """Return the emulated Junos device that is Brno's switch. The other switches of the service are fakes."""
+    """The emulated Junos device that is Brno's switch. The other switches of the service are fakes."""
     document = three_sites().model_dump_json()
     for port, name in PORTS.items():
         document = document.replace(f'"{port}"', f'"brno-sw1:{name}"')

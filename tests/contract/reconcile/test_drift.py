@@ -18,10 +18,7 @@ INTERVAL_S = 301
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Cluster demo is active on VLAN 100 at Brno.
-
-    SQLite suffices, because these tests do not depend on the kind of database.
-    """
+    """Cluster demo is active on VLAN 100 at Brno."""
     world = make_world(tmp_path)
     world.furnish()
     world.put("demo", spec("brno-h1", "praha-h1"))
@@ -33,7 +30,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def change_by_hand(world: World, **ports: set[int]) -> FakeSwitch:
-    """Change the ports of Brno's switch, as an administrator would do on the switch."""
     switch = world.switches["brno-sw1"]
     switch.ports |= ports
     return switch

@@ -21,7 +21,7 @@ def world(edge_world: World) -> World:
 
 
 def two_edges_at_brno(at: str) -> Topology:
-    """Return a topology with two edges at Brno. The attachment of the site is a port of the edge ``at``."""
+    """Return a topology with two edges at Brno. The site is attached to a port of the edge ``at``."""
     document = three_edges().model_dump(mode="json")
     brno = document["sites"][0]
     brno["switches"][0]["ports"].append("uplink2")
@@ -71,7 +71,7 @@ def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | N
 def test_a_transport_with_observed_circuits_cannot_vanish(world: World) -> None:
     """The last reading of an edge shows a circuit of the transport.
 
-    An administrator then declared the circuit's VLAN ID clean, but SBF has not read the edge since this declaration.
+    An administrator then declared the circuit's VLAN ID clean, but SBF has not read the edge since.
     """
     world.put("demo", TWO_SITES)
     world.settle()

@@ -1,6 +1,6 @@
 """Tests of error reports of elements, with a separate text for each failed cluster.
 
-Administrators see the whole report. The owner of a cluster sees only the text of this cluster.
+Administrators see the whole report. A cluster's owner sees only the text of this cluster.
 """
 
 import logging
@@ -23,7 +23,7 @@ OTHER_CLUSTER_ERROR = "its error concerns another cluster"
 
 @pytest.fixture
 def world(world: World) -> World:
-    """A host with clusters of three owners. Two of the clusters fail on this host."""
+    """A host with clusters of three owners. Two of them fail on this host."""
     for owner in ("alice", "bob", "dora"):
         world.put(f"of-{owner}", spec("brno-h1", owner=owner))
     report(world, {world.view("of-alice").id: ALICE_ERROR, world.view("of-bob").id: BOB_ERROR})
@@ -123,7 +123,7 @@ def test_an_unprintable_refusal_of_an_agent_is_stored(world: World) -> None:
 
 
 def test_an_agent_can_report_text_with_lone_surrogates() -> None:
-    """If a file name is not valid UTF-8, Python's string of this name contains lone surrogates."""
+    """Python's string of a file name that is not valid UTF-8 contains lone surrogates."""
     error = ElementErrorReport(revision=1, message="image b\udcffd", clusters={"a": "b\udcffd"}, refused={"a": "\x00"})
     assert (error.message, error.clusters, error.refused) == ("image b\ufffdd", {"a": "b\ufffdd"}, {"a": "\ufffd"})
 

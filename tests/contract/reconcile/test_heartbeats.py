@@ -60,7 +60,7 @@ def test_a_conversation_may_use_two_thirds_of_its_lease() -> None:
 
 
 def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
-    """The lease lasts 1 s. The device answers after 2 s. Until the answer, no other replica can acquire the lease."""
+    """The lease lasts 1 s, and the device answers after 2 s. Until then, no other replica can acquire the lease."""
     slow = start_again(world, worker_lease=1)
     release = world.switches[SW1].hangs = Event()
     outcomes: list[ReconcileOutcome] = []
@@ -95,10 +95,7 @@ def test_the_threads_end_with_the_last_conversation(world: World) -> None:
 
 @dataclass
 class ScriptedRenewals:
-    """Prepared answers of the database to renewals of a lease, and a clock.
-
-    If an answer is None, the renewal raises DatabaseUnavailable.
-    """
+    """Prepared answers of the database to renewals of a lease, and a clock. None raises DatabaseUnavailable."""
 
     answers: list[bool | None] = field(default_factory=list)
     now: float = 100.0
@@ -131,7 +128,7 @@ class RecordingSessions:
 def hold_lease(renewals: ScriptedRenewals) -> Iterator[tuple[LeaseHeartbeats, RecordingSessions]]:
     """Hold a lease of 30 s, with a conversation timeout of 60 s.
 
-    No thread is started, because the test calls `renew_all` and `end_overdue`.
+    No thread is started: the test calls `renew_all` and `end_overdue`.
     """
     sessions = RecordingSessions()
     timing = ServiceSettings.model_validate({"timing": {"worker_lease": 30, "conversation_timeout": 60}}).timing
@@ -193,7 +190,7 @@ def test_the_end_of_a_conversation_spares_the_next_one() -> None:
 def test_no_bytes_are_sent_after_the_deadline() -> None:
     """The session checks the clock before it sends.
 
-    The check needs no thread, so the check works even after the process was suspended.
+    The check needs no thread, so it works even after the process was suspended.
     """
     now = [0.0]
     scope = CancelScope(lambda: now[0])
@@ -263,7 +260,7 @@ def driver_of(element: SwitchElement, **secrets: SecretStr) -> tuple[SwitchDrive
 
 @dataclass
 class ReplicaPair:
-    """Two replicas on one database, and an emulated switch that both replicas use over SSH."""
+    """Two replicas on one database, and an emulated switch that both use over SSH."""
 
     device: EmulatedSwitch
     services: tuple[SbfService, SbfService]
@@ -310,7 +307,7 @@ def site_of(device: EmulatedSwitch) -> Topology:
 
 
 def test_an_answer_that_never_ends_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The switch answers the first reading. In the second reading, the switch sends a byte every 50 ms without end."""
+    """The switch answers the first reading. In the second reading, it sends a byte every 50 ms without end."""
     with run_pair(tmp_path, conversation_timeout=2) as replicas:
         worker = replicas.services[0].scheduler.worker
         assert worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED
@@ -370,7 +367,7 @@ def test_a_replica_without_renewal_ends_before_another_begins(tmp_path: Path, mo
         thread = Thread(target=first.reconcile, args=(SW1,))
         thread.start()
         time.sleep(0.2)
-        # On a busy computer the second replica may lose its lease too.
+        # On a busy computer, the second replica may lose its lease too.
         wait_until(lambda: second.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)
         thread.join(10)
         assert (events[0], "two began" in events) == ("one ended", True)

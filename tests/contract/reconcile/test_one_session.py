@@ -1,4 +1,4 @@
-"""Tests of a switch that allows only one session. Several replicas of the service configure this switch."""
+"""Tests of a switch that allows only one session, and that several replicas configure."""
 
 import time
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ def test_replicas_use_the_only_session_one_after_another(
 
 
 def test_a_permanent_session_excludes_other_replicas(world: World, replicas: tuple[Worker, Worker]) -> None:
-    """A switch with ``keep_session`` must allow one session for each replica. This switch allows only one session."""
+    """A switch with ``keep_session`` must allow one session for each replica. This switch allows one in total."""
     world.furnish(topology=topology(keep_session=True))
     world.put("a", spec("brno-h1"))
     assert replicas[0].reconcile(SWITCH) is ReconcileOutcome.CONFIRMED

@@ -1,8 +1,7 @@
 """Tests of managed ports in other use.
 
-A port is *in other use* if it already has a configuration that SBF did not make, such as an access port of a VLAN that
-SBF does not own. SBF does not configure this port until an administrator adopts the port. When the adopted port is
-released, SBF restores the configuration from before the adoption.
+A port is *in other use* if it already has a configuration that SBF did not make. SBF does not configure such a port
+until an administrator adopts it. When the adopted port is released, SBF restores its former configuration.
 """
 
 import asyncio
@@ -40,7 +39,6 @@ Attach = Callable[[str], EmulatedSwitch]
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[World]:
-    """A service with fake devices on SQLite."""
     world = make_world(tmp_path)
     world.furnish()
     yield world
@@ -49,7 +47,6 @@ def small(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def attach(small: World) -> Iterator[Attach]:
-    """Return a function that adds an emulated switch to Brno."""
     with ExitStack() as stack:
         yield lambda platform: stack.enter_context(attach_switch(small, platform))
 
@@ -172,7 +169,7 @@ def test_an_adopted_port_is_restored_exactly(platform: str, use: str, small: Wor
     before = switch.running_config()
     small.settle()
     adopt(small, name.replace(" ", ""))
-    # SONiC does not show that the unused port of brno-h2 is a routed port, so SBF could not restore this mode.
+    # SONiC does not show that the unused port of brno-h2 is a routed port. SBF could not restore this mode.
     hosts = ("brno-h1",) if platform == "sonic" else ("brno-h1", "brno-h2")
     small.put("c1", spec(*hosts))
     small.settle()
@@ -190,14 +187,13 @@ def test_an_adopted_port_is_restored_exactly(platform: str, use: str, small: Wor
 
 
 def adopt_access_port(switch: EmulatedSwitch, small: World) -> str:
-    """Make the first port an access port in VLAN 20 and adopt the port. Return the port's name."""
+    """Make the first port an access port in VLAN 20 and adopt it. Return its name."""
     configure_use(switch, switch.port_names[0], "an access port")
     adopt(small, switch.port_names[0])
     return switch.port_names[0]
 
 
 def run_cluster(small: World) -> None:
-    """Create a cluster on both hosts of Brno, and delete the cluster."""
     small.put("c1", spec("brno-h1", "brno-h2"))
     small.settle()
     assert small.view("c1").state is ClusterState.ACTIVE
@@ -355,7 +351,6 @@ def test_ports_are_listed_with_the_effect_of_a_cluster(small: World, attach: Att
 
 
 def remove_brno(small: World) -> None:
-    """Remove the whole site from the topology."""
     document = small.topology().model_dump(mode="json")
     document["sites"].pop(0)
     document["links"] = [link for link in document["links"] if not link["a"].startswith("brno")]

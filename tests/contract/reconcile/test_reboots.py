@@ -1,7 +1,7 @@
 """Tests of switches that restart from an old startup configuration (docs/explanation/invariants.md, 2).
 
-A restart must not put a port into the VLAN of another cluster. The tests run the whole service with the real driver and
-an emulated switch of each platform.
+A restart must not put a port into another cluster's VLAN. The tests run the whole service with the real driver and an
+emulated switch of each platform.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,13 +28,12 @@ ALICE, BOB = spec("brno-h1"), spec("brno-h2", owner="bob")
 
 @dataclass
 class OneSwitch(World):
-    """A site with one emulated switch, two hosts and a pool of one VLAN ID. The service uses the real drivers."""
+    """A site with one emulated switch, two hosts and a pool of one VLAN ID. The drivers are real."""
 
     switch: EmulatedSwitch = field(kw_only=True)
     folder: Path = field(kw_only=True)
 
     def restarted(self) -> SbfService:
-        """Return a new service with the real drivers, on the same database."""
         password = self.folder / "password"
         password.write_text(self.switch.password)
         enable = self.folder / "enable"
@@ -51,7 +50,6 @@ class OneSwitch(World):
         )
 
     def begin(self) -> None:
-        """Store the topology and the pool, and reconcile all elements."""
         ports = [port.replace(" ", "") for port in self.switch.port_names[:2]]
         switch = {"name": "brno-sw1", "platform": self.switch.platform, "ports": ports}
         site = {
@@ -64,7 +62,6 @@ class OneSwitch(World):
         self.settle()
 
     def ports_in_112(self) -> set[str]:
-        """Return the ports that carry VLAN 112 now."""
         return {port for port, vlans in self.switch.carrying().items() if 112 in vlans}
 
 
@@ -87,9 +84,9 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def create_and_delete(world: OneSwitch) -> tuple[str, str]:
-    """Create alice's cluster with VLAN 112 and delete the cluster. Return the ports of alice and of bob.
+    """Create alice's cluster with VLAN 112 and delete it. Return the ports of alice and of bob.
 
-    The hosts have confirmed the removal, but the switch has not confirmed the removal.
+    The hosts, but not the switch, have confirmed the removal.
     """
     world.put("alice", ALICE)
     world.settle()

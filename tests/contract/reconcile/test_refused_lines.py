@@ -1,4 +1,4 @@
-"""Tests of refused commands: the error names the VLANs that the command concerns, and quotes the switch's message."""
+"""Tests of refused commands: the error names the VLANs concerned and quotes the switch's message."""
 
 import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED
@@ -57,7 +57,7 @@ def test_the_error_of_an_open_port_quotes_the_device(make_bench: MakeBench) -> N
 
 @pytest.mark.parametrize("platform", ["cisco_ios", "cisco_nxos", "arista_eos"])
 def test_a_vlan_with_a_used_name_gets_another_name(platform: str, make_bench: MakeBench) -> None:
-    """VLAN names are unique on these platforms. SBF adds a suffix to the name, and does not create an unnamed VLAN.
+    """VLAN names are unique on these platforms. SBF adds a suffix instead of creating an unnamed VLAN.
 
     Without its database, SBF recognizes its VLANs only by their names.
     """

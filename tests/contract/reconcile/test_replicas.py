@@ -53,7 +53,6 @@ class Replica:
         return view
 
     def confirm_hosts(self) -> None:
-        """Confirm the wanted revision of each host, as the hosts' agents do."""
         for host in HOSTS:
             wanted = self.http.get(f"/v1/elements/{host}/wanted").raise_for_status().json()
             answer = self.http.post(f"/v1/elements/{host}/confirmed", json={"revision": wanted["revision"]})
@@ -71,7 +70,6 @@ class Installation:
     replicas: list[Replica] = field(default_factory=list)
 
     def start(self, count: int) -> list[Replica]:
-        """Start all replicas simultaneously on an empty database, and send the topology to the first replica."""
         names = [f"r{number}" for number in range(count)]
         processes = [self._start(name) for name in names]
         for name, process in zip(names, processes, strict=True):
@@ -114,7 +112,6 @@ class Installation:
         return [who for (who,) in rows]
 
     def carried(self, site: str) -> set[int]:
-        """Return the VLANs of the pool that the switch of a site carries on any port."""
         return {vlan for vlans in self.switches[f"{site}-sw1"].carrying().values() for vlan in vlans if vlan >= 100}
 
     def _start(self, name: str) -> SbfProcess:
@@ -160,7 +157,7 @@ def installation(tmp_path: Path, postgresql: str) -> Iterator[Installation]:
 
 
 def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> None:
-    """15 threads send 45 requests. Each request needs a VLAN ID at each site, and each site's pool has 40 VLAN IDs.
+    """15 threads send 45 requests. Each request needs a VLAN ID at each site; each pool has 40 VLAN IDs.
 
     After that, a long poll at one replica returns a change that another replica made.
     """

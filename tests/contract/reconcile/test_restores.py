@@ -157,7 +157,7 @@ def test_an_ended_cluster_returns_until_its_lease_ends(machines: Machines) -> No
 
 
 def test_a_returned_cluster_waits_until_its_vlan_is_unused(reused: Machines) -> None:
-    """Host brno-h2 still carries VLAN 100 for cluster ``new``. So brno-h1 and the switch do not set up ``old`` yet."""
+    """Host brno-h2 still carries VLAN 100 for ``new``. So brno-h1 and the switch do not set up ``old`` yet."""
     restored, switch = reused.restore(), reused.world.switches[SWITCH]
     reused.settle("brno-h2")
     assert (reused.carries("brno-h1"), reused.carries("brno-h2")) == ([], [100])
@@ -278,7 +278,7 @@ def test_late_confirmations_of_former_revisions_are_refused(machines: Machines) 
 
 
 def test_revisions_exceed_all_revisions_before_the_restore(machines: Machines) -> None:
-    """An agent waits for a revision that is later than its last revision, which the backup may not contain."""
+    """An agent waits for a revision later than its last one, which the backup may not contain."""
     machines.back_up()
     with machines.world.store.change() as unit:
         for _ in range(100):
@@ -307,9 +307,9 @@ def test_a_lost_lease_extension_ends_no_cluster_immediately(machines: Machines) 
 
 
 def test_every_device_is_saved_again_after_a_restore(machines: Machines) -> None:
-    """SBF cannot know whether the startup configuration is still the same as during the backup.
+    """After the backup, a later save may have changed the startup configuration.
 
-    For example, a later save may have changed the startup configuration, although the running configuration is correct.
+    The running configuration may be correct nevertheless, so SBF saves in any case.
     """
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()

@@ -30,7 +30,6 @@ def kill() -> None:
 
 
 def restart(world: World) -> None:
-    """Start another service on the same database, as after a kill."""
     world.service.store.close()
     world.service = world.restarted()
 
@@ -48,7 +47,7 @@ def create_active(world: World, key: str = "alice") -> None:
 
 
 def delete_on_hosts(world: World, key: str = "alice") -> None:
-    """Delete a cluster. The hosts have confirmed the removal, but the switches have not confirmed the removal."""
+    """Delete a cluster. The hosts, but not the switches, have confirmed the removal."""
     world.delete(key)
     world.confirm_hosts()
 
@@ -281,7 +280,7 @@ def test_an_edge_is_saved_before_its_cluster_is_active(tmp_path: Path) -> None:
 
 
 def test_a_switch_with_a_new_description_is_saved_again(world: World) -> None:
-    """The new description has another address, so it may describe another device with another startup configuration."""
+    """The new description has another address: perhaps another device with another startup configuration."""
     create_active(world)
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["switches"][0]["address"] = "192.0.2.9"
@@ -438,7 +437,7 @@ def test_a_partly_configured_switchs_pending_save_is_made_once(world: World) -> 
 
 
 def test_a_switch_with_a_lost_vlan_is_saved_once(world: World) -> None:
-    """An administrator moved alice's VLAN to an unmanaged port, so SBF cannot restore the VLAN on alice's port."""
+    """An administrator moved alice's VLAN to an unmanaged port. SBF cannot restore it on alice's port."""
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     create_active(world)

@@ -1,4 +1,4 @@
-"""Tests of managed ports that another user shut down. These ports carry no cluster, and SBF does not enable them."""
+"""Tests of managed ports that another user shut down. They carry no cluster, and SBF does not enable them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -25,19 +25,16 @@ Attach = Callable[..., EmulatedSwitch]
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """These tests run on SQLite only."""
     return sqlite_database
 
 
 @pytest.fixture
 def attach(world: World) -> Iterator[Attach]:
-    """Return a function that adds an emulated switch to Brno."""
     with ExitStack() as stack:
         yield lambda platform, **more: stack.enter_context(attach_switch(world, platform, **more))
 
 
 def read_again(world: World) -> None:
-    """Advance the clock past the drift interval and let a worker read Brno's switch."""
     world.clock.advance(3600)
     world.converge("brno-sw1")
     world.sweep()

@@ -1,7 +1,4 @@
-"""Tests of VLANs that SBF does not own (docs/explanation/invariants.md, 4).
-
-SBF does not change or allocate these VLANs.
-"""
+"""Tests of VLANs that SBF does not own: SBF does not change or allocate them (docs/explanation/invariants.md, 4)."""
 
 from typing import Any
 
@@ -27,7 +24,6 @@ SWITCH = "brno-sw1"
 
 @pytest.fixture
 def switch(world: World) -> FakeSwitch:
-    """Return Brno's switch, which has a table of VLANs and was read once."""
     switch = world.switches[SWITCH]
     switch.table = {1: "default"}
     world.settle()
@@ -56,7 +52,7 @@ def other_uses(world: World) -> list[tuple[int, str, str | None, tuple[str, ...]
 
 
 def with_second_switch(site: int) -> Topology:
-    """Return the three sites with the switch brno-sw2 at one of them."""
+    """Return the three sites, one of which also has the switch brno-sw2."""
     document = three_sites().model_dump(mode="json")
     document["sites"][site]["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["q1"]})
     return Topology.model_validate(document)
@@ -332,7 +328,7 @@ def test_a_recorded_vlan_that_was_renamed_is_foreign(world: World, switch: FakeS
 
 
 def test_ports_leave_a_renamed_vlan_when_its_cluster_ends(world: World, switch: FakeSwitch) -> None:
-    """SBF added the ports to the VLAN. Therefore SBF removes the ports, although another user renamed the VLAN.
+    """SBF added the ports to the VLAN, so SBF removes them although another user renamed the VLAN.
 
     If the ports stayed, frames of a later cluster with this VLAN ID would enter the foreign VLAN.
     """

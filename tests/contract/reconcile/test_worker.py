@@ -1,4 +1,4 @@
-"""Tests of workers and of the scheduler: leases, fencing tokens, failures of switches, retries, combined changes."""
+"""Tests of workers and the scheduler: leases, fencing tokens, failures of switches, retries, combined changes."""
 
 from collections.abc import Callable
 from threading import Event, Thread
@@ -44,7 +44,7 @@ def test_a_lease_is_released_after_use(world: World) -> None:
 def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
     """The first worker is suspended after its reading, and a second worker acquires the lease.
 
-    Then the first worker continues. It does not change the switch and confirms no revision.
+    The first worker then changes nothing on the switch and confirms no revision.
     """
     world.settle()
     world.put("demo", ONE_HOST)
@@ -77,7 +77,7 @@ def test_a_late_worker_confirms_nothing_and_causes_a_reading(world: World) -> No
 
 
 def test_a_session_lost_before_read_back_leaves_an_unknown_state(world: World) -> None:
-    """The session is lost after the change and before the read-back, and SBF reports an error.
+    """The session is lost between the change and the read-back, and SBF reports an error.
 
     The next reconciliation confirms the wanted revision without another change.
     """
@@ -310,7 +310,7 @@ def test_a_database_outage_ends_no_cluster(world: World) -> None:
 
 
 def test_a_failure_is_recorded_before_the_switch_is_free(world: World) -> None:
-    """If the switch became free earlier, another thread could reconcile the switch again without a pause."""
+    """If the switch became free earlier, another thread could reconcile it again without a pause."""
     world.put("demo", ONE_HOST)
     world.switches["brno-sw1"].cut_off = True
     with world.store.read() as unit:

@@ -14,7 +14,6 @@ from virtcloud.model.topology import Topology
 def set_admission_rules(
     world: World, site: dict[str, object] | None = None, host: dict[str, object] | None = None
 ) -> None:
-    """Change keys of site brno and of host brno-h1 in the topology, such as ``admits``."""
     document = three_sites().model_dump(mode="json")
     document["sites"][0] |= site or {}
     document["sites"][0]["hosts"][0] |= host or {}
@@ -62,7 +61,7 @@ def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
 
 
 def test_the_refusal_has_the_problem_type_not_admitted(world: World) -> None:
-    """A batch system's hook must distinguish this refusal from the refusal to join a network that is not shared."""
+    """A batch system's hook must distinguish this refusal from the refusal to join an unshared network."""
     set_admission_rules(world, host={"admits": {"batch": False}})
     token = world.token(Role.SCHEDULER, "pbs")
     assert problem(ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token))[:2] == (403, "not-admitted")
@@ -108,7 +107,6 @@ MESSAGE = "cluster second needs access port brno-sw1:p2, but cluster first uses 
 
 @pytest.fixture
 def access(world: World) -> World:
-    """The three sites, with brno-h2 connected by an access link."""
     world.put_topology(topology_with(brno_h2=True))
     return world
 

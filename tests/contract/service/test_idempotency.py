@@ -1,6 +1,6 @@
-"""Tests of keys that get another owner, and of late calls of the former owner, which must change nothing.
+"""Tests of keys that get another owner, and of the former owner's late calls, which must change nothing.
 
-A key gets another owner when a batch system is reinstalled and assigns former job IDs again.
+This happens when a batch system is reinstalled and assigns former job IDs again.
 """
 
 import asyncio
@@ -135,7 +135,7 @@ CLUSTER = "/v1/clusters/demo"
 
 
 def end_and_create_again(world: World, owner: str = "alice") -> tuple[str, str]:
-    """End a cluster and create another cluster with the same key. Return the IDs of both clusters."""
+    """End a cluster and create another with the same key. Return the IDs of both."""
     former = world.put("demo", spec("brno-h1")).view.id
     world.settle()
     world.delete("demo")
@@ -178,7 +178,7 @@ def test_an_ended_cluster_can_be_read_by_id(world: World) -> None:
 
 
 def test_an_extension_during_a_change_of_owner_is_not_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SBF reads that alice owns the key. Before SBF writes the extension, bob becomes the owner of the key."""
+    """SBF reads that alice owns the key. Before SBF writes the extension, bob becomes the owner."""
     check_call_during_owner_change(
         world,
         monkeypatch,

@@ -1,6 +1,6 @@
 """Tests of replicas that share a PostgreSQL database.
 
-Twenty replicas start at once, the database restarts under load, and the clock of a replica's machine is wrong.
+Twenty replicas start at once, the database restarts under load, and one machine's clock is wrong.
 """
 
 import signal
@@ -64,14 +64,13 @@ def test_twenty_replicas_start_at_once_on_an_empty_database(empty_postgresql: st
 def test_a_database_restart_under_load_loses_and_doubles_nothing(
     postgresql: str, postgres_server: PostgresServer
 ) -> None:
-    """Four threads call two replicas. DatabaseUnavailable is the only error, and the threads repeat calls after it."""
+    """Four threads call two replicas. Their only error is DatabaseUnavailable, after which they repeat the call."""
     world = World(postgresql)
     world.furnish(pool="100-399")
     stores = [world.store, world.restarted().store]
     made, restarted, failures = [0, 0], threading.Event(), [0]
 
     def create(number: int) -> list[str]:
-        """Create clusters until ten clusters were created after the restart. Return the keys of all clusters."""
         keys, wanted = list[str](), [spec(f"{site}-h1") for site in SITES]
         store: Store = stores[number % 2]
         after = 0
@@ -108,7 +107,7 @@ def test_a_database_restart_under_load_loses_and_doubles_nothing(
 def test_a_wrong_clock_of_a_replica_ends_nothing_early(
     postgresql: str, monkeypatch: pytest.MonkeyPatch, offset_s: int
 ) -> None:
-    """The clock of one replica is a day slow or fast. Leases of one hour do not end, and no agent becomes stale."""
+    """One replica's clock is a day slow or fast. Leases of one hour do not end, and no agent becomes stale."""
     world = World(postgresql)
     world.furnish()
     world.clock.stands = False

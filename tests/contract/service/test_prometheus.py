@@ -1,7 +1,6 @@
 """Test of the rules and dashboards in ``monitoring/`` with a real Prometheus, while all faults are present at once.
 
-The alerts fire without their delay (``for``). The test runs no gateway and no exporter for machines. Instead, it
-serves a page with their metrics.
+The alerts fire without their delay (``for``). A page with metrics replaces the gateway and the machines' exporter.
 """
 
 import json
@@ -56,7 +55,6 @@ class LostDatabase(FakeClock):
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """An installation with a fault of each kind."""
     installation = make_world(tmp_path)
     installation.furnish("100-101", three_edges({**EVPN, "vnis": "10100-10108"}))
     cause_faults(installation)
@@ -93,7 +91,6 @@ def cause_faults(world: World) -> None:
 
 
 def load(world: World) -> None:
-    """Record calls, transactions and reconciliations in the metrics. Some of them are slow or failed."""
     metrics = world.service.metrics
     with world.store.change():
         time.sleep(1.1)
@@ -117,7 +114,6 @@ def write_certificate(path: Path, valid: timedelta) -> Path:
 
 @contextmanager
 def served(world: World) -> Iterator[str]:
-    """Serve the API of a world over TCP, without its reconciler. Yield the address."""
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_app(world.service), lifespan="off", log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

@@ -1,4 +1,4 @@
-"""Tests of the service as a process: start, listen, stop, and the reasons for which the service refuses to start."""
+"""Tests of the service as a process: start, listen, stop, and refusals to start."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def free_port() -> int:
 
 
 def write_settings(folder: Path, **changes: str) -> Path:
-    """Write the settings of a service. Unless ``changes`` contain a database, create a database with all tables."""
+    """Write the settings of a service. Unless ``changes`` contain a database, create one with all tables."""
     values = {"database": f"sqlite:///{folder / 'sbf.db'}", "listen": f"127.0.0.1:{free_port()}"} | changes
     if "database" not in changes:
         create_sqlite(values["database"])
@@ -55,7 +55,6 @@ def write_settings(folder: Path, **changes: str) -> Path:
 
 @contextmanager
 def running_service(path: Path) -> Iterator[SbfProcess]:
-    """Run the service and wait for the log event that reports that it listens."""
     with SbfProcess("serve", "--config", str(path), stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None
@@ -67,7 +66,6 @@ def running_service(path: Path) -> Iterator[SbfProcess]:
 
 
 def start_interpreter(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of SBF in a new Python interpreter."""
     return subprocess.run(  # noqa: S603 - our own
         [*SBF, *arguments], capture_output=True, text=True, timeout=120, check=False
     )
@@ -126,7 +124,7 @@ def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None
 
 
 def test_a_signal_does_not_wait_for_the_change_feed() -> None:
-    """The signal interrupts the thread of the event loop while that thread holds the lock of the change feed."""
+    """The signal interrupts the event loop's thread while it holds the lock of the change feed."""
     feed = ChangeFeed()
 
     async def interrupt() -> None:
@@ -336,7 +334,7 @@ def test_sighup_applies_settings_and_names_those_that_need_a_restart(tmp_path: P
 
 
 def test_sigterm_answers_the_waiting_polls(tmp_path: Path) -> None:
-    """All polls wait when the service receives SIGTERM. SBF answers each poll with status 503 and Retry-After."""
+    """SBF answers each waiting poll with status 503 and Retry-After."""
     path = write_settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
     polls = 30
     with running_service(path) as process, connect_to_socket(tmp_path / "run" / "sbf.sock") as client:

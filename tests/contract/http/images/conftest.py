@@ -12,13 +12,12 @@ from virtcloud.model.access import Role
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """SQLite suffices: these tests do not depend on the kind of database."""
     return sqlite_database
 
 
 @pytest.fixture
 def folder(world: World, tmp_path: Path) -> Path:
-    """Set the folder and the size limit (1 MiB) of the service's uploaded images. Return the folder."""
+    """Set the service's folder of uploaded images and its size limit (1 MiB). Return the folder."""
     limits = ImageLimits(folder=str(tmp_path / "catalogue"), size=1 << 20)
     settings = world.service.settings.model_copy(update={"images": limits})
     world.service = SbfService(**(vars(world.service) | {"settings": settings}))

@@ -12,7 +12,6 @@ from virtcloud.model.access import Role
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A world with gateways and without clusters, on SQLite."""
     installation = furnish(make_world(tmp_path))
     yield installation
     installation.close()
@@ -20,5 +19,4 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def alice(world: World) -> str:
-    """A token of the user alice."""
     return world.token(Role.USER, "alice")

@@ -92,7 +92,7 @@ def test_two_profiles_at_once_have_different_addresses(world: World) -> None:
 
 
 def test_the_database_refuses_an_address_twice(world: World, alice: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database constraint prevents duplicate addresses even if the choice of addresses has a bug."""
+    """The database constraint prevents duplicates even if the choice of addresses has a bug."""
     put(world)
     first = make_profile(world, alice).json()["addresses"]
     monkeypatch.setattr(vpn_profiles, "choose_device_addresses", lambda _network: tuple(first))

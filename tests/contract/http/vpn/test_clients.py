@@ -30,7 +30,7 @@ needs_openvpn = pytest.mark.skipif(OPENVPN is None, reason="NOT TESTED: openvpn 
 
 @dataclass
 class Served:
-    """A world whose SBF serves HTTP on the loopback interface. Its agents confirm every revision within a second."""
+    """A world whose SBF serves HTTP on the loopback. Its agents confirm every revision within a second."""
 
     world: World
     url: str
@@ -94,7 +94,7 @@ def test_a_profile_is_written_for_its_owner_only(served: Served) -> None:
 
 
 def test_a_call_waits_until_elements_confirm_a_profile(served: Served) -> None:
-    """The agents of the gateways stay silent, so the profile stays pending until the agents answer again."""
+    """The agents of the gateways stay silent, so the profile stays pending until they answer again."""
     served.world.dead_hosts |= {"brno-gw", "brno-gw2"}
     served.run("profile", "demo", "--device", "laptop", "--no-wait")
     with served.connect() as client:
@@ -102,7 +102,9 @@ def test_a_call_waits_until_elements_confirm_a_profile(served: Served) -> None:
         while True:
             before, begin = client.profile("demo", created.id), time.monotonic()
             after = client.profile("demo", created.id, wait=0.5)
-            if after == before:  # otherwise, a late confirmation has ended the call early, so the loop repeats the call
+            if (
+                after == before
+            ):  # a late confirmation has not ended the call early; otherwise, the loop repeats the call
                 break
         assert after.pending
         assert time.monotonic() - begin >= 0.5

@@ -68,7 +68,7 @@ def test_a_cluster_with_vpn_is_refused_without_a_gateway(world: World) -> None:
 
 
 def test_a_member_has_gateways_after_the_removal_of_a_former_site(world: World) -> None:
-    """A network keeps its VLAN ID at a site until the network ends, even if all members at this site have ended."""
+    """A network keeps its VLAN ID at a site until the network ends, even without members at this site."""
     put(world)
     put(world, "guests", "praha-h1", joins="demo", guests=[], hosts=["praha-h1"])
     world.delete("guests")
@@ -89,7 +89,6 @@ def test_a_dry_run_shows_the_gateways(world: World, alice: str) -> None:
 
 
 def test_a_members_gateway_is_connected_to_the_network(world: World, alice: str) -> None:
-    """Only Praha has a gateway, and the member has no host there. The member's profile still uses this gateway."""
     world.put_topology(topology_with_gateways(praha=(gateway("praha-gw"),)))
     world.settle()
     put(world, "demo", "brno-h1", "praha-h1")

@@ -1,4 +1,4 @@
-"""Tests of VPN profiles over HTTP: grants in the gateways' wanted documents, revocation, leases, members and rights."""
+"""Tests of VPN profiles over HTTP: grants in gateways' wanted documents, revocation, leases, members, rights."""
 
 from datetime import timedelta
 
