@@ -1,9 +1,9 @@
-"""Distributes tests over the workers of pytest-xdist: longest first, by durations that an earlier run recorded.
+"""Distributes tests over the workers of pytest-xdist: longest first, by recorded durations.
 
-A work unit is a file. A file whose tests take longer than ``PIECE_S`` is divided into several work units. One worker
-runs all tests of a work unit. Files whose tests use a lab are never divided. Half of the workers prefer files with
-labs, which limits the number of simultaneous labs. A worker whose lab is running continues with files that use the same
-lab. docs/explanation/tests.md explains this distribution.
+One worker runs all tests of a work unit. A work unit is a file, or a part of a file whose tests take longer than
+``PIECE_S``. Files whose tests use a lab are never divided. Half of the workers prefer files with labs, which limits the
+number of simultaneous labs. A worker with a running lab prefers files with the same lab. docs/explanation/tests.md
+explains this distribution.
 """
 
 import gc
@@ -23,7 +23,7 @@ TABLE = Path(__file__).with_name("durations.json")
 PIECE_S = 20.0
 UNKNOWN_S = 0.2
 UNKNOWN_IN_LAB_S = 5.0
-"""The assumed seconds of a test in a file without a record: ``UNKNOWN_IN_LAB_S`` in tests/lab, else ``UNKNOWN_S``."""
+"""The assumed seconds of a test without a record: ``UNKNOWN_IN_LAB_S`` in tests/lab, else ``UNKNOWN_S``."""
 LAB = "tests/lab/"
 WHOLE = (
     *(LAB, "tests/compatibility/", "tests/pbs/", "tests/packages/"),
@@ -32,7 +32,7 @@ WHOLE = (
 """Folders and files that are never divided, because the tests of a file share what one fixture starts."""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
-"""``--quick`` runs the files whose recorded duration is at most ``QUICK_S``, and unit tests without a record.
+"""``--quick`` runs the files that take at most ``QUICK_S``, and unit tests without a record.
 
 ``--quick`` omits all tests that use a lab.
 """
@@ -41,7 +41,7 @@ SECOND_START_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "edges", "own_state")
 """Fixtures that start a lab."""
 PRIVATE_LAB = LABS[-1]
-"""The fixture of tests that start their own labs. If a file also uses another lab, the other lab is recorded."""
+"""The fixture of tests that start their own labs. If a file also uses another lab, the other is recorded."""
 LAB_OF_FILE = pytest.StashKey[str]()
 
 
@@ -72,7 +72,7 @@ def read_table(path: Path = TABLE) -> dict[str, Record]:
 
 
 def write_table(records: Mapping[str, Record], path: Path = TABLE) -> None:
-    """Write the durations, longest first. Files of unit tests that use no lab and take less than 0.5 s are omitted."""
+    """Write the durations, longest first. Omit files of unit tests without labs that take less than 0.5 s."""
     longest = sorted(records.items(), key=lambda one: (-round(one[1].seconds), one[0]))
     rows = {
         file: {"seconds": round(one.seconds)} | ({"lab": one.lab} if one.lab else {})
@@ -84,7 +84,6 @@ def write_table(records: Mapping[str, Record], path: Path = TABLE) -> None:
 
 
 def file_of(test: str) -> str:
-    """Return the file of a test's id."""
     return test.partition("::")[0]
 
 
@@ -111,9 +110,9 @@ def _estimate(file: str, tests: int) -> Record:
 def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: Iterable[str]) -> WorkUnit:
     """Return the unit that a worker runs next.
 
-    ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. If ``takes_labs`` is true,
-    the worker prefers its last lab, then a lab that no other worker uses; else it prefers units without a lab. Two
-    workers use the same lab only if the waiting units of this lab take at least ``SECOND_START_S`` seconds, or if no
+    ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. With ``takes_labs``, the
+    worker prefers its last lab, then a lab that no other worker uses. Without, it prefers units without a lab. Two
+    workers use the same lab only in two cases: the lab's waiting units take at least ``SECOND_START_S`` seconds, or no
     other unit waits.
     """
     others = set(taken) - {lab, PRIVATE_LAB}
@@ -130,10 +129,9 @@ def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: 
 
 
 class LongestFirst(LoadScopeScheduling):
-    """A scheduler that assigns work units. The next unit is chosen by :func:`choose`."""
+    """A scheduler that assigns the work units that :func:`choose` returns."""
 
     def __init__(self, config: pytest.Config, log: Producer, table: Mapping[str, Record]) -> None:
-        """Distribute by the durations in ``table``."""
         super().__init__(config, log)
         self._table = table
         self._units: dict[str, WorkUnit] = {}
@@ -167,13 +165,11 @@ class Recorder:
     """
 
     def __init__(self, table: Path = TABLE) -> None:
-        """Write to ``table``."""
         self._table = table
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._labs: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add the duration of one phase of a test."""
         file = file_of(report.nodeid)
         self._seconds[file] += report.duration
         used = [str(value) for key, value in report.user_properties if key == "lab"]
@@ -181,7 +177,6 @@ class Recorder:
             self._labs[file] = used[0]
 
     def pytest_sessionfinish(self) -> None:
-        """Write the table."""
         root = self._table.parent.parent
         former = {file: record for file, record in read_table(self._table).items() if (root / file).exists()}
         seen = {file: Record(seconds, self._labs.get(file, "")) for file, seconds in self._seconds.items()}
@@ -194,17 +189,15 @@ def lab_of(item: pytest.Item) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the command-line options of this plug-in."""
     group = parser.getgroup("distribution")
     group.addoption("--quick", action="store_true", help=f"only files without a lab that take {QUICK_S:g} s at most")
     group.addoption("--record-durations", action="store_true", help=f"write {TABLE.name} at the end")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record durations with ``--record-durations``, but not in workers, because workers report to the main process.
+    """Record durations with ``--record-durations``, but not in workers, which report to the main process.
 
-    Disable garbage collection while tests are imported. The imports create almost no garbage, and collections would
-    take a third of the import time.
+    Disable garbage collection during imports: it would find almost no garbage, and take a third of their time.
     """
     gc.disable()
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
@@ -220,9 +213,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort tests by their lab; tests without a lab are first. With ``--quick``, deselect tests of labs.
+    """Sort tests by their lab, tests without a lab first. With ``--quick``, deselect tests of labs.
 
-    The lab of each test is recorded for the :class:`Recorder`.
+    Record the lab of each test for the :class:`Recorder`.
     """
     labs: dict[str, str] = {}
     for item in items:
@@ -239,7 +232,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Make garbage collections rare, and exclude the present objects: the tests and their modules never become garbage.
+    """Make garbage collections rare, and exclude the present objects, which never become garbage.
 
     With Python's default settings, garbage collection took a seventh of the tests' processor time.
     """
@@ -251,7 +244,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return twice the number of processors, but at most 8, because tests spend half of their time waiting."""
+    """Return twice the number of processors, but at most 8. Tests spend half of their time waiting."""
     return min(2 * len(os.sched_getaffinity(0)), 8)
 
 

@@ -38,10 +38,7 @@ TEST_FRAME = 0x88B5  # for local experiments (IEEE 802)
 
 
 def make_segment(cluster: str = "c1", vlan: int = 100, peer: str = "10.0.0.6") -> Segment:
-    """Return a segment with the guest n1 and the peer n2. The address of n2 is ``peer``.
-
-    The guest n1 is the same in all clusters.
-    """
+    """Return a segment with the peer n2 at ``peer``, and the guest n1, which is the same in all clusters."""
     guest = {"name": "n1", "image": "x", "memory_mb": 64, "cpus": 1, "mac": GUEST_MAC}
     addresses = (f"{GUEST4}/24", f"{GUEST6}/64")
     peers = [{"name": "n1", "cluster": "demo", "addresses": addresses}]
@@ -132,17 +129,14 @@ class World:
         self.bridges = [Bridge(kernel, segment) for segment in segments]
 
     def pid(self, cluster: str = "c1") -> int:
-        """Return the process ID in a server's record."""
         found = re.search('"pid":([0-9]+)', (self.folder / cluster / "record.json").read_text())
         assert found
         return int(found.group(1))
 
     def read(self, servers: DnsmasqServers | None = None) -> tuple[ObservedServer, ...]:
-        """Return the observed servers."""
         return (servers or self.servers).read(self.kernel.list_interfaces())
 
     def faults(self) -> tuple[str, ...]:
-        """Return the faults of the only server."""
         (server,) = self.read()
         return server.faults
 

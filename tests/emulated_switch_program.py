@@ -1,4 +1,4 @@
-"""Run an emulated switch at an address until the standard input ends, and print the switch's address with its port."""
+"""Run an emulated switch until the standard input ends, and print its address and port."""
 
 import sys
 

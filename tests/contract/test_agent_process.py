@@ -54,7 +54,6 @@ def config(tmp_path: Path, path: Path) -> Path:
 
 @pytest.fixture
 def start(config: Path) -> Iterator[Start]:
-    """Return a function that starts the agent and waits until it listens."""
     started = []
 
     def begin() -> subprocess.Popen[bytes]:
@@ -157,7 +156,7 @@ def test_a_failed_thread_ends_the_agent_with_an_error(tmp_path: Path, config: Pa
 def test_systemd_gets_readiness_and_watchdog_notifications(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SBF is unreachable. The agent nevertheless notifies the watchdog, after each attempt to connect to SBF."""
+    """SBF is unreachable. The agent notifies the watchdog after each attempt to connect to SBF."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)

@@ -1,4 +1,4 @@
-"""Tests of commands on guests over real ssh connections. As in a job's script, the connections do not use SBF."""
+"""Tests of commands on guests over real ssh connections, without SBF, as in a job's script."""
 
 import getpass
 import json
@@ -121,7 +121,7 @@ def test_host_keys_are_found_in_a_folder_with_spaces(sshd: RealSshd, tmp_path: P
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_commands_end_with_the_program(sshd: RealSshd, tmp_path: Path, number: int, code: int) -> None:
-    """The command and its child processes end, although sshd sends no signal to a command without a terminal."""
+    """The command and its children end, although sshd sends no signal to a command without a terminal."""
     pids = tmp_path / "pids"
     command = f"sleep 60 & echo $! >>{pids}; echo started; wait"
     with start_program(sshd.job("g1", "g2"), command) as program:

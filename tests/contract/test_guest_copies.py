@@ -24,7 +24,6 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> RealSshd:
 
 @pytest.fixture
 def remote(sshd: RealSshd, tmp_path: Path) -> Path:
-    """An empty folder in the file system of the guests."""
     folder = sshd.home / tmp_path.name
     folder.mkdir()
     return folder
@@ -146,7 +145,7 @@ def test_wrong_arguments_change_nothing(sshd: RealSshd, tmp_path: Path, argument
 
 @pytest.mark.parametrize("direction", ["to", "from"])
 def test_an_interrupted_copy_leaves_no_file(sshd: RealSshd, remote: Path, tmp_path: Path, direction: str) -> None:
-    """The test interrupts the copy of a sparse file of 64 GiB, which takes longer than the test."""
+    """The copied sparse file has 64 GiB, so the copy takes longer than the test."""
     near, far = tmp_path / "near", remote / "far"
     with (near if direction == "to" else far).open("wb") as file:
         file.truncate(1 << 36)
@@ -162,7 +161,7 @@ def test_an_interrupted_copy_leaves_no_file(sshd: RealSshd, remote: Path, tmp_pa
 
 
 def await_state(folder: Path, *, has_started: bool) -> None:
-    """Wait until a temporary folder of the copy in ``folder`` contains a file (``has_started``) or no file."""
+    """Wait until a temporary folder of the copy in ``folder`` contains a file (``has_started``) or none."""
     deadline = time.monotonic() + 20
     while any(path.is_file() for path in folder.glob(".virtcloud-*/*")) != has_started:
         assert time.monotonic() < deadline

@@ -38,7 +38,7 @@ def test_invariant_1_one_of_two_threads_gets_the_last_id(world: World) -> None:
 
 
 def test_invariant_1_two_replicas_never_allocate_an_id_twice(world: World) -> None:
-    """Two services with separate engines receive 30 simultaneous requests. No two clusters get the same VLAN ID."""
+    """Two services with separate engines receive 30 simultaneous requests."""
     other = world.restarted()
     stores = [world.store, other.store] * 15
     start = Barrier(30)
@@ -91,7 +91,7 @@ def test_invariant_1_the_database_refuses_a_second_claim(world: World) -> None:
 def test_invariant_2_confirmed_removals_free_an_id(world: World, last: str) -> None:
     """Until element ``last`` confirms the removal of the cluster, the VLAN ID is free at no site.
 
-    This also holds for a site whose elements have all confirmed the removal.
+    This holds also for a site whose elements have all confirmed the removal.
     """
     world.put("demo", TWO_SITES)
     world.settle()
@@ -217,7 +217,7 @@ def test_invariant_5_a_switch_that_ignores_commands_makes_nothing_active(world: 
 
 
 def test_invariant_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
-    """The next reading of the switch detects the restart. The cluster is degraded before the switch is corrected."""
+    """The next reading detects the restart. The cluster is degraded before the switch is corrected."""
     world.put("demo", TWO_SITES)
     world.settle()
     seen: list[ClusterState] = []
@@ -232,10 +232,7 @@ def test_invariant_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -
 
 
 def test_invariant_5_a_new_cluster_hides_no_lost_one(world: World) -> None:
-    """After a restart, a switch lacks the VLAN of one cluster and refuses the VLAN of the next cluster.
-
-    The first cluster is degraded.
-    """
+    """After a restart, a switch lacks the VLAN of one cluster and refuses the VLAN of the next cluster."""
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch: FakeSwitch = world.switches["brno-sw1"]

@@ -1,7 +1,7 @@
 """Tests of a gateway with a real agent that routes guests to external destinations, with real packets and faults.
 
 All computers are network namespaces. The gateway has an access port for each of two clusters with identical addresses.
-Each guest is a computer that is connected to an access port. A fake SBF sends the gateway's wanted document.
+Each guest is connected to an access port. A fake SBF sends the gateway's wanted document.
 """
 
 import json
@@ -80,9 +80,7 @@ assert libc.mount(source, target, None, ctypes.c_ulong(0x1000), None) == 0
 print("ready", flush=True)
 time.sleep(3600)
 """
-"""A program that creates a mount namespace with a separate /etc/resolv.conf. All agents of the gateway run in this
-namespace.
-"""
+"""A program that creates a mount namespace with a separate /etc/resolv.conf, in which the gateway's agents run."""
 
 
 def make_wanted(*vlans: int) -> HostWanted:
@@ -107,7 +105,7 @@ def make_wanted(*vlans: int) -> HostWanted:
 
 
 def make_named() -> HostWanted:
-    """Return the wanted state of `make_wanted`, but with a destination that has a DNS name instead of networks."""
+    """Return the wanted state of `make_wanted`, but with a destination that has a DNS name."""
     segments = make_wanted(100, 200).model_dump(mode="json")["segments"]
     for segment in segments:
         (destination,) = segment["router"].pop("destinations")
@@ -168,7 +166,7 @@ class OutsideWorld:
         computer.check(f"ip route add default via {addresses[0]}; ip route add default via {addresses6[0]}")
 
     def _start(self, computer: NetworkNamespace, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a program, and wait until it prints ``ready``. Kill the program after the tests of this module."""
+        """Start a program, and wait until it prints ``ready``. Kill it after the tests of this module."""
         argv = ["nsenter", f"--net=/proc/{computer.pid}/ns/net", sys.executable, "-I", "-S", "-c", program, *arguments]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - a program above
         self.stack.callback(process.communicate)
@@ -180,7 +178,7 @@ class OutsideWorld:
     def open_connection(self) -> subprocess.Popen[bytes]:
         """Start a program that opens a connection from the guest to the server.
 
-        When the program reads a line from its standard input, it sends data through this connection.
+        After a line on its standard input, the program sends data through this connection.
         """
         self._start(self.server, HOLD)
         return self._start(self.guest, TALK, SERVER)
@@ -214,7 +212,7 @@ class OutsideWorld:
 
     @contextmanager
     def sbf_away(self) -> Iterator[None]:
-        """Hide SBF's socket from the agent within the block."""
+        """Hide SBF's socket from the agent."""
         hidden = self.socket.with_suffix(".hidden")
         self.socket.rename(hidden)
         yield
@@ -228,7 +226,7 @@ class OutsideWorld:
         return done.stdout.strip()
 
     def list_remains(self) -> list[str]:
-        """Return the gateway's nftables tables, namespaces and interfaces, except the interfaces that always exist."""
+        """Return the gateway's nftables tables, namespaces and interfaces, except permanent interfaces."""
         listed = self.gateway.check(f"nft list tables; ls {self.folder}/namespaces; ls /proc/sys/net/ipv4/conf").split()
         return [
             line for line in listed if line not in {"all", "default", "lo", "eth100", "eth200", "outside0", "mgmt0"}
@@ -271,7 +269,7 @@ def test_guests_of_identical_clusters_reach_the_destination(world: OutsideWorld,
     ],
 )
 def test_a_guest_reaches_no_other_port_or_address(world: OutsideWorld, address: str, port: int) -> None:
-    """The gateway's services and the management network are not reached, even at the port of the destination.
+    """The gateway's services and the management network are unreachable even at the port of the destination.
 
     The networks of the destination include the management network.
     """
@@ -280,7 +278,7 @@ def test_a_guest_reaches_no_other_port_or_address(world: OutsideWorld, address: 
 
 @pytest.mark.parametrize("address", ["100.64.0.201", "fd76:6372:7463:6c64::c9", "10.0.0.5", "fd00:1::5"])
 def test_nobody_outside_reaches_a_guest_or_its_router(world: OutsideWorld, address: str) -> None:
-    """The test tries the addresses of the guest and of the link between the gateway and the router's namespace."""
+    """The addresses are those of the guest, and of the link between the gateway and the router's namespace."""
     assert world.fetch(address, computer=world.server) == "none"
 
 
@@ -313,7 +311,7 @@ def test_the_agent_reports_the_use_of_destinations(world: OutsideWorld) -> None:
 
 
 def test_a_flushed_table_is_restored_while_sbf_is_away(world: OutsideWorld) -> None:
-    """When the kernel reports the change, the agent restores the table from the last wanted state that SBF sent."""
+    """When the kernel reports the change, the agent restores the table from SBF's last wanted state."""
     former = len(world.log)
     with world.sbf_away():
         wait_until(lambda: "sbf_unreachable" in world.log[former:], world)
@@ -323,7 +321,7 @@ def test_a_flushed_table_is_restored_while_sbf_is_away(world: OutsideWorld) -> N
 
 
 def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> None:
-    """The rules stay in the kernel after a restart of the agent, although the restarted agent has no wanted state."""
+    """The rules stay in the kernel after a restart of the agent, although the agent has no wanted state."""
     former = len(world.log)
     with world.sbf_away():
         world.kill_agent()
@@ -333,7 +331,7 @@ def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> 
 
 
 def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> None:
-    """The guest sees the addresses of clients. A wanted document without the publication ends the publication."""
+    """The guest sees the addresses of clients. A wanted document without the publication ends it."""
 
     def fetch() -> list[str]:
         return [world.fetch(*address, computer=world.server) for address in ((GATEWAY, 40000), (GATEWAY6, 40001))]
@@ -350,9 +348,9 @@ def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> No
 
 
 def test_guests_reach_a_name_with_ipv4_and_ipv6(world: OutsideWorld) -> None:
-    """At first, the resolver does not answer, and the agent nevertheless confirms the document.
+    """At first, the resolver does not answer. The agent confirms the document nevertheless.
 
-    When the resolver answers, the gateway admits the IPv4 and IPv6 addresses of the name, but not its own addresses.
+    When the resolver answers, the gateway admits the name's addresses, but not its own addresses.
     """
     world.server.check("ip address add 192.0.2.11/24 dev eth0")
     with world.dns.hanging():

@@ -1,7 +1,7 @@
 """Emulated switches for tests: stateful command lines and configuration protocols on the loopback interface.
 
-The switches emulate state, modes, prompts, error messages, paging, slow output and session limits, according to public
-documentation and recorded sessions. No emulated switch was compared with a device. Example of a test:
+The switches emulate state, modes, prompts, error messages, paging, slow output and session limits. The sources are
+public documentation and recorded sessions. No emulated switch was compared with a device. Example of a test:
 
     with emulate("cisco_ios", slowness=0.3) as switch:
         ... connect to switch.address as switch.username with switch.password ...
@@ -29,7 +29,7 @@ EMULATED_PLATFORMS: dict[str, type[EmulatedSwitch]] = {
     for module in iter_modules(__path__)
     if module.name in registry.SWITCH_PLATFORMS
 }
-"""The class of each platform. The module of a class has the name of the platform."""
+"""The class of each platform. Its module has the platform's name."""
 OPEN_BY_LIST = tuple(
     name
     for name in EMULATED_PLATFORMS

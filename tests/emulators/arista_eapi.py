@@ -22,7 +22,7 @@ TOO_MANY_SESSIONS = (
 
 @dataclass
 class ConfigSession:
-    """A configuration session: a copy of the running configuration that can be changed and committed."""
+    """A copy of the running configuration that can be changed and committed."""
 
     state: SwitchState
     phase: str = "pending"
@@ -54,8 +54,6 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
         self.config_sessions: dict[str, ConfigSession] = {}
         self.certificate = ""
         self.started = time.time() - 1000
-
-    # requests of eAPI
 
     def run_commands(self, commands: list[Any], encoding: str) -> list[dict[str, Any]]:
         collector = OutputCollector()
@@ -89,7 +87,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
         return self.json_of(line) if encoding == "json" else {"output": output}
 
     def execute(self, session: EmulatedSession, out: OutputCollector, line: str) -> str:
-        """Execute one line. If the request names a configuration session, execute the line in this session."""
+        """Execute one line, in the configuration session that the request names, if any."""
         with self.lock:
             name = session.pending_session  # type: ignore[attr-defined]
             if name is None or line.startswith("show "):
@@ -128,8 +126,6 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
             elif is_pending:
                 shown["sessions"][name]["commitBy"] = session_state.until - self.started
         return shown
-
-    # configuration sessions
 
     @accepts("exec", "show configuration sessions", "show configuration sessions detail", "show version")
     def shown_as_json(self, session: EmulatedSession) -> None:

@@ -1,12 +1,10 @@
-"""Arista EOS.
+"""Arista EOS. By default, ports are enabled access ports in VLAN 1.
 
 Sources of the output:
 
 - "Copy completed successfully.": the EOS user manual
 - a failed copy, ``% Error copying SOURCE to TARGET (REASON)``: pyntc's test data, with Linux's reasons
 - "Authorization denied for command": the documentation of scrapligo and of role-based access on EOS
-
-By default, ports are enabled access ports in VLAN 1.
 """
 
 from typing import ClassVar

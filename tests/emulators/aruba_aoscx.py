@@ -1,15 +1,15 @@
-"""Aruba AOS-CX. The command ``vlan trunk native`` makes an access port a trunk that allows all VLANs.
+"""Aruba AOS-CX. By default, the ports of a 6300 are enabled access ports in VLAN 1.
+
+The command ``vlan trunk native`` makes an access port a trunk that allows all VLANs.
 
 Sources of the output:
 
 - "Success" after ``write memory`` and ``copy running-config startup-config``: the AOS-CX 10.01 and 10.03 command
   references
-- "Copying configuration: [Success]" after a rotating progress character: recorded sessions of 10.06 to 10.08
-  (Shasta's network guides)
+- "Copying configuration: [Success]" after a rotating progress character: recorded sessions of 10.06 to 10.08 (Shasta's
+  network guides)
 - "[Failure]" with a reason below it: the form comes from a simulator; the reasons are invented
 - the message for a missing right: written from memory, not checked on a device
-
-By default, the ports of a 6300 are enabled access ports in VLAN 1.
 """
 
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Replaces a fake switch of a :class:`World` with an emulated switch and the driver of the emulated platform."""
+"""Replaces a fake switch of a :class:`World` with an emulated switch and its platform's driver."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from virtcloud.model.values import PortName
 
 
 def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
-    """Return a topology of three sites. ``names`` are the ports of Brno's switch to brno-h1, brno-h2 and the uplink."""
+    """Return a topology of three sites. ``names`` are Brno's switch ports to brno-h1, brno-h2 and the uplink."""
     document = three_sites().model_dump(mode="json")
     spelt = dict(zip(("p1", "p2", "uplink"), (name.replace(" ", "") for name in names), strict=True))
     brno = document["sites"][0]
@@ -32,10 +32,7 @@ def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
 
 
 def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
-    """Return the function that finds the platform of a switch.
-
-    The function returns the emulated platform for Brno's switch, and the fake platform for all other switches.
-    """
+    """Return the function that finds a switch's platform: emulated for Brno's switch, fake for the others."""
     platform = SWITCH_PLATFORMS[switch.platform]
     ports = tuple(PortName(name.replace(" ", "")) for name in switch.port_names[:3])
 

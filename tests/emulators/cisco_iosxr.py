@@ -26,7 +26,7 @@ class XrConfiguration:
 
 
 class LockDenied(RpcFault):
-    """Another session holds the lock. The error's only information about that session is its number."""
+    """Another session holds the lock. The error identifies that session only by its number."""
 
     def xml(self) -> str:
         head = "<error-type>application</error-type><error-tag>lock-denied</error-tag>"
@@ -34,7 +34,7 @@ class LockDenied(RpcFault):
 
 
 class CiscoXr(ConfirmTimerSwitch):
-    """A router. When a session ends, the router reverts the unconfirmed commit of that session."""
+    """A router. When a session ends, the router reverts the session's unconfirmed commit."""
 
     platform = "cisco_iosxr"
     port_names = (*(f"GigabitEthernet0/0/0/{n}" for n in range(8)), "Bundle-Ether1")
@@ -193,7 +193,7 @@ def render_data(text: str) -> str:
 
 
 def build_configuration(state: SwitchState) -> XrConfiguration:
-    """Return the configuration for a state. An access port in a VLAN of another user becomes a routed subinterface."""
+    """Return the configuration for a state. An access port in another user's VLAN becomes a routed subinterface."""
     config = XrConfiguration()
     for number, name in state.vlans.items():
         if number > 1:
@@ -216,7 +216,6 @@ def build_configuration(state: SwitchState) -> XrConfiguration:
 
 
 def render_text(config: XrConfiguration) -> Iterator[str]:
-    """Return a configuration as the router shows it."""
     for name, lines in config.subinterfaces.items():
         yield f"interface {name}{' l2transport' if ' l2transport' in lines else ''}"
         yield from (line for line in lines if line != " l2transport")
@@ -247,7 +246,7 @@ def apply_lines(config: XrConfiguration, lines: list[str]) -> XrConfiguration:
 
 
 def modes_after(config: XrConfiguration, modes: list[str], line: str) -> list[str]:
-    """Apply a line in the innermost mode that accepts the line. Return the modes after the line."""
+    """Apply a line in the innermost mode that accepts it. Return the modes after the line."""
     for depth in range(len(modes), -1, -1):
         path = [*modes[:depth], line]
         if apply_line(config, " / ".join(path)):

@@ -1,16 +1,14 @@
-"""Cisco NX-OS.
+"""Cisco NX-OS. Ports of a Nexus 9000 are routed and shut down by default. There is no ``write memory``.
 
 Sources of the output:
 
-- ``copy running-config startup-config`` and its success: the Nexus 9000 configuration guides; for the shorter forms,
-  recorded sessions of Nexus 5000 and 9000. The output of only ``100%`` has no source: it is written from memory of a
+- ``copy running-config startup-config`` and its success: the Nexus 9000 configuration guides
+- the shorter forms: recorded sessions of Nexus 5000 and 9000. The output of only ``100%`` is written from memory of a
   Nexus 5000
 - "Configuration update aborted: …": a TAC engineer's article ("timed out"), pyATS ("system not ready"), a tool for
   NX-API ("another request …"), and Cisco's Terraform provider ("services in transient state")
 - "% Permission denied for the role": the test data of several tools
 - "VLAN with the same name exists", printed after the VLAN was created: ncclient and Neutron
-
-NX-OS has no command ``write memory``. Ports of a Nexus 9000 are routed and shut down by default.
 """
 
 from collections.abc import Callable

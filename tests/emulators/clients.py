@@ -62,8 +62,7 @@ class AdministratorClient:
     def read(self, until: str = "", after: str = "") -> str:
         """Return the output up to ``until``, by default a prompt.
 
-        Raise EOFError at the end of the session. Raise TimeoutError if the text does not appear within ``patience``
-        seconds.
+        Raise EOFError at the end of the session. Raise TimeoutError after ``patience`` seconds without the text.
         """
         return self._read(until or self.prompt, after, self._patience)
 
@@ -103,8 +102,6 @@ class AdministratorClient:
 
 
 class _OutputChannel:
-    """A channel that stores the output."""
-
     def __init__(self) -> None:
         self.text = ""
 

@@ -16,9 +16,8 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         super().__init__(**options)  # type: ignore[arg-type]
         self.history: list[SwitchState] = []
         self.locked_by = ""
-        """The name of another user who holds the lock, set by tests, or "" if no other user holds the lock."""
+        """The other user who holds the lock, set by tests, or ""."""
         self.unconfirmed: SwitchState | None = None
-        """The configuration to restore if the commit is not confirmed."""
         self._timer: threading.Timer | None = None
         self.record("initial configuration")
 
@@ -78,7 +77,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self._timer = None
 
     def with_faults(self, command: str, perform: Callable[[], str], refuse: Callable[[InjectedFault], str]) -> str:
-        """Execute a command. If a fault is planned for the command, cause the fault instead."""
+        """Execute a command, or cause the fault that is planned for it."""
         if self.slowness:
             self.closing.wait(self.slowness)
         self.commands.append(command)
@@ -100,9 +99,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         raise Hangup
 
     def format_text(self, text: str) -> str:
-        """Return text in the form of an answer of the protocol."""
         raise NotImplementedError
 
     def format_success(self, command: str) -> str:
-        """Return the answer of the protocol to a successful command."""
         raise NotImplementedError

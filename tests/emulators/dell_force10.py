@@ -1,4 +1,4 @@
-"""Force10 FTOS and Dell OS9: commands in the mode of a VLAN, not of a port, configure which ports are in the VLAN.
+"""Force10 FTOS and Dell OS9: VLAN membership of ports is configured in the mode of a VLAN, not of a port.
 
 Sources of the output:
 

@@ -1,8 +1,8 @@
 """Dell SmartFabric OS10: ``switchport trunk allowed vlan LIST`` adds VLANs to the port's list.
 
-Sources of the output: the OS10 user guide for ``write memory`` and ``copy running-configuration
-startup-configuration``, which print nothing on success. No recording of a failed save was found: the failures have the
-form of OS10's other errors ("% Error: …"). By default, ports are enabled access ports in VLAN 1.
+Source of the output of saves, which print nothing on success: the OS10 user guide. No recording of a failed save was
+found: the failures have the form of OS10's other errors ("% Error: …"). By default, ports are enabled access ports in
+VLAN 1.
 """
 
 from collections.abc import Callable

@@ -95,7 +95,7 @@ class _Server(ThreadingHTTPServer):
 def listening(device: EapiDevice) -> Iterator[EapiDevice]:
     """Serve a switch on a free port of the loopback interface during the context.
 
-    The function sets the switch's ``address`` and ``certificate`` before it yields the switch.
+    Set the switch's ``address`` and ``certificate`` before yielding the switch.
     """
     server = _Server((HOST, 0), _Handler)
     server.device = device
@@ -114,7 +114,7 @@ def listening(device: EapiDevice) -> Iterator[EapiDevice]:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Return the TLS context of the server, with a self-signed certificate such as switches create."""
+    """Return the server's TLS context, with a self-signed certificate such as switches create."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "pem"
@@ -129,7 +129,6 @@ def _pem() -> tuple[str, str]:
 
 
 def self_signed(name: str) -> tuple[str, str]:
-    """Return a self-signed certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

@@ -31,7 +31,6 @@ EDGES: dict[str, type[EmulatedEdge]] = {
 
 
 def emulate_edge(platform: str, **options: object) -> AbstractContextManager[EmulatedEdge]:
-    """Run a provider edge during the context. ``options`` are the options of the platform's class."""
     return listening(EDGES[platform](**options))
 
 
@@ -43,10 +42,7 @@ TRANSPORTS = {
     "evpn": {"kind": "evpn", "vnis": "10100-10299", "asn": 65000},
 }
 FIRST = {"vpls": 10000, "qinq": 900, "evpn": 10000}
-"""By transport, the difference between a cluster's service ID and its VLAN ID.
-
-The transport ``shared`` has one service for all clusters, and therefore no entry.
-"""
+"""By transport: a cluster's service ID minus its VLAN ID. ``shared`` has one service, and so no entry."""
 PAIRS = [
     ("cisco_iosxe", "vpls"),
     ("cisco_iosxe", "shared"),
@@ -125,8 +121,9 @@ FOREIGN = {
         "switchport trunk allowed vlan 1-3967",
     ),
 }
-"""Configuration of other users on the device: unmanaged VLAN IDs on a managed port, and managed VLAN IDs on unmanaged
-ports. SBF leaves this configuration unchanged.
+"""Foreign configuration: unmanaged VLAN IDs on a managed port, and managed VLAN IDs on unmanaged ports.
+
+SBF leaves it unchanged.
 """
 OTHER_USES = {
     "cisco_iosxe": (
@@ -171,7 +168,7 @@ OTHER_USES = {
         ("interface Ethernet1/6", "switchport", "switchport access vlan 112"),
     ),
 }
-"""Configurations in which a managed VLAN ID or service is in other use, so that the driver must change nothing."""
+"""Configurations in which a managed VLAN ID or service is in other use. The driver must then change nothing."""
 NESTED = {
     "cisco_iosxe": "^description",
     "cisco_iosxr": "^description",

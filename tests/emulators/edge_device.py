@@ -59,7 +59,7 @@ class EmulatedEdge(IosLikeSwitch):
         return found.units
 
     def joined(self) -> dict[str, set[tuple[str, int]]]:
-        """Return, for each bridge domain, VLAN or instance, the pairs of port and VLAN ID that are joined in it."""
+        """Return, for each bridge domain, VLAN or instance, the joined pairs of port and VLAN ID."""
         raise NotImplementedError
 
     def reached(self) -> dict[int, set[tuple[str, int]]]:
@@ -67,10 +67,7 @@ class EmulatedEdge(IosLikeSwitch):
         raise NotImplementedError
 
     def carrying(self) -> dict[str, set[int]]:
-        """Return the VLANs of each domain.
-
-        The VLANs are recorded after each line, so that tests can check every state.
-        """
+        """Return the VLANs of each domain. They are recorded after each line, so that tests can check every state."""
         return {domain: {vlan for _, vlan in places} for domain, places in self.joined().items()}
 
 
@@ -87,7 +84,6 @@ class CandidateEdge(EmulatedEdge):
         super().configure(*lines, "commit")
 
     def candidate(self, session: EmulatedSession) -> EdgeState:
-        """Return the candidate of a session."""
         if not hasattr(session, "candidate"):
             session.candidate = deepcopy(self.running)  # type: ignore[attr-defined]
         found: EdgeState = session.candidate  # type: ignore[attr-defined]
@@ -98,9 +94,9 @@ class CandidateEdge(EmulatedEdge):
             del session.candidate
 
     def activate(self, session: EmulatedSession) -> None:
-        """Replace both the running and the startup configuration by the candidate.
+        """Replace the running and the startup configuration by the candidate.
 
-        Raise CommandRejected for an invalid candidate.
+        Raise CommandRejected if it is invalid.
         """
         fault = next(self.find_faults(self.candidate(session)), None)
         if fault:
@@ -121,5 +117,4 @@ def put(lines: list[str], line: str, sort: str | None = None) -> None:
 
 
 def after(lines: list[str], start: str) -> str | None:
-    """Return the rest of the first line that begins with ``start``, or None."""
     return next((line.removeprefix(start) for line in lines if line.startswith(start)), None)

@@ -1,11 +1,11 @@
 """Injected faults of emulated switches: failing commands, missing rights, reboots, and failing saves.
 
 A reboot drops the sessions, refuses connections for a while, and may restore another configuration. Every save command
-of a platform calls :meth:`Saving.store`. A test plans a fault of the next save:
+calls :meth:`Saving.store`. A test plans a fault of the next save:
 
-    switch.fail_save("busy")                # a failure of the platform, from ``switch.save_failures``
+    switch.fail_save("busy")  # a failure of the platform, from ``switch.save_failures``
     switch.fail_save("disconnect written")  # writes the startup configuration, then drops the session
-    switch.fail_save("ignore", times=9)     # prints success without writing the startup configuration
+    switch.fail_save("ignore", times=9)  # prints success without writing the startup configuration
 """
 
 import re
@@ -25,11 +25,14 @@ ALWAYS = 1_000_000_000
 class InjectedFault:
     """A fault of ``times`` commands that match ``pattern``, after ``skip`` matching commands without a fault.
 
-    ``disconnect`` drops every session before the command or, if ``done`` is true, after the command. ``refuse`` prints
-    ``text``, or the platform's message for an invalid line. ``ignore`` prints the usual answer, without effect.
-    ``print`` prints ``text``. ``hang`` never answers. ``drip`` prints a dot every ``seconds``, without end. ``log``
-    prints the log line ``text`` before the answer. ``rename`` executes the command and changes the host name to
-    ``text``. The prompt then also changes.
+    - ``disconnect`` drops every session before the command or, if ``done`` is true, after the command.
+    - ``refuse`` prints ``text``, or the platform's message for an invalid line.
+    - ``ignore`` prints the usual answer, without effect.
+    - ``print`` prints ``text``.
+    - ``hang`` never answers.
+    - ``drip`` prints a dot every ``seconds``, without end.
+    - ``log`` prints the log line ``text`` before the answer.
+    - ``rename`` executes the command and changes the host name, and so the prompt, to ``text``.
     """
 
     kind: Kind
@@ -59,12 +62,15 @@ class Faults:
     def forbid(self, pattern: str, text: str = "") -> None:
         """Plan that the switch refuses every later line that matches ``pattern``.
 
-        The switch then prints ``text``, or the platform's message for a missing right.
+        It then prints ``text``, or the platform's message for a missing right.
         """
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:
-        """Return the fault of a command, or None. Decrement ``times`` of this fault, and ``skip`` of skipped faults."""
+        """Return the fault of a command, or None.
+
+        Decrement the fault's ``times``, and the ``skip`` of skipped faults.
+        """
         for fault in self.faults:
             if not fault.times or not re.search(fault.pattern, command):
                 continue
@@ -84,8 +90,7 @@ if TYPE_CHECKING:
     from emulators.switch_device import SwitchState
 
 Boot = Literal["startup", "older", "empty"]
-"""The configuration that a switch boots: its startup configuration, the startup configuration before the last save, or
-the factory state.
+"""The configuration that a switch boots: the startup configuration, the one before the last save, or the factory state.
 """
 
 
@@ -107,11 +112,9 @@ class Power:
         self._boot_timer: threading.Timer | None = None
 
     def factory_state(self) -> "SwitchState":
-        """Return the configuration of an erased switch."""
         raise NotImplementedError
 
     def booted(self, state: "SwitchState") -> "SwitchState":
-        """Return the running configuration after booting from ``state``."""
         return state
 
     def power_off(self) -> None:
@@ -148,9 +151,10 @@ if TYPE_CHECKING:
     from emulators.switch_device import EmulatedSession, SwitchState
 
 COMMON_FAULTS = ("hang", "hang written", "disconnect", "disconnect written", "ignore", "slow")
-"""The faults of a save on any platform. ``hang`` hangs, and ``disconnect`` drops every session, before the startup
-configuration is written. The kinds that end with ``written`` do the same after the startup configuration was written.
-``ignore`` prints success without writing. ``slow`` succeeds after ``seconds``.
+"""The faults of a save on any platform.
+
+``hang`` hangs, and ``disconnect`` drops every session, before the startup configuration is written; with ``written``,
+afterwards. ``ignore`` prints success without writing. ``slow`` succeeds after ``seconds``.
 """
 QUESTION = ("]", "]:", "]: ", "? ", "]? ")
 
@@ -168,14 +172,15 @@ class Saving:
     """The startup configuration of a switch, and its save commands."""
 
     saving: ClassVar[str] = ""
-    """The output that the switch prints when a save begins."""
+    """The output when a save begins."""
     saved: str = "[OK]"
     """The output of a successful save."""
     saved_variants: ClassVar[tuple[str, ...]] = ()
-    """Complete outputs of successful saves on other models and releases. A test assigns an output to ``variant``."""
+    """Complete outputs of successful saves on other models and releases. A test assigns one to ``variant``."""
     save_failures: ClassVar[dict[str, str]] = {}
-    """Complete outputs of failed saves by cause. After an output that ends with a question, the switch waits for the
-    reply.
+    """Complete outputs of failed saves by cause.
+
+    After an output that ends with a question, the switch waits for the reply.
     """
     save_questions: ClassVar[dict[str, str]] = {}
     """Questions before a save in an unusual state, by cause."""
@@ -191,10 +196,10 @@ class Saving:
         self._storing = threading.Lock()
 
     def fail_save(self, kind: str, times: int = 1, seconds: float = 0) -> None:
-        """Plan a fault of the next ``times`` saves.
+        """Plan a fault of the next ``times`` saves. Raise ValueError for an unknown ``kind``.
 
-        ``kind`` is a key of ``save_failures`` or ``save_questions``, or one of ``COMMON_FAULTS``. Raise ValueError for
-        another kind. ``seconds`` is the delay of the kinds ``ignore`` and ``slow``.
+        ``kind`` is a key of ``save_failures`` or ``save_questions``, or one of ``COMMON_FAULTS``. ``seconds`` is the
+        delay of ``ignore`` and ``slow``.
         """
         kinds = [*COMMON_FAULTS, *self.save_failures, *self.save_questions]
         if kind not in kinds:
@@ -202,7 +207,6 @@ class Saving:
         self.save_faults.append(SaveFault(kind, times, seconds))
 
     def save(self) -> None:
-        """Copy the running configuration to the startup configuration."""
         self.older.append(self.startup)
         self.startup = deepcopy(self.running)
         self.saves += 1

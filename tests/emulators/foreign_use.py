@@ -22,9 +22,8 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
 ) -> None:
     """Configure VLANs and ports of other users, in the running and the startup configuration, on any platform.
 
-    ``access`` and ``native`` contain the VLAN of each port. ``trunks`` contains each port's list of allowed VLANs, or
-    ``"all"``. ``"all"`` means a trunk without a list. On platforms where a trunk must have a list, ``"all"`` means a
-    list that contains all existing VLANs.
+    ``access`` and ``native`` contain the VLAN of each port. ``trunks`` contains each port's list of allowed VLANs.
+    ``"all"`` is a trunk without a list or, where a trunk must have one, with all existing VLANs.
     """
     with switch.lock:
         switch.running.vlans.update(vlans or {})
@@ -41,10 +40,10 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
 
 @dataclass
 class ConfigurationRecorder:
-    """Records every change of VLANs and ports of other users, with the line that caused the change.
+    """Records every change of VLANs and ports of other users, with the line that caused it.
 
-    Changes of ``ports`` and ``vlans`` are not recorded, because SBF manages them. A change that is undone later is
-    recorded too.
+    Changes of ``ports`` and ``vlans``, which SBF manages, are not recorded. A change that is undone later is recorded
+    too.
     """
 
     switch: "EmulatedSwitch"
@@ -82,10 +81,7 @@ class ConfigurationRecorder:
         ]
 
     def _entered(self, line: str, mode: str, context: Iterable[str]) -> list[str]:
-        """List the VLANs and ports of other users whose mode the line entered.
-
-        Each text has the form ``VLAN 150 entered`` or ``port p1 entered``.
-        """
+        """List the VLANs and ports of other users whose mode the line entered, such as ``VLAN 150 entered``."""
         if line.startswith(("exit", "quit", "end")):
             return []
         if mode == "vlan" and line.startswith(("vlan", "interface vlan")):

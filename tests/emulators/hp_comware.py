@@ -2,13 +2,12 @@
 
 Sources of the output:
 
-- H3C's command references, and recorded sessions of S5130, S5500, S6800 and HCL: the output of a successful
-  ``save force``, and the questions that ``save`` asks. Depending on the device's release and role, the output of
-  ``save force`` has one of four forms.
-- H3C's log message reference (CFG_SAVE_FAILED): "Failed to save the current configuration".
-- Comware 7's role-based access: "Permission denied.".
+- ``save force`` and the questions of ``save``: H3C's command references, and recorded sessions of S5130, S5500, S6800
+  and HCL. Success has one of four forms, by release and role.
+- "Failed to save the current configuration": H3C's log message reference (CFG_SAVE_FAILED).
+- "Permission denied.": Comware 7's role-based access.
 
-By default all ports are up and are access ports of VLAN 1.
+By default, all ports are up and are access ports of VLAN 1.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""HP ProCurve and Aruba-OS: escape sequences, "Press any key", and a question before the deletion of a VLAN in use.
+"""HP ProCurve and Aruba-OS: escape sequences, "Press any key", and a question before a VLAN in use is deleted.
 
 ``write memory`` prints nothing on success (ArubaOS-Switch basic operation guide). The outputs of failed saves and the
 message for a missing right are invented, because no recording was found. By default all ports are up and untagged in
@@ -20,7 +20,7 @@ BANNER = (
 
 
 class HpProcurve(IosLikeSwitch):
-    """A 2920 switch. It accepts at most ``max_vlans`` VLANs. On real switches, a new limit takes effect at a reboot."""
+    """A 2920 switch with at most ``max_vlans`` VLANs. On real switches, a new limit takes effect at a reboot."""
 
     platform = "hp_procurve"
     port_names = (*(str(n) for n in range(1, 9)), "Trk1")
@@ -118,7 +118,7 @@ class HpProcurve(IosLikeSwitch):
 
     @accepts("config", "no vlan <number> untagged <ports>")
     def no_untag(self, session: EmulatedSession, text: str, ports: str) -> None:
-        """Remove ports from the VLAN in which they are untagged. The ports return to the default VLAN."""
+        """Remove ports from the VLAN in which they are untagged. They return to the default VLAN."""
         for port in self.members(text, ports):
             port.native = 1 if port.native == int(text) else port.native
 

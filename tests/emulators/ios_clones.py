@@ -1,6 +1,7 @@
 """Switches that resemble IOS and have no dialect. Each switch differs from IOS in one respect.
 
 The differences come from vendors' references and Netmiko's drivers:
+
 - Dell N-Series: errors without a percent sign, "Configuration Saved!"
 - Cisco 300 and 350: a save that asks for confirmation; an empty reply means "no"
 - Ruijie: port names with a space, ``show vlan`` instead of ``show vlan brief``, and ``allowed vlan none`` is refused

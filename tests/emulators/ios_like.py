@@ -72,7 +72,6 @@ class IosLikeSwitch(EmulatedSwitch):
 
     @accepts("exec", "write memory", "copy running-config startup-config")
     def write_memory(self, session: EmulatedSession) -> None:
-        """Save the running configuration."""
         self.store(session)
 
     @accepts("config", "hostname <name>")
@@ -198,7 +197,7 @@ class TrunkLists(IosLikeSwitch):
         session.print_pages("\n" + self.vlan_table())
 
     def creatable(self, text: str) -> set[int]:
-        """Return the VLAN IDs of a list. Raise CommandRejected if a VLAN of the list cannot be created."""
+        """Return the VLAN IDs of a list. Raise CommandRejected if one of them cannot be created."""
         return self.numbers(text)
 
     def numbers(self, text: str) -> set[int]:
@@ -227,7 +226,6 @@ class TrunkLists(IosLikeSwitch):
         return next((port.replace(long, short) for long, short in self.short.items() if port.startswith(long)), port)
 
     def interface_lines(self, indent: str = " ", default_mode: str = "access") -> list[str]:
-        """Return the interfaces of a running configuration."""
         rows = []
         for name, port in self.running.ports.items():
             rows += [f"interface {name}", *(f"{indent}{line}" for line in port.lines)]
@@ -238,7 +236,7 @@ class TrunkLists(IosLikeSwitch):
         return rows
 
     def untagged_lines(self, indent: str, port: EmulatedPort) -> list[str]:
-        """Return the lines of the access VLAN and of the native VLAN, in every port mode. VLAN 1 is not shown."""
+        """Return the lines of the access and native VLAN, in every port mode. VLAN 1 is not shown."""
         access = [] if port.native == 1 else [f"{indent}switchport access vlan {port.native}"]
         return access + (
             [] if port.trunk_native == 1 else [f"{indent}switchport trunk native vlan {port.trunk_native}"]

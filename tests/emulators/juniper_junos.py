@@ -188,7 +188,6 @@ class Junos(ConfirmTimerSwitch):
 
 
 def members_of(member: str, port: str, config: JunosConfiguration) -> set[int]:
-    """Return the VLAN IDs that a member denotes."""
     if member[0].isdigit():
         return vlan_lists.parse(member)
     if member not in config.vlans:
@@ -269,7 +268,6 @@ def render_lines(config: JunosConfiguration) -> Iterator[str]:
 
 
 def render_xml(config: JunosConfiguration) -> str:
-    """Return a configuration as NETCONF clients read it."""
     vlans = "".join(
         f"<vlan><name>{name}</name><vlan-id>{number}</vlan-id></vlan>" for name, number in config.vlans.items()
     )

@@ -1,8 +1,8 @@
 """A session with an emulated switch: modes, the grammar of commands, and injected faults.
 
 A pattern consists of words, which may be abbreviated, and of values in angle brackets. ``<list>`` matches one word,
-``<text...>`` matches all remaining words. If a line matches two patterns, the pattern with more literal words is used,
-as on real devices.
+``<text...>`` all remaining words. Of two matching patterns, the one with more literal words is used, as on real
+devices.
 """
 
 import re
@@ -90,7 +90,7 @@ class EmulatedSession:
             self.switch.open_sessions.remove(self)
 
     def answer(self, line: str) -> None:
-        """Execute a line. If a test has planned a refusal or a fault, refuse the line or cause the fault."""
+        """Execute a line, or cause the planned refusal or fault."""
         switch = self.switch
         if switch.slowness:
             switch.closing.wait(switch.slowness)
@@ -116,7 +116,7 @@ class EmulatedSession:
         actions.get(fault.kind, lambda: self.print_pages(fault.text or self.switch.invalid(self, line)))()
 
     def _ignore(self, line: str) -> None:
-        """Print the usual answer to the line, but undo the line's effect."""
+        """Print the usual answer to the line, but undo its effect."""
         switch = self.switch
         with switch.lock:
             before = deepcopy(switch.running), switch.startup, switch.saves
@@ -176,10 +176,7 @@ class EmulatedSession:
             raise CommandRejected("")
 
     def _filtered(self, line: str) -> bool:
-        """Execute a line with an output filter, such as ``| include PATTERN``.
-
-        Return False for a line without a filter.
-        """
+        """Execute a line with an output filter, such as ``| include PATTERN``. Return False if there is no filter."""
         command, bar, rest = line.partition(" | ")
         kind, _, pattern = rest.strip().partition(" ")
         filters = self.switch.filters.items()
@@ -207,7 +204,6 @@ class EmulatedSession:
             raise
 
     def print_pages(self, text: str) -> None:
-        """Print ``text``, page by page."""
         self.later(lambda: paged(self.terminal, text, self.page, self.switch.more, self.terminal.key))
 
     def write(self, text: str) -> None:
@@ -231,7 +227,6 @@ class EmulatedSession:
         return self.terminal.line(question, echo)
 
     def enter(self, mode: str, *context: str) -> None:
-        """Enter a mode."""
         self.switch.leave_mode(self)
         self.mode, self.context = mode, context
 
@@ -242,17 +237,14 @@ class EmulatedSession:
 
 
 def including(text: str, pattern: str) -> str:
-    """Return the lines that match ``pattern``."""
     return "\n".join(line for line in text.splitlines() if re.search(pattern, line))
 
 
 def excluding(text: str, pattern: str) -> str:
-    """Return the lines that do not match ``pattern``."""
     return "\n".join(line for line in text.splitlines() if not re.search(pattern, line))
 
 
 def beginning(text: str, pattern: str) -> str:
-    """Return the text from the first line that matches ``pattern``."""
     lines = text.splitlines()
     first = next((index for index, line in enumerate(lines) if re.search(pattern, line)), len(lines))
     return "\n".join(lines[first:])

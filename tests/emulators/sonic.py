@@ -1,12 +1,11 @@
-"""SONiC: ``config …`` and ``show …`` in a Linux shell.
+"""SONiC: ``config …`` and ``show …`` in a Linux shell. By default, all ports are routed ports.
 
 Sources of the output:
+
 - sonic-utilities (``config/main.py``, ``config/vlan.py``): the first line of ``config save``, "Root privileges are
   required for this operation", and the errors of ``config vlan``.
 - A bug report to sonic-buildimage: the traceback of a save while another process writes the file.
 - Debian: the messages of the shell and sudo.
-
-By default all ports are routed ports.
 """
 
 from collections.abc import Callable

@@ -18,7 +18,7 @@ S = TypeVar("S", bound=EmulatedSwitch)
 
 
 class _LoginServer(paramiko.ServerInterface):
-    """Accepts a login with the switch's password. Then accepts a request for the switch's subsystem.
+    """Accepts a login with the switch's password, and then a request for the switch's subsystem.
 
     If the switch has no subsystem, this server accepts a request for a shell instead.
     """
@@ -50,7 +50,7 @@ class _LoginServer(paramiko.ServerInterface):
 
 
 class SshServer:
-    """The SSH server of one switch. The server closes connections beyond the switch's session limit."""
+    """The SSH server of one switch. It closes connections beyond the switch's session limit."""
 
     def __init__(self, switch: EmulatedSwitch) -> None:
         self._switch = switch
@@ -66,14 +66,12 @@ class SshServer:
         switch.in_use = lambda: len(self._open)
 
     def start(self) -> None:
-        """Accept connections."""
         if self._socket is None and not self._switch.closing.is_set():
             self._socket = _bind(self._reserved.getsockname())
             self._socket.listen()
             self._begin(self._listen, self._socket)
 
     def refuse(self) -> None:
-        """Refuse connections."""
         listening, self._socket = self._socket, None
         if listening is not None:
             with contextlib.suppress(OSError):
@@ -92,7 +90,7 @@ class SshServer:
     def hang_up(self) -> None:
         """Drop every session, even during a command."""
         for transport in list(self._open):
-            # Count the session as dropped before the disconnection, because the client may connect again at once.
+            # Count the session as dropped before the disconnection. The client may connect again at once.
             self._switch.lost.append(time.monotonic() + self._switch.linger)
             self._open.discard(transport)
             _disconnect(transport)
@@ -144,10 +142,7 @@ def _disconnect(transport: paramiko.Transport) -> None:
 
 
 def _bind(address: tuple[str, int]) -> socket.socket:
-    """Return a socket bound to an address.
-
-    Several such sockets may share the address if only one of them listens.
-    """
+    """Return a socket bound to an address, which several sockets may share if only one of them listens."""
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(address)

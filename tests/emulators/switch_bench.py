@@ -1,6 +1,6 @@
 """A bench for contract tests: an emulated switch together with its driver.
 
-A test can plan a fault for a command. Functions of this module return the patterns that select the command.
+Functions of this module return patterns of commands, for which a test can plan faults.
 """
 
 import re
@@ -48,7 +48,7 @@ class SwitchBench:
     def converge(self, a: str = "", b: str = "") -> SwitchDifference:
         """Configure VLANs on both managed ports, and save. Return the difference that remains.
 
-        ``a`` is the list of VLAN IDs on port ``a``, such as ``100-103``, and ``b`` the list on port ``b``.
+        ``a`` and ``b`` list the VLAN IDs on the ports, such as ``100-103``.
         """
         wanted = SwitchWanted(ports={self.a: VlanSet.parse(a), self.b: VlanSet.parse(b)})
         difference = compare_switch(wanted, self.read())
@@ -58,7 +58,7 @@ class SwitchBench:
         return compare_switch(wanted, self.read())
 
     def carries(self, name: str) -> set[int]:
-        """Return the managed VLANs on a port, according to the state of the emulated switch."""
+        """Return the managed VLANs on a port, according to the emulated switch."""
         return self.switch.carrying().get(name, set()) & POOL
 
 
@@ -96,6 +96,6 @@ def vlan_line_pattern(template: Commands, vlans: str = ".*") -> str:
 
 
 def short_forms(platform: str) -> tuple[str, str]:
-    """Return the name of the first port in short form (``Gi0/1``), and the name of the second port in lower case."""
+    """Return the first port's name in short form (``Gi0/1``), and the second port's name in lower case."""
     a, b = (name.replace(" ", "") for name in EMULATED_PLATFORMS[platform].port_names[:2])
     return re.sub(r"^([A-Za-z]{2})[A-Za-z-]*", r"\1", a), b.lower()

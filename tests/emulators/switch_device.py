@@ -1,4 +1,4 @@
-"""The base class of all emulated switches, with the switch's configuration, sessions and injected faults."""
+"""The base class of all emulated switches: configuration, sessions and injected faults."""
 
 import re
 import threading
@@ -45,10 +45,10 @@ class SwitchState:
 class EmulatedSwitch(Faults, Saving, Power):
     """A switch with a command line. Subclasses define their platform's commands with :func:`emulators.session.accepts`.
 
-    ``new_port`` creates a port with the initial configuration of tests. ``factory_port`` creates a port as the vendor
-    documents it for an erased switch. ``factory_port`` is None if ``new_port`` creates the same port. ``unauthorized``
-    is the answer to a command that the account may not use. ``drip`` splits all output into pieces. Its values are the
-    number of characters in a piece, and the seconds between two pieces.
+    ``new_port`` creates a port with the initial configuration of tests, ``factory_port`` a port as documented for an
+    erased switch. ``factory_port`` is None if both are equal. ``unauthorized`` is the answer to a command that the
+    account may not use. ``drip`` splits all output into pieces; its values are the characters in a piece and the
+    seconds between two pieces.
     """
 
     platform: ClassVar[str]
@@ -154,17 +154,17 @@ class EmulatedSwitch(Faults, Saving, Power):
         native: Mapping[str, int] | None = None,
         shut: Collection[str] = (),
     ) -> None:
-        """Configure foreign use of VLANs and ports, as :func:`emulators.foreign_use.occupy` describes."""
+        """Call :func:`emulators.foreign_use.occupy`."""
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def record_changes(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
-        """Return a recorder of all later changes, except changes of the ``ports`` and ``vlans``, which SBF manages."""
+        """Return a recorder of all later changes, except changes of ``ports`` and ``vlans``, which SBF manages."""
         recorder = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
         self.recorders.append(recorder)
         return recorder
 
     def log(self, line: str) -> None:
-        """Print a log line into every open session, as with ``terminal monitor``. No prompt follows the log line."""
+        """Print a log line into every open session, as with ``terminal monitor``. No prompt follows."""
         for session in list(self.open_sessions):
             session.terminal.write(f"\n{line}\n")
 
@@ -185,7 +185,6 @@ class EmulatedSwitch(Faults, Saving, Power):
         port.native = vlan
 
     def config_of(self, state: SwitchState) -> str:
-        """Return a configuration as the device shows it."""
         with self.lock:
             running, self.running = self.running, state
             try:

@@ -28,8 +28,8 @@ class Terminal:
     ) -> None:
         """Create a terminal.
 
-        ``drip`` splits all output into pieces. Its values are the number of characters in a piece, and the seconds
-        between two pieces.
+        ``drip`` splits all output into pieces; its values are the characters in a piece and the seconds between two
+        pieces.
         """
         self._channel = channel
         self._drip, self._closing = drip, closing or threading.Event()
@@ -78,13 +78,12 @@ class Terminal:
                 self.write("\b \b" if echo else "")
 
     def key(self) -> str:
-        """Read one key."""
         self._wait_for_input()
         key, self._unread = self._unread[0], self._unread[1:]
         return key
 
     def _wait_for_input(self) -> str:
-        """Return the unread input; wait if there is no input."""
+        """Return the unread input; wait if there is none."""
         while not self._unread:
             data = self._channel.recv(4096)
             if not data:
@@ -94,7 +93,7 @@ class Terminal:
 
 
 def paged(terminal: Terminal, text: str, length: int, more: str, wait: Callable[[], str]) -> None:
-    """Write ``text``, and wait for a key after each ``length`` lines. If ``length`` is 0, never wait.
+    """Write ``text``, and wait for a key after each ``length`` lines, or never if ``length`` is 0.
 
     The keys q and Ctrl-C end the output, Enter prints one more line, and any other key prints ``length`` more lines.
     """

@@ -21,10 +21,7 @@ def parse(text: str, to: str = "-") -> set[int]:
 
 
 def ranges(vlans: Iterable[int], to: str = "-", shortest: int = 2) -> list[str]:
-    """Return ranges of consecutive VLAN IDs.
-
-    Ranges with fewer than ``shortest`` VLAN IDs are returned as single IDs.
-    """
+    """Return ranges of consecutive VLAN IDs, or single IDs for ranges shorter than ``shortest``."""
     parts = []
     for _, group in groupby(enumerate(sorted(vlans)), key=lambda pair: pair[1] - pair[0]):
         run = [vlan for _, vlan in group]
@@ -33,7 +30,6 @@ def ranges(vlans: Iterable[int], to: str = "-", shortest: int = 2) -> list[str]:
 
 
 def format_list(vlans: Iterable[int]) -> str:
-    """Return ranges separated by commas."""
     return ",".join(ranges(vlans))
 
 

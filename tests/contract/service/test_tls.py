@@ -1,4 +1,4 @@
-"""Tests of TLS over real sockets, with a test certificate authority, and of the AF_UNIX socket of the same service."""
+"""Tests of TLS over real sockets, with a test certificate authority, and of the service's AF_UNIX socket."""
 
 import json
 import re
@@ -40,13 +40,11 @@ class Installation:
         return f"https://127.0.0.1:{self.port}"
 
     def read_certificate(self) -> str:
-        """Return the certificate that the service presents."""
         return ssl.get_server_certificate(("127.0.0.1", self.port))
 
 
 @contextmanager
 def running_service(folder: Path, **changes: str | dict[str, dict[str, str]]) -> Iterator[Installation]:
-    """Run the service with a certificate for 127.0.0.1."""
     authority = Authority("authority")
     certificate, key = authority.sign(folder, "sbf")
     with closing(socket.create_server(("127.0.0.1", 0))) as probe:
@@ -68,7 +66,7 @@ def running_service(folder: Path, **changes: str | dict[str, dict[str, str]]) ->
 
 
 def _toml(name: str, value: str | dict[str, dict[str, str]]) -> str:
-    """Return a setting as TOML: a text as one line, a dictionary as tables. The tables must come last in the file."""
+    """Return a setting as TOML: a dictionary as tables, which must come last in the file."""
     if isinstance(value, str):
         return f"{name} = {json.dumps(value)}\n"
     tables = ((f"[{name}.{section}]\n", table) for section, table in value.items())

@@ -1,4 +1,4 @@
-"""Tests of traces: from the call of a hook to the commands of a switch, with the SDK of OpenTelemetry."""
+"""Tests of traces, from a hook's call to a switch's commands, with the SDK of OpenTelemetry."""
 
 import subprocess
 import sys
@@ -24,13 +24,11 @@ from virtcloud.tracing import current_traceparent, install_tracer, span
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """SQLite suffices: these tests do not depend on the kind of database."""
     return sqlite_database
 
 
 @pytest.fixture
 def exported() -> Iterator[InMemorySpanExporter]:
-    """The spans of this process, in memory."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     install_tracer(make_tracer(provider))
@@ -48,7 +46,7 @@ def put(world: World, key: str, *hosts: str) -> str:
 
 
 def names_by_parent(spans: tuple[ReadableSpan, ...], trace_id: str) -> dict[str, str]:
-    """Return the name of each span's parent by the name of the span, for the spans of one trace."""
+    """Return the name of each span's parent by the span's name, for one trace."""
     names = {found.context.span_id: found.name for found in spans}
     chosen = [found for found in spans if format(found.context.trace_id, "032x") == trace_id]
     return {found.name: names.get(found.parent.span_id, "hook") if found.parent else "" for found in chosen}
@@ -100,7 +98,7 @@ def test_without_a_tracer_the_header_of_the_hook_is_kept(world: World) -> None:
 
 
 def test_without_a_collector_no_telemetry_package_is_imported() -> None:
-    """The test ignores the package ``opentelemetry.api``, because FastAPI imports this package if it is installed."""
+    """Ignore the package ``opentelemetry.api``, which FastAPI imports if it is installed."""
     program = "import sys, sbf_service.__main__, sbf_service.server, virtcloud.agent.bootstrap\n"
     program += "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', "
     program += "'opentelemetry.exporter', 'google.protobuf'))])"

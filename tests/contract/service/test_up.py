@@ -76,7 +76,7 @@ for module, names in (
 
 @contextmanager
 def up(*options: str, home: Path, **environment_more: str) -> Iterator[RunningUp]:
-    """Start the command on a free port. Yield after the command has printed its last line (``Stop:``)."""
+    """Start the command on a free port. Yield after its last line (``Stop:``)."""
     argv = [sys.executable, "-m", "virtcloud.cli", "up", "--port", "0", "--delay", "0", *options]
     environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "PYTHONUNBUFFERED": "1"} | environment_more
     with subprocess.Popen(  # noqa: S603 - our own command
@@ -330,7 +330,7 @@ def test_a_missing_library_names_the_package_to_install(monkeypatch: pytest.Monk
 
 
 def test_elements_that_cannot_be_recorded_are_a_known_error(tmp_path: Path) -> None:
-    """'virtcloud up' then continues, and records the elements some seconds later."""
+    """``virtcloud up`` then continues, and records the elements some seconds later."""
     (tmp_path / "elements.json").mkdir()
     with pytest.raises(BadInput, match=r"elements\.json: cannot be written: Is a directory"):
         SimulationFolder(tmp_path).write_elements({})
@@ -347,7 +347,7 @@ def _find_child(parent: int) -> int:
 
 
 def _wait_for_end(process: int) -> None:
-    """Wait at most 60 s for the end of a process. The process need not be a child of this process."""
+    """Wait at most 60 s for the end of a process, which need not be a child of this process."""
     descriptor = os.pidfd_open(process)
     try:
         assert select.select([descriptor], [], [], 60)[0]

@@ -1,4 +1,4 @@
-"""Tests that SBF records the addresses of guests with their clusters, and frees the addresses of ended clusters."""
+"""Tests that SBF records guests' addresses with their clusters, and frees the addresses of ended clusters."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +16,7 @@ DEMO = spec("brno-h1", "praha-h1")
 
 
 def member(name: str, **changes: object) -> ClusterSpec:
-    """Return the spec of a cluster that joins cluster ``demo`` and has one guest."""
+    """Return the spec of a cluster with one guest that joins cluster ``demo``."""
     guests = [{"name": name, "host": "brno-h2", "image": "debian"}]
     return ClusterSpec.model_validate({"owner": "alice", "joins": "demo", "guests": guests} | changes)
 
@@ -80,7 +80,7 @@ def test_simultaneous_members_get_different_addresses(world: World) -> None:
 
 
 def test_the_last_address_goes_to_one_of_two_members(world: World) -> None:
-    """Two replicas handle the joins of the two members at the same time. The subnet has one free address."""
+    """Two replicas handle the two joins at the same time. The subnet has one free address."""
     world.put("demo", spec("brno-h1", subnets=["10.1.0.0/30"]))
     stores = world.meeting_stores()
 

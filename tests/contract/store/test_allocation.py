@@ -26,7 +26,7 @@ POOLS = ("100-139", "120-159", "100-119", "150-159", "100-101", "")
 
 
 def randomise_pools(world: World, random: Random) -> None:
-    """Set random pools, create clusters that claim VLAN IDs, and set a random release time for each free VLAN ID."""
+    """Set random pools, create clusters that claim VLAN IDs, and set random release times of free VLAN IDs."""
     for site in SITES:
         world.put_pool(site, random.choice(POOLS))
     for number in range(random.randint(0, 12)):
@@ -41,7 +41,6 @@ def randomise_pools(world: World, random: Random) -> None:
 
 
 def allocate_by_query(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
-    """Return the VLAN IDs that the indexed query finds, or the error message."""
     try:
         return allocate_longest_unused(unit, sites, reserved, translates=translates)
     except NoVlanFree as error:
@@ -49,7 +48,6 @@ def allocate_by_query(unit: Unit, sites: list[Site], reserved: ReservedVlans, *,
 
 
 def allocate_by_rule(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
-    """Return the VLAN IDs that the pure rule chooses, or the error message."""
     try:
         return allocate_vlan_ids(read_site_pools(unit, sites, reserved), translates=translates)
     except NoVlanFree as error:
@@ -69,7 +67,7 @@ def test_the_index_finds_the_vlan_id_of_the_rule(world: World, seed: int) -> Non
 
 
 def assert_query_equals_rule(world: World, reserved: ReservedVlans) -> None:
-    """Assert that query and rule find the same VLAN IDs for all combinations of sites, with and without translation."""
+    """Assert that both find the same VLAN IDs for all combinations of sites, with and without translation."""
     with world.store.read() as unit:
         all_sites = world.topology().sites
         for sites in (list(group) for count in (1, 2, 3) for group in combinations(all_sites, count)):
@@ -82,8 +80,8 @@ def assert_query_equals_rule(world: World, reserved: ReservedVlans) -> None:
 def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
     """The query must not choose a VLAN ID that was released recently at any of the sites.
 
-    In this test, most VLAN IDs that one site released long ago were released recently at another site. So the right
-    VLAN ID is not among the first rows that the query reads.
+    Most VLAN IDs that one site released long ago were released recently at another site. So the right VLAN ID is not
+    among the first rows that the query reads.
     """
     random = Random(seed)
     for site in SITES:
@@ -94,7 +92,7 @@ def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
 
 
 def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
-    """Yield an update for each free VLAN ID. The update sets a random release time.
+    """Yield an update for each free VLAN ID, which sets a random release time.
 
     For a VLAN ID in the pools of several sites, at most one of these sites has a recent release time.
     """
@@ -110,7 +108,7 @@ def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, objec
 
 
 def test_each_pool_vlan_id_is_free_or_claimed(world: World) -> None:
-    """The test compares claims and free VLAN IDs after changes of clusters and of the pool."""
+    """Compare claims and free VLAN IDs after changes of clusters and of the pool."""
     world.put("a", spec("brno-h1", "praha-h1"))
     world.put("b", spec("brno-h1"))
     world.settle()

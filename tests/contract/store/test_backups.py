@@ -52,7 +52,7 @@ def read_rows(engine: Engine, name: str) -> list[tuple[object, ...]]:
 
 
 def fill_every_column(engine: Engine) -> None:
-    """Insert a row with a value in every column into each table that has no foreign keys and no check constraints."""
+    """Insert a row without NULL into each table that has no foreign keys and no check constraints."""
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         for name, columns in list_columns().items():
             table = Base.metadata.tables[name]
@@ -78,7 +78,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def other_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a second database without tables."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'other.db'}"
     found: str = request.getfixturevalue("empty_postgresql")
@@ -86,7 +85,7 @@ def other_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_every_table_moves_to_another_database(world: World, folder: Path, other_database: str) -> None:
-    """The former and the other database are SQLite or PostgreSQL. The test runs for all four combinations."""
+    """The test runs for all four combinations of SQLite and PostgreSQL."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.put("member", spec("brno-h2", joins="demo", guests=[{"name": "g9", "host": "brno-h2", "image": "debian"}]))
     world.settle()
@@ -112,7 +111,7 @@ def test_every_table_is_in_a_backup_or_known_as_omitted(small: Small) -> None:
 
 
 def test_a_backup_shows_one_moment_while_sbf_writes(world: World, folder: Path) -> None:
-    """Each transaction during the backups inserts a row into two tables. No backup contains only one of these rows."""
+    """Each transaction during the backups inserts a row into two tables. No backup contains only one of them."""
     stop, differences = threading.Event(), []
 
     def write() -> None:
@@ -147,7 +146,7 @@ def test_a_restore_into_a_database_in_use_is_refused(kind: str, request: pytest.
 
 @pytest.mark.postgresql
 def test_a_replica_that_starts_before_a_restore_prevents_it(postgresql: str, small: Small) -> None:
-    """The restore waits for the migration of the replica, which then begins to use the database."""
+    """The restore waits for the replica's migration. The replica then uses the database."""
     engine = make_engine(postgresql)
     with ThreadPoolExecutor(1) as pool, ExitStack() as replica:
         with begin_migration(engine) as migrating:
@@ -170,7 +169,6 @@ def test_a_database_with_rows_is_replaced_only_on_request(small: Small) -> None:
 
 
 def insert_session(world: World) -> int:
-    """Insert a session with a guest. Return its number."""
     with world.store.change() as unit:
         columns = {"element": "brno-h1", "network": "n", "guest": "g1", "request": "{}", "expires_at": unit.now}
         unit.session.add(row := GuestSessionRow(id="s", **columns))
@@ -276,7 +274,7 @@ def test_simultaneous_backups_to_one_name_yield_a_complete_file(small: Small, mo
 
 
 def test_an_error_leaves_the_database_unchanged(small: Small) -> None:
-    """The format of the file is correct, but a row refers to a missing row.
+    """The file's format is correct, but a row refers to a missing row.
 
     SBF detects the error after it has inserted most rows.
     """

@@ -1,4 +1,4 @@
-"""Tests of cluster leases. An extension counts from now and never shortens a lease. An expired lease ends a cluster."""
+"""Tests of cluster leases: extensions count from now and never shorten a lease; an expired lease ends a cluster."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ LEASE = "/v1/clusters/demo/lease"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A cluster with a lease of one hour. SQLite suffices: these tests do not depend on the kind of database."""
+    """A cluster with a lease of one hour."""
     world = make_world(tmp_path)
     world.furnish()
     world.put("demo", spec("brno-h1", lease_s=3600))

@@ -14,7 +14,7 @@ from sbf_service.store.confirmations import (
 from sbf_service.store.revisions import require_element
 
 UNKNOWN = frozenset(f"unknown-{number}" for number in range(40_000))
-"""IDs of unknown clusters. The test uses them twice, so they exceed PostgreSQL's limit of 65,535 parameters."""
+"""IDs of unknown clusters. Used twice, they exceed PostgreSQL's limit of 65,535 parameters."""
 
 
 def test_a_report_may_exceed_the_number_of_statement_parameters(world: World) -> None:
@@ -38,7 +38,7 @@ def test_a_changed_error_beyond_the_cut_message_is_a_change(world: World) -> Non
 
 
 def confirm(world: World, errors: Mapping[str, str]) -> None:
-    """Confirm the newest revision of host brno-h1. The message of the host is cut before the first of ``errors``."""
+    """Confirm the newest revision of host brno-h1. The host's message is cut before the first of ``errors``."""
     with world.store.change() as unit:
         revision = require_element(unit, "brno-h1").wanted_revision
         found = ElementClusterErrors("x" * MAX_ERROR_CHARACTERS, errors, blocked=frozenset(errors))

@@ -36,7 +36,6 @@ def prepare_clusters(world: World) -> None:
 
 
 def with_third_host() -> Topology:
-    """Return the topology of the world's three sites with another host."""
     document = three_sites().model_dump(mode="json")
     document["sites"][0]["hosts"].append({"name": "brno-h3", "ports": ["eth0"]})
     document["sites"][0]["switches"][0]["ports"].append("p3")
@@ -91,7 +90,7 @@ def kill(connection):
 event.listen(engine := make_engine(sys.argv[1]), "commit", kill)
 change_topology(Store(engine), lambda _former: Topology.model_validate_json(sys.stdin.read()), who="eva")
 """
-"""A program that sends COMMIT to PostgreSQL and does not wait for the answer. On SQLite, it ends before the commit."""
+"""A program that sends COMMIT to PostgreSQL without waiting for the answer. On SQLite, it ends before the commit."""
 
 
 def test_a_kill_in_the_commit_leaves_one_topology(world: World) -> None:
@@ -109,7 +108,7 @@ def test_a_kill_in_the_commit_leaves_one_topology(world: World) -> None:
 
 
 def try_change(world: World, change: Callable[[World], object], statement: int) -> bool:
-    """Try a change that crashes at the given statement. Return whether the change was completed without a crash."""
+    """Try a change that crashes at the given statement. Return whether it was completed without a crash."""
     is_completed = True
     with crash_at(world, statement):
         try:
@@ -122,7 +121,7 @@ def try_change(world: World, change: Callable[[World], object], statement: int) 
 
 
 def test_another_worker_continues_after_a_crash_anywhere(world: World) -> None:
-    """Crash at each statement of a worker in turn. After each crash, the restarted service configures the cluster."""
+    """Crash at each statement of a worker in turn. The restarted service then configures the cluster."""
     world.settle()
     statement, crashed = 0, True
     while crashed:

@@ -1,4 +1,4 @@
-"""Tests of restores and migrations that are killed or that fill the disk. They must leave the database unchanged."""
+"""Tests that killed restores and migrations, or a full disk, leave the database unchanged."""
 
 import signal
 import subprocess
@@ -89,7 +89,7 @@ def test_a_failed_restore_leaves_the_file_of_a_starting_service(
 
 
 def limit_size(engine: Engine, pages: int) -> None:
-    """Limit a SQLite file to this number of pages. If a statement needs more pages, SQLite reports a full disk."""
+    """Limit a SQLite file to this number of pages. Beyond it, SQLite reports a full disk."""
     event.listen(engine, "connect", lambda connection, _entry: connection.execute(f"PRAGMA max_page_count={pages}"))
 
 

@@ -1,4 +1,4 @@
-"""Tests of PostgreSQL locks for sites. Replicas change different sites at once, but the same site in sequence."""
+"""Tests of PostgreSQL locks for sites. Replicas change different sites at once, but one site in sequence."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -51,7 +51,6 @@ def locked(store: Store, *sites: str, names: frozenset[str] = frozenset()) -> It
 
 
 def wait_for_waiting(world: World, count: int = 1) -> None:
-    """Wait until at least ``count`` transactions wait for a lock."""
     ends = monotonic() + 10
     with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         while connection.execute(_COUNT_WAITING).scalar_one() < count:
@@ -61,7 +60,6 @@ def wait_for_waiting(world: World, count: int = 1) -> None:
 
 @contextmanager
 def waiting_call(world: World, call: Callable[[], PutResult]) -> Iterator[Future[PutResult]]:
-    """Yield the future of a call that waits for a lock."""
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(call)
         wait_for_waiting(world)
@@ -69,7 +67,7 @@ def waiting_call(world: World, call: Callable[[], PutResult]) -> Iterator[Future
 
 
 def test_a_creation_passes_a_lock_of_another_site(world: World) -> None:
-    """Another replica has locked Plzeň. A creation at Plzeň waits, but creations at the other sites do not wait."""
+    """Another replica has locked Plzeň. A creation at Plzeň waits; creations at other sites do not."""
     third = world.restarted()
     with ThreadPoolExecutor(1) as threads:
         with locked(third.store, "plzen"):
@@ -151,7 +149,7 @@ def test_a_creation_waits_for_a_replica_of_an_earlier_version(world: World) -> N
 
 
 def test_overlapping_claims_of_four_replicas_never_share_a_vlan(world: World) -> None:
-    """All creations succeed. While a replica claims a VLAN ID, no other replica reads this VLAN ID as free."""
+    """All creations succeed. While a replica claims a VLAN ID, no other replica reads it as free."""
     stores = [world.restarted().store for _ in range(4)]
     pairs = [("brno", "praha"), ("praha", "plzen"), ("plzen", "brno"), ("brno",), ("praha",), ("plzen",)]
     start = Barrier(8)
@@ -174,7 +172,7 @@ def test_overlapping_claims_of_four_replicas_never_share_a_vlan(world: World) ->
 def test_a_lost_connection_frees_the_locks_of_a_claim(world: World) -> None:
     """PostgreSQL ends the session of a replica that has locked a site. A waiting replica then continues.
 
-    The call of the first replica fails. A repeated call creates the cluster.
+    The first replica's call fails. A repeated call creates the cluster.
     """
     holds, ended = Event(), Event()
 

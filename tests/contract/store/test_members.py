@@ -21,7 +21,7 @@ def test_a_member_has_the_networks_vlan_id(ring: World) -> None:
 
 
 def test_a_member_is_placed_only_on_its_path(ring: World) -> None:
-    """The member has no placement on brno-h1. But the guests there have a new peer, so the host's revision changes."""
+    """The member has no placement on brno-h1. The guests there have a new peer, so the host's revision changes."""
     before = revisions(ring)
     join_network(ring, "m1", "brno-h2")
     assert changed_elements(ring, before) == ["brno-h1", "brno-h2", "brno-sw1"]
@@ -41,9 +41,9 @@ def test_a_member_extends_its_network_to_a_site(ring: World) -> None:
 
 
 def test_a_members_new_transport_reaches_the_networks_hosts(world: World) -> None:
-    """The member has no guests, but gives the network a transport with an MTU. So the segments of all hosts change.
+    """The member has no guests, but gives the network a transport, whose MTU changes all hosts' segments.
 
-    SBF must increment the revisions of these hosts, because agents fetch a document again only if its revision changes.
+    Agents fetch a document again only if its revision changes.
     """
     plain = three_sites().model_dump(mode="json")
     transports = [transport | {"mtu": 1400} for transport in plain["transports"]]

@@ -27,12 +27,11 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links
 
 BEFORE_LONG_NUMBERS = "0040"
-"""After this migration, the numbers of audit rows on PostgreSQL have 32 bits. A later migration extends them to 64."""
+"""After this migration, audit rows on PostgreSQL have numbers of 32 bits. A later migration extends them to 64."""
 BEFORE_PARTS = "0048"
-"""After this migration, the topology is one document. A later migration divides it into site parts and a common part.
-"""
+"""After this migration, the topology is one document. A later migration divides it into parts."""
 BEFORE_UDP = "0038"
-"""After this migration, publications have no protocol. A later migration adds the protocol."""
+"""After this migration, publications have no protocol. A later migration adds it."""
 BEFORE_RECORDS = "0015"
 """After this migration, SBF owns every VLAN of a pool. A later migration adds the record of created VLANs."""
 
@@ -112,7 +111,7 @@ def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> 
 
 
 def test_ports_confirmed_before_an_upgrade_count_as_adopted(empty_database: str) -> None:
-    """The migration records confirmed ports without VLANs as shut, because SBF may have shut such a port down."""
+    """The migration records confirmed ports without VLANs as shut: SBF may have shut such a port down."""
     engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-139')",
@@ -186,7 +185,7 @@ def test_the_error_names_a_file_that_is_no_database(tmp_path: Path) -> None:
 def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
     """The migration records the VLANs in the switch's last reading, and the VLANs of confirmed claims.
 
-    VLANs of claims that the switch has not confirmed are not recorded.
+    It does not record VLANs of claims that the switch has not confirmed.
     """
     engine = make_engine(empty_database)
     cluster = "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, quarantined)"  # noqa: E501 - all columns
@@ -279,11 +278,11 @@ def kill(_connection, _cursor, statement, *_others):
 event.listen(engine := make_engine(sys.argv[1]), "before_cursor_execute", kill)
 migrate(engine)
 """
-"""A program that is killed when the parts of all sites are written, and before the common part is written."""
+"""A program that is killed after it wrote the parts of all sites, and before it writes the common part."""
 
 
 def store_undivided_topology(database: str) -> None:
-    """Create a database of the version before the division. The topology has the version 7."""
+    """Create a database of the version before the division. Its topology has version 7."""
     engine, former = make_engine(database), undivided_topology()
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         settings = make_alembic_config()
@@ -313,7 +312,6 @@ def undivided_topology() -> Topology:
 
 
 def linked_sites() -> Topology:
-    """Return three sites with a link between two of them."""
     document = three_sites().model_dump()
     for site in document["sites"][:2]:
         site["switches"][0]["ports"] = (*site["switches"][0]["ports"], "between")

@@ -153,7 +153,7 @@ def test_another_gateway_replaces_a_dead_router(world: World) -> None:
 
 
 def test_the_first_gateway_that_answers_again_is_the_router(world: World) -> None:
-    """The second gateway is the router while the first does not answer. Then the second gateway stops answering too."""
+    """The second gateway is the router while the first is silent. Then the second becomes silent too."""
     put(world, outside=["web"])
     stop_agents(world, "brno-gw")
     stop_agents(world, "brno-gw2")

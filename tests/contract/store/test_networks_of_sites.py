@@ -1,4 +1,4 @@
-"""Tests of networks that are created without hosts. A network retains its VLAN ID when hosts join and leave."""
+"""Tests of networks that are created without hosts, and retain their VLAN IDs when hosts join and leave."""
 
 import pytest
 from sbf_fakes.world import EVPN, World, three_edges, three_sites

@@ -1,4 +1,4 @@
-"""Tests of guests for which SBF chooses the hosts: capacity reports, excluded hosts, and simultaneous requests."""
+"""Tests of guests for which SBF chooses the hosts: capacity, excluded hosts, simultaneous requests."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,7 +22,7 @@ from virtcloud.model.views import HostCapacity
 
 @pytest.fixture
 def hosts(world: World) -> World:
-    """Four hosts report 2 processors and 2560 MiB. The guests of each host may use 8 CPUs (overcommit) and 2048 MiB."""
+    """Four hosts report 2 processors and 2560 MiB. Guests of each host may use 8 CPUs (overcommit) and 2048 MiB."""
     world.settle()
     for name in ("brno-h1", "brno-h2", "praha-h1", "plzen-h1"):
         report(world, name)
@@ -202,7 +202,6 @@ def test_a_host_without_the_images_hypervisor_gets_no_guests(hosts: World) -> No
 
 
 def change_host(world: World, name: str, **changes: object) -> None:
-    """Change the description of a host in the topology."""
     former = world.topology()
     sites = tuple(
         site.model_copy(
@@ -214,7 +213,7 @@ def change_host(world: World, name: str, **changes: object) -> None:
 
 
 def test_the_last_place_goes_to_one_of_two_requests(hosts: World) -> None:
-    """Two replicas handle the two requests at the same time. Only one more guest has room at Praha."""
+    """Two replicas handle the requests at the same time. Only one more guest has room at Praha."""
     stores = hosts.meeting_stores()
 
     def create(number: int) -> str:

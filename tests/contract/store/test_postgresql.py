@@ -131,7 +131,6 @@ def test_two_simultaneous_requests_get_one_lease(world: World) -> None:
 
 
 def test_two_simultaneous_first_probes_of_a_replica_succeed(world: World) -> None:
-    """Both probes begin before either of them commits."""
     both_began = Barrier(2)
 
     def read_clock(session: Session) -> datetime:

@@ -1,4 +1,4 @@
-"""Tests of the quarantine of VLAN IDs: its causes, and an administrator's declaration that a VLAN ID is clean."""
+"""Tests of the quarantine of VLAN IDs: its causes, and an administrator's clean declaration."""
 
 import pytest
 from sbf_fakes.http_calls import ask, problem
@@ -12,7 +12,6 @@ CLEAN = "/v1/sites/praha/quarantine/100/clean"
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """SQLite suffices: these tests do not depend on the kind of database."""
     return sqlite_database
 
 

@@ -1,4 +1,4 @@
-"""Tests of retention: SBF writes old rows to files and then deletes the rows from the database."""
+"""Tests of retention: SBF writes old rows to files and then deletes them from the database."""
 
 import json
 from datetime import timedelta
@@ -25,7 +25,6 @@ LIMITS = RetentionLimits(audit_days=30, cluster_days=10)
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """These tests run on SQLite only."""
     return sqlite_database
 
 

@@ -1,7 +1,7 @@
 """Tests that the cost of a call does not grow with the installation, as docs/decisions/0078 requires.
 
-The costs are counted, not timed: SQL statements, rows fetched, instructions of SQLite's virtual machine and
-instructions of Python. The larger installation has as many clusters at each site as the small one.
+The costs are counted, not timed: SQL statements, rows fetched, instructions of SQLite's virtual machine and of Python.
+The larger installation has as many clusters at each site as the small one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ LARGE = InstallationSize(32, 8, 128, 1024, 2000)
 FEW_SITES = InstallationSize(4, 8, 16)
 EVPN = Transport(name="evpn", kind="evpn", vnis="10100-19999", asn=64512)
 CLAIMS = 32
-"""The number of claims before the measurement. They fill the service's cache of paths."""
+"""The number of claims before the measurement, which fill the service's cache of paths."""
 GRANULARITY = 60
 """The tolerance in steps. For each running statement, SQLite counts steps only in multiples of 20."""
 
@@ -40,7 +40,7 @@ def disable_synchronous_writes(connection: object, _entry: object) -> None:
 
 
 def measure(folder: Path, size: InstallationSize) -> Mapping[str, Costs]:
-    """Return the costs of each operation by its name. Each operation runs twice, and only the second run counts."""
+    """Return the costs of each operation by its name. Only its second run counts."""
     database = f"sqlite:///{folder}/{size.sites}.db"
     create_sqlite(database)
     measured = MeasuredService(database, size, counts_steps=True)
@@ -71,8 +71,8 @@ def _measure_operations(measured: MeasuredService) -> Iterator[tuple[str, Costs]
 def _measure_service_claims(measured: MeasuredService) -> dict[str, Costs]:
     """Return the costs of two claims: of a service ID that was never used, and of a released service ID.
 
-    The preparation claims a service ID for every live cluster except two, and releases a service ID for every ended
-    cluster. The costs of the preparation do not count.
+    The preparation, which does not count, claims a service ID for every live cluster except two, and releases one for
+    every ended cluster.
     """
     with measured.counter.measure(), measured.store.change() as unit:
         ids = unit.session.scalars(select(ClusterRow.id).where(NOT_ENDED).order_by(ClusterRow.id)).all()
@@ -142,7 +142,7 @@ def site_changes(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Costs],
 
 
 def measure_site_change(folder: Path, size: InstallationSize) -> list[Costs]:
-    """Return the costs of the second change of one site, and of the reading of this change by another replica."""
+    """Return the costs of the second change of one site, and of another replica's reading of this change."""
     database = f"sqlite:///{folder}/{size.sites}.db"
     create_sqlite(database)
     measured = MeasuredService(database, size)

@@ -22,7 +22,7 @@ FILES = {"exports": [HOME, DATA]}
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Brno has a gateway without a file server and a gateway with a file server. Praha has no gateway."""
+    """Brno has one gateway without and one gateway with a file server. Praha has no gateway."""
     gateways = {"brno": (gateway("brno-gw"), gateway("brno-files", nfs=FILES))}
     furnished = furnish(make_world(tmp_path_factory.mktemp("world")), topology_with_gateways(**gateways))
     yield furnished
@@ -31,7 +31,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def world(installation: World) -> Iterator[World]:
-    """The shared installation of all tests. After each test, all clusters are deleted."""
+    """The shared installation. After each test, all clusters are deleted."""
     yield installation
     for key in KEYS:
         with suppress(NotFound):

@@ -1,4 +1,4 @@
-"""Tests of topology changes that run at the same time as other calls, also of other replicas."""
+"""Tests of topology changes that run at the same time as calls to this and other replicas."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,14 +26,12 @@ from virtcloud.model.vlans import VlanSet
 
 
 def with_open_filters(topology: Topology, name: str) -> Topology:
-    """Return a topology in which a site's hosts have open filters."""
     part = site_part_of(topology, name)
     site = part.site.model_copy(update={"open_filters": True})
     return replace_site_part(topology, SitePart(site=site, links=part.links))
 
 
 def without_last_host(topology: Topology, name: str) -> Topology:
-    """Return a topology without the last host of a site."""
     part = site_part_of(topology, name)
     site = part.site.model_copy(update={"hosts": part.site.hosts[:-1]})
     lost = part.site.hosts[-1].name
@@ -42,19 +40,17 @@ def without_last_host(topology: Topology, name: str) -> Topology:
 
 
 def store_change(store: Store, change: Callable[[Topology], Topology]) -> None:
-    """Change the topology in one transaction."""
     with store.change() as unit:
         put_topology(unit, change(read_topology(unit)))
 
 
 def read(store: Store) -> Topology:
-    """Return the topology."""
     with store.read() as unit:
         return read_topology(unit)
 
 
 def test_both_readings_of_clusters_are_equal(world: World) -> None:
-    """A change of the topology reads only some columns of clusters. The result must equal a reading of all columns."""
+    """A change of the topology reads only some columns of clusters. The result must equal a full reading."""
     world.put("wide", spec("brno-h1", "praha-h1"))
     world.put("member", spec(hosts=["plzen-h1"], joins="wide"))
     world.put("local", spec("brno-h2", lease_s=3600))
@@ -118,7 +114,6 @@ def test_another_replica_reads_added_and_removed_sites(world: World) -> None:
 
 
 def links_of(topology: Topology, sites: int) -> list[dict[str, object]]:
-    """Return the links within the first ``sites`` sites."""
     parts = (site_part_of(topology, site.name) for site in topology.sites[:sites])
     return [link.model_dump() for part in parts for link in part.links]
 
@@ -131,7 +126,6 @@ def test_another_order_of_the_sites_links_is_no_change(world: World) -> None:
 
 
 def with_open_hosts(topology: Topology) -> Topology:
-    """Return a topology in which every host has open filters."""
     sites = [
         site.model_copy(update={"hosts": tuple(host.model_copy(update={"open_filters": True}) for host in site.hosts)})
         for site in topology.sites
@@ -165,7 +159,7 @@ def test_elements_are_compared_before_the_transaction(world: World, monkeypatch:
 
 
 class FleetingVlans(dict[tuple[int | None, Name], VlanSet]):
-    """A cache that loses each value at once, as if another thread had removed the value."""
+    """A cache that loses each value at once, as if another thread had removed it."""
 
     def __setitem__(self, key: tuple[int | None, Name], vlans: VlanSet) -> None:
         """Store nothing."""

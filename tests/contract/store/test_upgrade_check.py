@@ -19,7 +19,7 @@ from virtcloud.model.errors import BadInput
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file that lacks the newest migration."""
+    """A SQLite file without the newest migration."""
     file = tmp_path_factory.mktemp("old") / "old.db"
     create_old(f"sqlite:///{file}")
     return file
@@ -42,7 +42,7 @@ def digest(file: Path) -> str:
 
 
 def test_a_database_that_cannot_be_converted_is_reported(old_database: Path) -> None:
-    """A row refers to a missing row, for example after a manual change of the database. The check changes nothing."""
+    """A row refers to a missing row, for example after a manual change. The check changes nothing."""
     with sqlite3.connect(old_database) as connection:
         connection.execute("INSERT INTO claims VALUES ('nowhere', 100, 'nothing')")
     before, engine = digest(old_database), make_engine(f"sqlite:///{old_database}")

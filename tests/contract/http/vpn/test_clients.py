@@ -102,9 +102,7 @@ def test_a_call_waits_until_elements_confirm_a_profile(served: Served) -> None:
         while True:
             before, begin = client.profile("demo", created.id), time.monotonic()
             after = client.profile("demo", created.id, wait=0.5)
-            if (
-                after == before
-            ):  # a late confirmation has not ended the call early; otherwise, the loop repeats the call
+            if after == before:  # no late confirmation ended the call early
                 break
         assert after.pending
         assert time.monotonic() - begin >= 0.5
