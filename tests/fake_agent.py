@@ -44,7 +44,6 @@ class FakeAgentSocket:
 
 @contextmanager
 def agent_socket(path: Path, answer: Callable[[FakeRequest], FakeAnswer]) -> Iterator[FakeAgentSocket]:
-    """Listen at ``path`` for the duration of the context."""
     fake = FakeAgentSocket(path, answer)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -63,9 +62,8 @@ FACTS = {"VCLUSTER_ID": "12.pbssrv", "VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_VLAN"
 class FakeAgent:
     """An agent that answers ``state`` requests with the prepared state.
 
-    After a request to cancel an attempt, the attempt's state is ``cancelled``. After a request to remove the attempt,
-    the state is ``ended``.
-    ``refuses`` maps the name of a request to the slug of the error with which the agent answers this request.
+    A request to cancel an attempt sets the state ``cancelled``; a request to remove it, the state ``ended``.
+    ``refuses`` maps the name of a request to the slug of its error.
     """
 
     socket: FakeAgentSocket
@@ -78,7 +76,7 @@ class FakeAgent:
     runs: dict[tuple[str, int], str] = field(default_factory=dict)
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
     in_turn: list[tuple[str, list[str]]] = field(default_factory=list)
-    """The first answers to ``state`` requests. Each answer is a state and the missing elements."""
+    """The first answers to ``state`` requests: pairs of a state and the missing elements."""
     _told: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     _news: threading.Condition = field(default_factory=threading.Condition)
 
@@ -93,7 +91,6 @@ class FakeAgent:
             self._news.notify_all()
 
     def answer(self, request: FakeRequest) -> dict[str, Any]:
-        """Return the answer to a request."""
         slug = self.refuses.get(request["do"])
         if slug is not None:
             return {"ok": False, "error": slug, "detail": f"cluster {request.get('cluster')}: {slug}"}
@@ -167,7 +164,6 @@ def answer_first_request(agent: FakeAgent, answer: FakeAnswer) -> None:
 
 @contextmanager
 def fake_agent(path: Path) -> Iterator[FakeAgent]:
-    """Listen at ``path`` for the duration of the context."""
     with agent_socket(path, lambda _: {}) as socket:
         agent = FakeAgent(socket)
         socket.answer = agent.answer

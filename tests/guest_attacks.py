@@ -1,4 +1,4 @@
-"""Frames with which a guest attacks the switches and the other guests of its network. Scapy builds these frames."""
+"""Frames, built by Scapy, with which a guest attacks the switches and the other guests of its network."""
 
 from scapy.contrib.cdp import CDPv2_HDR
 from scapy.contrib.dtp import DTP
@@ -80,14 +80,14 @@ def build_switch_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_service_attacks(own: str) -> dict[str, Packet]:
-    """Return frames of a false DHCP server and a false router. Guests would accept these frames."""
+    """Return frames of a false DHCP server and a false router, which guests would accept."""
     ethernet = Ether(dst=ALL_NODES, src=own)
     router = IPv6(src=ROUTER, dst="ff02::1", hlim=255)
     advertisement = ICMPv6ND_RA() / ICMPv6NDOptPrefixInfo(prefix="fd00:bad::")
     offer = BOOTP(op=2, yiaddr="10.0.0.66") / DHCP(options=[("message-type", "offer"), "end"])
     options = IPv6ExtHdrDestOpt(nh=ICMPV6, options=[PadN(optdata=b"\0\0\0\0")])
-    # The fragment ends in the middle of the destination options. A filter that reads beyond the end of the fragment
-    # finds ``padding``, which looks like the second half of the options and the type of an echo request (0x80).
+    # The fragment ends in the middle of the destination options. A filter that reads beyond its end finds ``padding``.
+    # The padding looks like the rest of the options and the type of an echo request (0x80).
     half = bytes(IPv6ExtHdrDestOpt(nh=ICMPV6, len=1, options=[PadN(optdata=b"\0\0\0\0")]))[:8]
     padding = bytes(8) + b"\x80\0\0\0"
     return {
@@ -127,7 +127,7 @@ def build_service_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_address_attacks(own: str) -> dict[str, Packet]:
-    """Return frames with wrong IP addresses. Only the spec's option ``filters: addresses`` forbids these frames."""
+    """Return frames with wrong IP addresses. Only the spec's option ``filters: addresses`` forbids them."""
     known, wrong = OWN4, OTHER4
     ethernet, to_all = Ether(dst=SWITCH, src=own), Ether(dst=BROADCAST, src=own)
     neighbour = ICMPv6ND_NA(tgt=OTHER6, R=0) / ICMPv6NDOptDstLLAddr(lladdr=own)
@@ -145,7 +145,7 @@ def build_address_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_routed_frames(own: str) -> dict[str, Packet]:
-    """Return frames from foreign IP addresses. With ``filters: addresses``, only a router may send these frames."""
+    """Return frames from foreign IP addresses. With ``filters: addresses``, only a router may send them."""
     ethernet = Ether(dst=SWITCH, src=own)
     return {
         "IPv4 from outside": ethernet / IP(src="198.51.100.9", dst=OWN4) / TCP(),
@@ -154,7 +154,6 @@ def build_routed_frames(own: str) -> dict[str, Packet]:
 
 
 def build_ordinary_frames(own: str) -> dict[str, Packet]:
-    """Return frames that every guest may send."""
     ethernet, to_all = Ether(dst=SWITCH, src=own), Ether(dst=BROADCAST, src=own)
     discover = BOOTP(op=1) / DHCP(options=[("message-type", "discover"), "end"])
     ip4, ip6 = IP(src=OWN4, dst=OTHER4), IPv6(src=OWN6, dst=OTHER6)

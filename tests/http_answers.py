@@ -39,7 +39,7 @@ def answer_json(status: int, document: object) -> HttpAnswer:
 
 @contextmanager
 def serve_answers(answer: Callable[[HttpRequest], HttpAnswer]) -> Iterator[str]:
-    """Serve the answers of a function within the block. Yield the address of the server.
+    """Serve the answers of a function within the block. Yield the server's address.
 
     Several threads may call ``answer`` at the same time.
     """

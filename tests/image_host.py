@@ -42,7 +42,6 @@ class FileServer:
     """Whether the next answer arrives byte by byte."""
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        """Answer one request."""
         self.ranges.append(handler.headers["range"])
         if self.location is not None:
             self._send_head(handler, 302, {"location": self.location, "content-length": "0"})
@@ -74,7 +73,7 @@ class FileServer:
 
 @contextmanager
 def serve_file() -> Iterator[FileServer]:
-    """Serve a file on the loopback interface until the context ends. Yield the server."""
+    """Serve a file on the loopback interface until the context ends."""
     served = FileServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -136,7 +135,7 @@ class Host:
         return ImageSource.model_validate(keys | changes)
 
     def get(self, source: ImageSource | None = None, guest: str = "g1") -> GuestImage:
-        """Wait until an image is fetched for a guest, and return the image. Raise the error of a failed fetch."""
+        """Wait until an image is fetched for a guest, and return it. Raise the error of a failed fetch."""
         wanted = source or self.source()
         try:
             return self.cache.require(IMAGE, wanted, self.path / "guests" / guest)
@@ -147,6 +146,5 @@ class Host:
 
     @property
     def files(self) -> list[str]:
-        """Return the paths of all files and folders in the cache, sorted."""
         found = (path.relative_to(self.path / "images") for path in (self.path / "images").rglob("*"))
         return sorted(str(path) for path in found)

@@ -76,7 +76,6 @@ class Host:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)  # noqa: S603
 
     def interface(self, name: str) -> KernelInterface:
-        """Return the interface with this name."""
         return next(interface for interface in self.kernel.list_interfaces() if interface.name == name)
 
     def send(self, access: JobAccess, line: str, text: bytes = b"hello") -> bytes:
@@ -89,15 +88,13 @@ class Host:
 
 
 class QuickProbe(AddressProbe):
-    """A prober with short waits, because no frame is lost or delayed in this test setup."""
+    """A prober with short waits, because this test setup neither loses nor delays frames."""
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Return the addresses that answered."""
         return super().probe(addresses, min(seconds, 0.1))
 
 
 def make_relays(root: Path) -> JobRelays:
-    """Return the relays of a newly started agent."""
     return JobRelays(lambda: closing(NetlinkKernel()), root, QuickProbe)
 
 
@@ -109,13 +106,11 @@ def open_host(root: Path) -> Iterator[Host]:
 
 
 def job_access(key: str, vlan: int, **guests: list[str]) -> JobAccess:
-    """Return the description of a job's access."""
     guest_specs = [{"name": name, "host": "h1", "image": "x", "addresses": given} for name, given in guests.items()]
     return JobAccess.model_validate({"key": key, "user": "nobody", "vlan": vlan, "guests": guest_specs})
 
 
 def is_alive(process: int) -> bool:
-    """Return whether a process exists and is not a zombie."""
     try:
         return ") Z " not in Path(f"/proc/{process}/stat").read_text()
     except OSError:

@@ -61,7 +61,6 @@ class Agent:
     mounts: FakeMounts = field(default_factory=FakeMounts)
 
     def send_line(self, line: bytes) -> Answer:
-        """Send a line unchanged. Return the answer."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(60)
             connection.connect(str(self.settings.socket))
@@ -71,7 +70,6 @@ class Agent:
                 return answer
 
     def ask(self, do: str, cluster: str | None = None, attempt: int = 1, **more: Any) -> Answer:  # noqa: ANN401
-        """Send a request. Return the answer."""
         request = {"do": do, **more} if cluster is None else {"do": do, "cluster": cluster, "attempt": attempt, **more}
         return self.send_line(json.dumps(request).encode() + b"\n")
 
@@ -95,7 +93,6 @@ class FakeRelays:
         """Do nothing."""
 
     def is_lost(self, key: str) -> bool:
-        """Return False."""
         return False
 
 
@@ -107,7 +104,6 @@ def settings_in(folder: Path, **changes: object) -> AgentSettings:
 
 @contextmanager
 def agent(settings: AgentSettings, sbf: JobClusterApi, bridges: FakeBridges | None = None) -> Iterator[Agent]:
-    """Run an agent for the duration of the context."""
     running = Agent(settings, bridges or FakeBridges())
     wake: Callable[[], None] = lambda: running.wake_calls.append("wake")  # noqa: E731
     with serve_job_socket(

@@ -6,24 +6,20 @@ from pyroute2 import IPRoute
 
 
 def link(command: str, **values: Any) -> tuple[Any, ...]:  # noqa: ANN401 - netlink's attributes
-    """Send a message about an interface. Return the answers."""
     with IPRoute() as route:
         return tuple(route.link(command, **values))
 
 
 def addr(command: str, **values: Any) -> tuple[Any, ...]:  # noqa: ANN401 - netlink's attributes
-    """Send a message about an address. Return the answers."""
     with IPRoute() as route:
         return tuple(route.addr(command, **values))
 
 
 def find_index(name: str) -> int:
-    """Return the index of an interface."""
     with IPRoute() as route:
         return int(route.link_lookup(ifname=name)[0])
 
 
 def brport(command: str, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
-    """Send a message about a bridge's port."""
     with IPRoute() as route:
         route.brport(command, **values)

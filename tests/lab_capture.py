@@ -15,7 +15,7 @@ until grep -q '^listening on' "$folder/log"; do
 done
 echo $! "$folder"
 """
-"""A script that starts a capture, prints its process ID and folder, and exits when the capture has begun."""
+"""Starts a capture, prints its process ID and folder, and exits when the capture has begun."""
 END = """
 sleep 0.5
 while read -r _ _ state _ </proc/$0/stat && [ "$state" != S ]; do sleep 0.1; done
@@ -24,7 +24,7 @@ while kill -0 $0 2>/dev/null; do sleep 0.1; done
 cat "$1/frames"
 rm -r "$1"
 """
-"""A script that waits half a second for the last frames, then ends a capture and prints its frames."""
+"""Waits half a second for the last frames, then ends a capture and prints its frames."""
 
 
 @dataclass

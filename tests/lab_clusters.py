@@ -14,7 +14,6 @@ LIMIT_S = 60.0
 
 
 def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -> ClusterView:
-    """Wait until a cluster fulfils a condition."""
     deadline = time.monotonic() + LIMIT_S
     view = client.cluster(key)
     while not reached(view):
@@ -29,18 +28,15 @@ def ended(view: ClusterView) -> bool:
 
 
 def active(view: ClusterView) -> bool:
-    """Return whether the cluster is active."""
     return view.state is ClusterState.ACTIVE
 
 
 def create(client: SbfClient, key: str, spec: ClusterSpec) -> ClusterView:
-    """Create a cluster and wait until it is active."""
     client.put_cluster(key, ClusterRequest(spec=spec))
     return until(client, key, active)
 
 
 def remove(client: SbfClient, *keys: str) -> None:
-    """Delete clusters and wait until they have ended."""
     for key in keys:
         client.delete_cluster(key)
     for key in keys:
@@ -48,7 +44,7 @@ def remove(client: SbfClient, *keys: str) -> None:
 
 
 def pings(lab: Lab, view: ClusterView, guest: int, *options: str) -> bool:
-    """Ping from guest number ``guest`` (from 0) of a cluster. Return whether at least one answer arrived."""
+    """Ping from guest number ``guest`` (from 0). Return whether at least one answer arrived."""
     sender = view.spec.guests[guest]
     domain = next(name for name in read_guests(lab, sender.host) if view.id in name and name.endswith(sender.name))
     return lab.run(sender.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options)).returncode == 0

@@ -46,7 +46,6 @@ class OnKernel:
         self.do("ip", *(f"link set {port} master br0 up" for port in PORTS[:-1]), "link set core up")
 
     def empty(self) -> None:
-        """Remove all network interfaces and VLANs that a test left."""
         self.do("ip", *(f"link del {device}" for device in self.devices()))
         self.do("bridge", *(f"vlan del dev {port} vid 1-4094" for port in self.carries()))
 

@@ -1,4 +1,4 @@
-"""Jobs on hosts of a real lab: their clusters, requests to the hosts' agents, and scripts run as the jobs' users."""
+"""Jobs on hosts of a real lab: clusters, requests to agents, and scripts run as the jobs' users."""
 
 import json
 import subprocess
@@ -40,7 +40,6 @@ class LabJob:
     facts: dict[str, str]
 
     def run(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a script as the job's user."""
         uid = str(addressing.USERS[self.user])
         become = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"]
         variables = [
@@ -53,7 +52,7 @@ class LabJob:
         return self.run(f'ssh -F "$VCLUSTER_SSH_CONFIG" {arguments}')
 
     def scp(self, arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run ``scp`` with the job's settings. ``arguments`` are quoted as in a shell script."""
+        """Run ``scp`` like :meth:`ssh`."""
         return self.run(f'scp -F "$VCLUSTER_SSH_CONFIG" {arguments}')
 
 

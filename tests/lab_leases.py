@@ -20,7 +20,7 @@ END
 busybox chmod +x /tmp/lease
 busybox udhcpc -i eth0 -n -q -t 20 -T 1 -s /tmp/lease
 """
-"""A shell script in a guest. It replaces the IPv4 addresses by an address from DHCP, and prints the DHCP answer."""
+"""Replaces a guest's IPv4 addresses by an address from DHCP, and prints the DHCP answer."""
 
 
 def run_in_guest(lab: Lab, host: str, cluster: ClusterView, script: str) -> str:

@@ -12,14 +12,14 @@ from virtcloud.model.views import ClusterView
 
 END_FILE, OUTPUT = "/run/pings-over", "/run/pings"
 IN_FLIGHT = 3
-"""Maximum number of pings that may be unanswered at the end: an interrupted ``ping`` does not wait for answers."""
+"""How many pings may be unanswered at the end: an interrupted ``ping`` does not wait for answers."""
 SERIES = (
     f'ping -n -i 0.02 "$1" >{OUTPUT} & until [ -e {END_FILE} ]; do sleep 0.1; done; kill -INT $!; wait $!;'
     f" sed -n 's/.*icmp_seq=\\([0-9]*\\) .*/\\1/p; s/\\([0-9]*\\) packets transmitted.*/sent \\1/p' {OUTPUT}"
 )
 """Prints the number of each answered ping, and at the end the number of sent pings.
 
-The command is the host's ping in the guest's network namespace, because the ping of busybox supports no interval.
+The host's ping runs in the guest's network namespace, because busybox's ping supports no interval.
 """
 
 
@@ -56,7 +56,7 @@ def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[P
 def find_lost(answered: set[int], sent: int) -> list[int]:
     """Return the numbers of the pings without an answer.
 
-    If at most `IN_FLIGHT` answers are missing after the last answered ping, do not count these pings as lost.
+    Up to `IN_FLIGHT` missing answers after the last answered ping do not count as lost.
     """
     last = max(answered, default=0)
     complete = last if sent - last <= IN_FLIGHT else sent

@@ -1,4 +1,4 @@
-"""Functions for VPN devices in a lab: create profiles on the command line, and connect clients on node ``laptop``."""
+"""Functions for VPN devices in a lab: create profiles, and connect clients on node ``laptop``."""
 
 import json
 from collections.abc import Iterator
@@ -20,14 +20,13 @@ GUEST, GUEST6, GUEST_MAC = "10.0.0.1", "fd00::1", "02:00:00:00:00:a1"
 
 
 def access(lab: Lab, *argv: str) -> str:
-    """Run ``virtcloud access`` and return its output."""
     done = CliRunner().invoke(main, ["--url", f"unix://{lab.sbf_socket}", "access", *argv], catch_exceptions=False)
     assert done.exit_code == 0, done.output + done.stderr
     return done.stdout
 
 
 def make_profile(lab: Lab, key: str, device: str) -> str:
-    """Create a VPN profile for a device, and wait until the gateway has confirmed the profile. Return the profile."""
+    """Create a VPN profile for a device, and wait until the gateway has confirmed it. Return the profile."""
     return access(lab, "profile", key, "--device", device)
 
 
@@ -39,7 +38,7 @@ def find_addresses(lab: Lab, key: str, device: str) -> list[str]:
 
 @contextmanager
 def two_clusters(client: SbfClient, *keys: str, **changes: object) -> Iterator[dict[str, ClusterView]]:
-    """Create clusters with a guest each, and remove them at the end. The guests have the same addresses."""
+    """Create clusters with a guest each, all with the same addresses, and remove them at the end."""
     addresses = (f"{GUEST}/24", f"{GUEST6}/64")
     guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64, mac=GUEST_MAC, addresses=addresses)
     spec = ClusterSpec.model_validate({"owner": "alice", "guests": (guest,), "vpn": True, **changes})
@@ -51,7 +50,7 @@ def two_clusters(client: SbfClient, *keys: str, **changes: object) -> Iterator[d
 
 @contextmanager
 def connected(lab: Lab, key: str, name: str, *options: str) -> Iterator[LaptopVpn]:
-    """Connect a device to a cluster during the context. Each device has a separate network namespace on ``laptop``."""
+    """Connect a device to a cluster during the context. Each device has its own network namespace on ``laptop``."""
     device = LaptopVpn(lab, name, namespace=True)
     try:
         device.connect(make_profile(lab, key, name), *options)

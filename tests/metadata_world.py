@@ -61,11 +61,10 @@ class GuestComputer:
         self.run(lambda: configure(*guest.addresses))
 
     def run(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - the result of the work
-        """Run a function in the guest's network namespace."""
         return self._thread.submit(work).result()
 
     def fetch(self, path: str, server: str = ADDRESS, source: str = "", limit_s: float = LIMIT_S) -> Answer:
-        """Return the status and the text of an answer, or `NO_ANSWER` if none arrives within ``limit_s`` seconds."""
+        """Return the status and the text of an answer, or `NO_ANSWER` after ``limit_s`` seconds."""
         answer: Answer = self.run(lambda: fetch(path, server, source, limit_s))
         return answer
 
@@ -79,7 +78,6 @@ class GuestComputer:
 
 
 def configure(*addresses: str) -> None:
-    """Set the addresses of eth0 in the namespace of this thread."""
     Path("/proc/sys/net/ipv6/conf/eth0/accept_dad").write_text("0")
     kernel_links.link("set", index=kernel_links.find_index("eth0"), state="up")
     for address in addresses:
@@ -120,13 +118,11 @@ class World:
         self.servers.ensure_server(segment)
 
     def pid(self, record: str = "metadata.json", cluster: str = "c1") -> int:
-        """Return the process ID in a record."""
         found = re.search('"pid":([0-9]+)', (self.folder / cluster / record).read_text())
         assert found
         return int(found.group(1))
 
     def read(self, servers: DnsmasqServers | None = None) -> ObservedServer:
-        """Return the first observed server."""
         return (servers or self.servers).read(self.kernel.list_interfaces())[0]
 
 

@@ -42,8 +42,8 @@ def unshare_mounts() -> None:
 def is_disk_released(folder: Path, start: Callable[[], object]) -> bool:
     """Mount a disk, call ``start``, and unmount the disk. Return whether the kernel then releases the disk.
 
-    The kernel does not release the disk while another mount namespace has the disk mounted. Mounts are propagated, as
-    on a host with systemd. Call this function only in a separate mount namespace.
+    The kernel does not release a disk that another mount namespace has mounted. Mounts are propagated, as on a host
+    with systemd. Call this function only in a separate mount namespace.
     """
     image, disks = folder / "image", folder / "disks"
     image.touch()
@@ -71,9 +71,9 @@ def _run(*command: str | Path) -> bytes:
 def dead_file_server(folder: Path) -> Iterator[ExitStack]:
     """Mount a file system (FUSE) on ``folder`` whose server receives requests and never answers.
 
-    A process that accesses the folder hangs in the kernel, and not even SIGKILL ends the process before the file system
-    is closed. Therefore, enter the contexts of such processes into the yielded stack: at the end, this function first
-    closes the file system, then the stack. Call this function only in a separate mount namespace.
+    A process that accesses the folder hangs: not even SIGKILL ends it before the file system is closed. Enter the
+    contexts of such processes into the yielded stack, which is closed after the file system. Call this function only in
+    a separate mount namespace.
     """
     libc, closing = ctypes.CDLL(None, use_errno=True), threading.Event()
     server = os.open("/dev/fuse", os.O_RDWR)

@@ -1,4 +1,4 @@
-"""A DNS server (dnsmasq) for tests, and a /etc/resolv.conf that names this server as the only DNS server."""
+"""A DNS server (dnsmasq) for tests, and a /etc/resolv.conf that names only this server."""
 
 import ctypes
 import os
@@ -73,7 +73,7 @@ def write_resolver_file(folder: Path) -> Path:
 
 
 def use_name_server(folder: Path) -> None:
-    """Make the server the resolver of this thread's mount namespace, which the thread's child processes inherit."""
+    """Make the server the resolver of this thread's mount namespace, which child processes inherit."""
     write_resolver_file(folder)
     libc = ctypes.CDLL(None, use_errno=True)
     source, target = os.fsencode(folder / "resolv.conf"), os.fsencode(Path("/etc/resolv.conf").resolve())

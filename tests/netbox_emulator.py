@@ -1,8 +1,13 @@
 """An emulated NetBox: the parts of its REST API that list sites, devices, interfaces, VLAN groups and VLANs.
 
-The emulator provides: lists in pages with ``count`` and ``next``, where ``previous`` is always null; brief nested
-objects; choices as objects with value and label; tokens of both versions; filters by repeated parameters; status 403
-with ``detail`` for a missing or invalid token and for a missing permission; status 400 for a filter by an unknown slug.
+The emulator provides:
+
+- lists in pages with ``count`` and ``next``; ``previous`` is always null;
+- brief nested objects, and choices as objects with value and label;
+- tokens of both versions, and filters by repeated parameters;
+- status 403 with ``detail`` for a missing or invalid token and for a missing permission;
+- status 400 for a filter by an unknown slug.
+
 ``test_netbox_recording.py`` compares these answers with the answers of NetBox 4.6.8.
 """
 
@@ -209,7 +214,6 @@ def _matches(row: Row, key: str, values: list[str]) -> bool:
 
 @contextmanager
 def serve_netbox(**options: Any) -> Iterator[EmulatedNetBox]:  # noqa: ANN401 - fields of the emulator
-    """Serve an emulated NetBox on the loopback interface."""
     netbox = EmulatedNetBox(**options)
     with serve_answers(netbox.answer) as netbox.url:
         yield netbox

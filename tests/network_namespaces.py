@@ -20,7 +20,6 @@ class NetworkNamespace:
         self._path = f"/proc/{pid}/ns/net"
 
     def run(self, *argv: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a program in the namespace."""
         enter = ("nsenter", f"--net={self._path}", "--", *argv)
         return subprocess.run(enter, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})  # noqa: S603
 
@@ -31,7 +30,7 @@ class NetworkNamespace:
         return done.stdout
 
     def call(self, work: Callable[[], T]) -> T:
-        """Call ``work`` in a thread in the namespace. Sockets that ``work`` creates remain in the namespace."""
+        """Call ``work`` in a thread in the namespace, in which sockets of ``work`` remain."""
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(self._enter_and_call, work).result()
 
@@ -50,14 +49,13 @@ class NetworkNamespace:
 
 @contextmanager
 def network_namespaces(count: int) -> Iterator[list[NetworkNamespace]]:
-    """Yield new network namespaces, and end them afterwards."""
     command = ("unshare", "--net", "sh", "-c", "ip link set lo up; echo; exec cat")
     with ExitStack() as stack:
         yield [_wait_for(stack.enter_context(_start(command))) for _ in range(count)]
 
 
 def _start(command: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    """Start a process that ends when its standard input is closed. Popen closes this input when its context ends."""
+    """Start a process that ends when its standard input is closed, as Popen does when its context ends."""
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - a shell
 
 

@@ -33,14 +33,12 @@ class NfsClient(AbstractContextManager["NfsClient"]):
     """A connection to a server with a session. All requests claim to come from ``uid``."""
 
     def __init__(self, address: str, uid: int = 0, port: int = 2049) -> None:
-        """Connect to a server."""
         self._socket = socket.create_connection((address, port), TIMEOUT_S)
         self._uid = uid
         self._xid = self._sequence = 0
         self._session = b""
 
     def __exit__(self, *_: object) -> None:
-        """Close the connection."""
         self._socket.close()
 
     def start_session(self) -> Self:
@@ -87,7 +85,6 @@ class NfsClient(AbstractContextManager["NfsClient"]):
         return answer.results[16 : 16 + length]
 
     def find_handle(self, *path: str) -> bytes:
-        """Return the handle of a file."""
         answer = self.ask(path, struct.pack(">I", OP_GETFH))
         assert not answer.status, answer.status
         (length,) = struct.unpack_from(">I", answer.results, 8)

@@ -4,7 +4,6 @@ import ast
 
 
 def assert_syntax_of_python_3_6(source: str) -> None:
-    """Assert that Python 3.6 can parse the source of a module."""
     try:
         ast.parse(source, feature_version=(3, 6))
     except SyntaxError as error:

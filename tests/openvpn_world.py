@@ -81,7 +81,7 @@ class GatewayWorld:
         self.gateway.receive(HostWanted(segments=self.segments, vpn=self.authority.server), self.segments)
 
     def connect(self, device: VpnDevice, protocol: VpnProtocol = UDP, port: int | None = None) -> StockClient:
-        """Start a client. The client connects to ``port``, by default the port of the gateway's server."""
+        """Start a client that connects to ``port``, by default the port of the gateway's server."""
         profile = self.authority.render_profile(device, "127.0.0.1", protocol)
         if port is not None:
             profile = profile.replace("remote 127.0.0.1 1194", f"remote 127.0.0.1 {port}")

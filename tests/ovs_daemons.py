@@ -20,7 +20,6 @@ PORTS = ("p1", "p2", "p3")
 
 
 def missing() -> list[str]:
-    """Return the programs of Open vSwitch that are not installed."""
     return [name for name in PROGRAMS if shutil.which(name, path=search_path()) is None]
 
 
@@ -65,7 +64,6 @@ class Daemons:
             self._end(name)
 
     def reset(self) -> None:
-        """Restore the default configuration of the ports."""
         defaults = [
             argument for port in PORTS for argument in ("--", *_set(port, "vlan_mode=[]", "tag=[]", "trunks=[]"))
         ]
@@ -108,7 +106,7 @@ class Daemons:
 
 @contextmanager
 def daemons(folder: Path) -> Iterator[Daemons]:
-    """Run the daemons of one switch for the duration of the context."""
+    """Run the daemons of one switch."""
     switch = Daemons(folder)
     try:
         switch.start()

@@ -28,7 +28,6 @@ class Built:
     second: Path
 
     def package(self, name: str) -> Path:
-        """Return the file of a Debian package of the first build."""
         (file,) = self.first.glob(f"{name}_*.deb")
         return file
 
@@ -36,8 +35,8 @@ class Built:
 def ensure_wheels() -> Path:
     """Return the archive that ``make wheels`` writes, from the cache if the sources are unchanged.
 
-    If several processes call this function, one process builds the archive, and the other processes wait. If the
-    environment variable ``VIRTCLOUD_TEST_WHEELS`` names an archive, return that archive.
+    One process builds the archive while others wait. If ``VIRTCLOUD_TEST_WHEELS`` names an archive, return that
+    archive.
     """
     if given := os.environ.get("VIRTCLOUD_TEST_WHEELS"):
         return Path(given)

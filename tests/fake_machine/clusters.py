@@ -1,4 +1,4 @@
-"""An SBF in memory for tests of the command line. Each long poll of a cluster moves the cluster to its next state."""
+"""An SBF in memory for tests of the command line. Each long poll of a cluster moves it to its next state."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -49,11 +49,10 @@ class FakeSbf:
 
     If ``stuck`` is true, clusters do not change their state. ``next`` maps each state to the next state. ``refuses`` is
     the problem (status, slug, detail) that answers every creation. ``refused`` maps a cluster's key to the problem that
-    answers the creation of this cluster. For a key in ``mute``, the creation succeeds, but the answer has status 503.
+    answers its creation. For a key in ``mute``, the creation succeeds, but the answer has status 503.
     """
 
     def __init__(self) -> None:
-        """Start without clusters."""
         self.url = ""
         self.clusters: dict[str, ClusterView] = {}
         self.requests: list[ClusterRequest] = []
@@ -123,7 +122,7 @@ class FakeSbf:
         return _json(self.guest if name else [self.guest])
 
     def _extend_lease(self, key: str, seconds: float) -> Answer:
-        """Extend a lease of one hour to ``seconds``. The lease does not change if ``seconds`` is less than an hour."""
+        """Extend a lease of one hour to ``seconds``, unless ``seconds`` is less than an hour."""
         later = self.clusters[key].lease_ends + timedelta(seconds=max(0, seconds - 3600))
         self.clusters[key] = self.clusters[key].model_copy(update={"lease_ends": later})
         return 200, self.clusters[key].model_dump_json().encode()
@@ -166,7 +165,7 @@ class FakeSbf:
 
 
 def view(key: str, spec: ClusterSpec, state: ClusterState, version: int = 1) -> ClusterView:
-    """Return the view of a cluster in ``state``. The cluster has placements on a switch and a host of the site brno."""
+    """Return the view of a cluster in ``state``, with placements on a switch and a host of site brno."""
     trouble = "it does not answer" if state in {ClusterState.FAILING, ClusterState.FAILED} else None
     parts = [("brno-sw", "switch"), ("brno-h1", "host")]
     placements = [

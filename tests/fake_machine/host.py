@@ -20,12 +20,11 @@ class FakeKernel:
     """Interfaces in memory.
 
     ``deleted`` contains the names of deleted interfaces. ``changes`` counts the calls of `change`. ``set_sysctls``
-    contains the active sysctls that pass bridged frames to the packet filter. ``ip_settings`` maps the index of an
-    interface to the interface's settings in the host's IP stack.
+    contains the active sysctls that pass bridged frames to the packet filter. ``ip_settings`` maps an interface's index
+    to its settings in the host's IP stack.
     """
 
     def __init__(self) -> None:
-        """Create the uplink eth0."""
         self.by_index: dict[int, KernelInterface] = {}
         self.deleted: list[str] = []
         self.changes = 0
@@ -34,75 +33,60 @@ class FakeKernel:
         self.put(name="eth0", up=True)
 
     def put(self, **values: Any) -> int:  # noqa: ANN401 - fields of an interface
-        """Add an interface with these fields. Return the interface's index."""
+        """Add an interface with these fields. Return its index."""
         index = max(self.by_index, default=0) + 1
         self.by_index[index] = KernelInterface(index=index, **values)
         return index
 
     def interface(self, name: str) -> KernelInterface:
-        """Return the interface with this name."""
         return next(interface for interface in self.by_index.values() if interface.name == name)
 
     @property
     def names(self) -> set[str]:
-        """Return the names of all interfaces."""
         return {interface.name for interface in self.by_index.values()}
 
     def list_interfaces(self) -> list[KernelInterface]:
-        """Return all interfaces."""
         return list(self.by_index.values())
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create a tagged interface."""
         return self.put(name=name, kind="vlan", parent=parent.index, vlan=vlan, mtu=parent.mtu)
 
     def add_bridge(self, name: str) -> int:
-        """Create a bridge."""
         return self.put(name=name, kind="bridge")
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - fields of an interface
-        """Change properties of an interface."""
         self.changes += 1
         self.by_index[index] = replace(self.by_index[index], **values)
 
     def read_mtu(self, name: str) -> int | None:
-        """Return the MTU of an interface, or None without the interface."""
         return self.interface(name).mtu if name in self.names else None
 
     def set_mtu(self, name: str, mtu: int) -> None:
-        """Set the MTU of an interface."""
         self.change(self.interface(name).index, mtu=mtu)
 
     def isolate(self, index: int) -> None:
-        """Isolate a bridge's port."""
         self.by_index[index] = replace(self.by_index[index], isolated=True)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the active sysctls that pass bridged frames to the packet filter."""
         return self.set_sysctls
 
     def disable_packet_filter(self, index: int) -> None:
-        """Reset the packet filter options of a bridge."""
         self.by_index[index] = replace(self.by_index[index], packet_filtered=False)
 
     def disable_host_ip(self, index: int, name: str) -> None:
-        """Stop the host's IP stack from using an interface."""
         assert self.by_index[index].name == name
         self.by_index[index] = replace(self.by_index[index], host_ip_disabled=True)
         self.ip_settings[index] = DISABLED_HOST_IP
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return the configuration of an interface in the host's IP stack."""
         return self.ip_settings.get(self.interface(name).index, NEW_INTERFACE_IP) if name else NEW_INTERFACE_IP
 
     def restore_host_ip(self, index: int, name: str, former: HostIpSettings) -> None:
-        """Restore the configuration of an interface in the host's IP stack."""
         assert self.by_index[index].name == name
         self.by_index[index] = replace(self.by_index[index], host_ip_disabled=former == DISABLED_HOST_IP)
         self.ip_settings[index] = former
 
     def delete(self, index: int) -> None:
-        """Delete an interface and detach its ports."""
         deleted = self.by_index.pop(index, None)
         if deleted:
             self.deleted.append(deleted.name)
@@ -115,31 +99,26 @@ class FakeUplinkRecords:
     """Records of uplinks in memory."""
 
     def __init__(self) -> None:
-        """Start without records."""
         self.by_name: dict[str, UplinkRecord] = {}
 
     def all(self) -> list[UplinkRecord]:
-        """Return all records."""
         return list(self.by_name.values())
 
     def record(self, record: UplinkRecord) -> None:
-        """Store a record."""
         self.by_name[record.uplink] = record
 
     def forget(self, uplink: str) -> None:
-        """Remove a record."""
         self.by_name.pop(uplink, None)
 
 
 class FakeHypervisor:
     """Domains in memory.
 
-    Domains in ``stubborn`` ignore requests to shut down. Domains in ``with_systemd`` obey requests to systemd only.
-    Domains in ``immortal`` cannot be destroyed. If ``error`` is set, every call except `is_xen` raises it.
+    Domains in ``stubborn`` ignore requests to shut down, those in ``with_systemd`` obey only requests to systemd, and
+    those in ``immortal`` cannot be destroyed. If ``error`` is set, every call except `is_xen` raises it.
     """
 
     def __init__(self) -> None:
-        """Start without domains."""
         self.by_name: dict[str, GuestDomain] = {}
         self.started: list[str] = []
         self.destroyed: list[str] = []
@@ -155,17 +134,14 @@ class FakeHypervisor:
             raise self.error
 
     def list_domains(self) -> list[GuestDomain]:
-        """Return all domains."""
         self._raise_error()
         return list(self.by_name.values())
 
     def find_domain(self, name: str) -> GuestDomain | None:
-        """Return the domain with this name, or None."""
         self._raise_error()
         return self.by_name.get(name)
 
     def start(self, xml: str) -> None:
-        """Start a domain."""
         self._raise_error()
         root = ET.fromstring(xml)  # noqa: S314 - written by the agent
         name, owner = root.findtext("name"), root.find(f"metadata/{{{NAMESPACE}}}guest")
@@ -175,7 +151,6 @@ class FakeHypervisor:
         self.by_name[name] = GuestDomain(name, running=True, owner=DomainOwnership(**owner.attrib))
 
     def set_mtu(self, name: str, mtu: int) -> None:
-        """Set the MTU of a domain."""
         self._raise_error()
         self.mtus[name] = mtu
 
@@ -186,7 +161,6 @@ class FakeHypervisor:
             self.by_name.pop(name, None)
 
     def destroy(self, name: str) -> None:
-        """Stop a domain."""
         self._raise_error()
         if name in self.immortal:
             raise Refused("Device or resource busy")
@@ -197,7 +171,6 @@ class FakeHypervisor:
         return False
 
     def has_kvm(self) -> bool:
-        """Return whether the hypervisor lists KVM."""
         self._raise_error()
         return self.kvm
 
@@ -206,15 +179,12 @@ class FakeMounts:
     """Replaces mounts: records which folders are mounted. The size of these folders is not limited."""
 
     def __init__(self) -> None:
-        """Start without mounts."""
         self.mounted_paths: set[Path] = set()
 
     def mounted(self, path: Path) -> bool:
-        """Return whether a folder is recorded as mounted."""
         return path in self.mounted_paths
 
     def mount(self, path: Path, size: int, files: int) -> None:
-        """Record a mount."""
         assert not list(path.iterdir())
         self.mounted_paths.add(path)
 
@@ -229,11 +199,9 @@ class FakeGroups:
     """Control groups in memory."""
 
     def __init__(self) -> None:
-        """Start without groups."""
         self.limits: dict[str, ContainerLimits] = {}
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
-        """Store the limits. Return the path of the domain's group."""
         self.limits[domain] = limits
         return f"/virtcloud.partition/{domain}.partition"
 
@@ -241,7 +209,6 @@ class FakeGroups:
         """Do nothing."""
 
     def ensure_none(self, domain: str) -> None:
-        """Remove the limits."""
         self.limits.pop(domain, None)
 
 
@@ -249,19 +216,16 @@ class FakeRoots:
     """Root file systems of guests as plain folders without mounts. ``folder`` contains a folder for each guest."""
 
     def __init__(self, folder: Path) -> None:
-        """Store the folder. Create no root file system."""
         self._folder = folder
 
     def find(self, domain: str) -> GuestRoot | None:
-        """Return the guest's root file system, or None."""
         path = self._folder / domain / "root"
         return GuestRoot(path, 1 << 28) if path.exists() else None
 
     def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
-        """Create the folder of the guest's root file system."""
         path = self._folder / domain / "root"
         path.mkdir(exist_ok=True)
         return GuestRoot(path, 1 << 28)
 
     def ensure_none(self, domain: str) -> None:
-        """Do nothing, because ``GuestFiles`` removes the guest's folder, which contains the root file system."""
+        """Do nothing: ``GuestFiles`` removes the guest's folder, which contains the root file system."""

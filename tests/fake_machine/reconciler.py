@@ -19,12 +19,11 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 class FakeElementApi:
     """An SBF in memory that returns a wanted document and records reports.
 
-    If ``error`` is set, each call of the agent raises this error. If ``is_former_version`` is true, SBF refuses
-    confirmations with the key ``remaining``, which lists failed removals.
+    If ``error`` is set, each call of the agent raises it. If ``is_former_version`` is true, SBF refuses confirmations
+    with the key ``remaining`` (failed removals).
     """
 
     def __init__(self) -> None:
-        """Start with an empty wanted state."""
         self.document = WantedDocument(element="h1", revision=0, confirmed_revision=0, wanted=HostWanted())
         self.reports: list[tuple[str, int]] = []
         self.messages: list[str] = []
@@ -56,7 +55,7 @@ class FakeElementApi:
         incomplete: Mapping[str, str] | None = None,
         remaining: Mapping[str, str] | None = None,
     ) -> None:
-        """Record the confirmation. An SBF of a former version refuses a confirmation with ``remaining``."""
+        """Record the confirmation. An SBF of a former version refuses ``remaining``."""
         if remaining and self.is_former_version:
             raise BadInput("remaining: unknown key")
         self._record_report("confirmed", element, revision)
@@ -73,7 +72,6 @@ class FakeElementApi:
         refused: Mapping[str, str] | None = None,
         clusters: Mapping[str, str] | None = None,
     ) -> None:
-        """Record the report."""
         self._record_report("error", element, revision)
         self.messages.append(message)
         self.errors_by_cluster.append(dict(clusters or {}))
@@ -98,13 +96,12 @@ def _open_no_kernel() -> AbstractContextManager[RouteKernel]:
 class FakeManagedHost:
     """A host whose state changes when a step is applied.
 
-    Steps of clusters in ``refuses`` raise Refused. ``waits`` maps a cluster to a text. Steps that start guests of this
-    cluster raise StepPending with this text. If ``refuses_filters`` is true, steps that set filters raise Refused. If
-    ``ignores_steps`` is true, steps have no effect. ``fqdns`` resolves no names, because this host is no router.
+    Steps of clusters in ``refuses`` raise Refused. ``waits`` maps a cluster to the text of the StepPending that starts
+    of its guests raise. If ``refuses_filters`` is true, steps that set filters raise Refused. If ``ignores_steps`` is
+    true, steps have no effect. ``fqdns`` resolves no names, because this host is no router.
     """
 
     def __init__(self) -> None:
-        """Start without segments and guests."""
         self.observed = ObservedHost()
         self.fqdns = FqdnAddresses(Path("unused"), _open_no_kernel)
         self.interfaces_read: object = None
@@ -120,16 +117,15 @@ class FakeManagedHost:
         """Do nothing: this host has no files."""
 
     def receive(self, _wanted: HostWanted) -> None:
-        """Do nothing: this host is no gateway, so it has no VPN or SSH connections to end."""
+        """Do nothing: this host is no gateway and has no connections."""
 
     def take_over_access(self) -> None:
-        """Do nothing: this host is no gateway, so it has no VPN or SSH connections to take over."""
+        """Do nothing: this host is no gateway and has no connections."""
 
     def restore_outside_filter(self) -> None:
         """Do nothing: this host is no router."""
 
     def destination_uses(self) -> tuple[()]:
-        """Return no counters: this host is no router."""
         return ()
 
     def vpn_connections(self) -> None:
@@ -142,16 +138,14 @@ class FakeManagedHost:
         """Do nothing: this host has no connections."""
 
     def read(self) -> ObservedHost:
-        """Return the observed state."""
         return self.observed
 
     def find_end_cause(self, step: StartGuest, within_s: float) -> EndCause:
-        """Return the cause in ``end_causes`` for which the guest ended, or UNKNOWN. Record ``within_s``."""
+        """Return the guest's cause in ``end_causes``, or UNKNOWN. Record ``within_s``."""
         self.end_searches.append(within_s)
         return self.end_causes.get(step.guest.name, EndCause.UNKNOWN)
 
     def apply(self, step: Step) -> None:
-        """Apply a step."""
         if step.cluster in self.refuses or (self.refuses_filters and isinstance(step, FilterGuests)):
             raise Refused("the kernel refused")
         if isinstance(step, StartGuest) and step.cluster in self.waits:
@@ -182,5 +176,5 @@ def _apply_step(observed: ObservedHost, step: Step) -> ObservedHost:
             return replace(
                 observed, guests=(*observed.guests, ObservedGuest(segment.id, guest.name, digest(segment, guest)))
             )
-        case _:  # steps about peer files and the VPN: their results are not part of a fake host's state
+        case _:  # steps about peer files and the VPN do not change a fake host's state
             return observed

@@ -13,10 +13,8 @@ class Script:
     headers: list[dict[str, str]] = field(default_factory=list)
 
     def answer(self, status: int, body: str, kind: str = "application/json") -> None:
-        """Prepare an answer."""
         self.answers.append((status, kind, body.encode()))
 
     def problem(self, status: int, slug: str, detail: str) -> None:
-        """Prepare an error answer."""
         body = f'{{"type": "urn:virtcloud:problem:{slug}", "title": "t", "status": {status}, "detail": "{detail}"}}'
         self.answer(status, body, "application/problem+json")

@@ -23,7 +23,7 @@ SHARED_LAB: "pytest.StashKey[SharedLab]" = pytest.StashKey()
 def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions | None = None) -> Lab:
     """Start a lab. Skip the test if no lab can run on this machine.
 
-    If the environment variable ``VIRTCLOUD_REQUIRE_LAB`` is set, a skipped test counts as failed.
+    If ``VIRTCLOUD_REQUIRE_LAB`` is set, a skipped test counts as failed.
     """
     try:
         return Lab.up(file, options, state=state)
@@ -34,8 +34,8 @@ def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions 
 class SharedLab:
     """The shared lab of this process, which successive test files use.
 
-    At most one shared lab runs, because an idle lab uses memory and processor time. The lab runs until a file needs
-    another lab or no lab. ``next_lab`` is the name of the lab that the next test uses, or "".
+    An idle lab uses memory and processor time, so the lab runs only until a file needs another lab or none.
+    ``next_lab`` is the name of the lab that the next test uses, or "".
     """
 
     def __init__(self, temporary: pytest.TempPathFactory) -> None:
@@ -48,8 +48,8 @@ class SharedLab:
     def use(self, name: str, options: LabOptions | None = None, topology: str = "") -> Iterator[Lab]:
         """Yield the lab ``name`` for one test file. Its topology is ``topologies/TOPOLOGY.yaml`` or metacenter.yaml.
 
-        Afterwards, stop the lab unless the next file uses the same lab. If clusters remain, always stop the lab,
-        because these clusters could change the results of the next file.
+        Afterwards, stop the lab unless the next file uses it. If clusters remain, always stop the lab: they could
+        change the results of the next file.
         """
         running = (
             self._running[1] if self._running and self._running[0] == name else self._start(name, options, topology)
@@ -68,14 +68,13 @@ class SharedLab:
         return started_lab
 
     def stop(self) -> None:
-        """Stop the running lab, if any."""
         if self._running is not None:
             (_, running), self._running = self._running, None
             running.down()
 
 
 def has_clusters(lab: Lab) -> bool:
-    """Return whether a lab has clusters that have not ended. If the lab's SBF does not answer, return True."""
+    """Return whether a lab has clusters that have not ended. If its SBF does not answer, return True."""
     try:
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
             return bool(client.clusters())
@@ -85,7 +84,6 @@ def has_clusters(lab: Lab) -> bool:
 
 @pytest.fixture(scope="session")
 def shared_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedLab]:
-    """The shared lab of this process, which successive test files use."""
     shared = request.config.stash[SHARED_LAB] = SharedLab(tmp_path_factory)
     yield shared
     shared.stop()
@@ -100,21 +98,20 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="module")
 def lab(shared_lab: SharedLab) -> Iterator[Lab]:
-    """Yield the default lab (metacenter.yaml) with SBF and agents."""
+    """The default lab (metacenter.yaml) with SBF and agents."""
     with shared_lab.use(DEFAULT) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def client(lab: Lab) -> Iterator[SbfClient]:
-    """Yield a client of the default lab's SBF."""
     with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the file of a new private SSH key. The public key is in the file with the suffix ``.pub``."""
+    """The file of a new private SSH key. The public key is in the file with the suffix ``.pub``."""
     path = tmp_path_factory.mktemp("keys") / "id"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)  # noqa: S603, S607
     return path
@@ -122,42 +119,42 @@ def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(shared_lab: SharedLab) -> Iterator[Lab]:
-    """Yield a lab without SBF and agents. Each test must leave all services of the lab running."""
+    """A lab without SBF and agents. Each test must leave all services of the lab running."""
     with shared_lab.use("bare", LabOptions(bare=True)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def mixed(shared_lab: SharedLab) -> Iterator[Lab]:
-    """Yield a lab of two sites. One of the hosts also runs QEMU guests."""
+    """A lab of two sites. One of the hosts also runs QEMU guests."""
     with shared_lab.use("mixed", topology="mixed") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def cabled(shared_lab: SharedLab) -> Iterator[Lab]:
-    """Yield a lab of one site with two switches, in which all switches and hosts run LLDP."""
+    """A lab of one site with two switches, in which all switches and hosts run LLDP."""
     with shared_lab.use("cabled", topology="cabled") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def paths(shared_lab: SharedLab) -> Iterator[Lab]:
-    """Yield a lab of two sites. One of the sites has a ring of three switches."""
+    """A lab of two sites, one of which has a ring of three switches."""
     with shared_lab.use("paths", topology="paths") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def prepared(shared_lab: SharedLab) -> Iterator[Lab]:
-    """Yield a lab without SBF. A Linux bridge and an Open vSwitch connect two switches. Three edges form a fabric."""
+    """A lab without SBF. A Linux bridge and an Open vSwitch connect two switches. Three edges form a fabric."""
     with shared_lab.use("prepared", LabOptions(bare=True), "prepared") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def edges(shared_lab: SharedLab) -> Iterator[Lab]:
-    """Yield a lab with three kinds of transports between sites. Device timeouts and drift interval are short."""
+    """A lab with three kinds of transports between sites. Device timeouts and drift interval are short."""
     timing = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 1, "drift_interval": 3}
     with shared_lab.use("edges", LabOptions(timing=timing), "edges") as running:
         yield running
@@ -165,7 +162,7 @@ def edges(shared_lab: SharedLab) -> Iterator[Lab]:
 
 @pytest.fixture
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabState]:
-    """Yield the state folder for a test's own lab. After the test, remove all remains of the lab."""
+    """The state folder for a test's own lab. After the test, remove all remains of the lab."""
     state = LabState(tmp_path_factory.mktemp("lab") / "state")
     yield state
     take_down(state)

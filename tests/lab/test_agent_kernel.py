@@ -1,4 +1,4 @@
-"""The agent's netlink tests on the lab's kernel. This kernel has the features that the selected tests require."""
+"""The agent's netlink tests on the lab's kernel, which has the required features."""
 
 import re
 import sys
@@ -17,17 +17,14 @@ FILES = (
     "tests/unit/agent/gateway/kernel_with_vpn.py",
 )
 OPTIONS = "-q -p pytest_timeout -p no:cacheprovider --strict-markers -k 'not packet_filter_of_bridges'"
-"""Options of pytest. The option ``-k`` deselects the test that needs the packet filter of bridges.
-
-The lab's kernel lacks this packet filter.
-"""
+"""Options of pytest. ``-k`` deselects the test of the bridges' packet filter, which the lab's kernel lacks."""
 ENVIRONMENT = ("PYTHONDONTWRITEBYTECODE=1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1")  # imports take long in the lab
 FEWEST_TESTS = 19
 PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest {OPTIONS} {' '.join(FILES)}"
 
 
 def test_the_agents_kernel_tests_pass_in_the_lab(lab: Lab) -> None:
-    """All selected tests run on a host of the lab, and none of these tests is skipped."""
+    """All selected tests run on a host of the lab, and none is skipped."""
     result = lab.run("praha-h2", ("env", *ENVIRONMENT, "sh", "-c", PYTEST), timeout_s=200)
     assert result.returncode == 0, result.stdout
     summary = re.match(r"(\d+) passed, 1 deselected in", result.stdout.splitlines()[-1])

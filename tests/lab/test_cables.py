@@ -79,14 +79,12 @@ def test_every_cable_matches_the_topology(cabled: Lab, client: SbfClient) -> Non
 
 @pytest.fixture
 def foreign_vlan(cabled: Lab) -> Iterator[int]:
-    """A foreign VLAN on the unused port p3 of brno-sw1."""
     cabled.run("brno-sw1", ["bridge", "vlan", "add", "dev", "p3", "vid", "77"], check=True)
     yield 77
     cabled.run("brno-sw1", ["bridge", "vlan", "del", "dev", "p3", "vid", "77"], check=True)
 
 
 def read_bridges(lab: Lab) -> list[str]:
-    """Return the VLANs and links of both switches."""
     commands = (["bridge", "vlan", "show"], ["ip", "-brief", "link"])
     return [lab.run(switch, command).stdout for switch in ("brno-sw1", "brno-sw2") for command in commands]
 
@@ -114,7 +112,7 @@ def test_a_running_site_is_read_without_its_topology(cabled: Lab, client: SbfCli
 
 @contextmanager
 def swapped_cables(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
-    """Swap the cables of the ports ``port`` and ``to`` of a switch while the context lasts."""
+    """Swap the cables of two ports of a switch while the context lasts."""
     names = ((port, "pulled"), (to, port), ("pulled", to))
     swap = " && ".join(
         [*(f"ip link set {one} down" for one in (port, to)), *(f"ip link set {a} name {b}" for a, b in names)]
@@ -158,7 +156,7 @@ def test_a_switch_without_lldp_affects_no_other_cable(cabled: Lab, client: SbfCl
 def test_lldp_frames_of_guests_never_leave_the_host(cabled: Lab, client: SbfClient) -> None:
     """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1).
 
-    After the LLDP frames, the test sends a broadcast frame. This frame passes the bridge and ends the capture.
+    A broadcast frame follows the LLDP frames. It passes the bridge and ends the capture.
     """
     client.put_cluster("talk", ClusterRequest(spec=ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})))
     until(client, lambda state: state is Life.ACTIVE)

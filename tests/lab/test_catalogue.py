@@ -18,7 +18,7 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture
 def image(lab: Lab, client: SbfClient) -> Iterator[str]:
-    """Yield the name of an image of the catalogue: an archive of the lab's busybox. All users may use the image."""
+    """An image of the catalogue: an archive of the lab's busybox. All users may use it."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
         tar.add(lab.state.folder / "images/busybox/rootfs", arcname=".")

@@ -1,4 +1,4 @@
-"""Tests of the check of a cluster's paths in the lab, with a too low MTU and a VLAN removed from a switch."""
+"""Tests of the check of a cluster's paths in the lab, with a low MTU and a removed VLAN."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,14 +20,12 @@ HOSTS = ("brno-h1", "brno-h2", "praha-h1")
 
 @pytest.fixture(scope="module")
 def cluster(client: SbfClient) -> Iterator[ClusterView]:
-    """A cluster of three hosts without guests."""
     spec = ClusterSpec.model_validate({"owner": "alice", "hosts": HOSTS, "deadline_s": 60})
     yield create(client, "checked", spec)
     remove(client, "checked")
 
 
 def verify(client: SbfClient) -> dict[tuple[str, str], PathResult]:
-    """Return the results of the failed paths."""
     return failed(client.verify_cluster("checked"))
 
 
@@ -38,7 +36,6 @@ def failed(found: ClusterVerification) -> dict[tuple[str, str], PathResult]:
 
 @contextmanager
 def mtu(lab: Lab, node: str, port: str, octets: int) -> Iterator[None]:
-    """Set the MTU of a port while the context lasts."""
     former = lab.run(node, ["cat", f"/sys/class/net/{port}/mtu"], check=True).stdout.strip()
     lab.run(node, ["ip", "link", "set", port, "mtu", str(octets)], check=True)
     try:

@@ -1,4 +1,4 @@
-"""Tests of attacks on the host by root in a container. The attacker has all capabilities, unlike root of a real guest.
+"""Tests of attacks on the host by root in a container. Unlike root of a real guest, the attacker has all capabilities.
 
 The attacks run once, in one container. Each test checks the results of one kind of attack.
 """
@@ -79,7 +79,7 @@ done
 try fill-disk 'head -c 33554432 /dev/zero >/large'
 rm -f /large
 """
-"""A shell script that prints the result of each attack. The script also removes the limits of its control group."""
+"""A shell script that prints the result of each attack. It also removes the limits of its control group."""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def run_inside(lab: Lab, domain: str, script: str) -> str:
 def run_escaped(lab: Lab, domain: str, *argv: str) -> int:
     """Run a program in a container's user namespace and in the host's other namespaces.
 
-    This is the state of an attacker who has left the container's mount, PID and network namespaces.
+    This is the state of an attacker who has left the other namespaces of the container.
     """
     return lab.run(HOST, ("sh", "-c", ENTER.replace(" -a ", " -U "), domain, *argv)).returncode
 
@@ -172,7 +172,6 @@ def test_mounts_inside_do_not_appear_on_the_host(lab: Lab, domains: dict[str, st
 
 
 def test_root_inside_leaves_no_control_group(results: dict[str, str]) -> None:
-    """Root in the container cannot move out of its control group."""
     assert select(results, "legacy-groups", "release-agent", "root-group", "parent-group") == {"failed"}
 
 
@@ -183,7 +182,7 @@ def test_root_inside_cannot_lift_its_limits(results: dict[str, str]) -> None:
 def test_a_fork_bomb_does_not_exhaust_the_hosts_processes(
     lab: Lab, domains: dict[str, str], results: dict[str, str]
 ) -> None:
-    """The attacker has removed the limits of its own control group. The limits of the parent group still hold."""
+    """The attacker has removed the limits of its own control group. The parent group's limits still hold."""
     assert results
     bomb = "i=0; while [ $i -lt 200 ]; do sleep 2 & i=$((i+1)); done"
     lab.run(HOST, ("sh", "-c", JOIN_GROUP + ENTER, domains["attacker"], "/bin/sh"), stdin=bomb)
@@ -233,7 +232,7 @@ def test_a_guests_port_has_its_bandwidth(lab: Lab, domains: dict[str, str]) -> N
     ],
 )
 def test_an_escaped_guest_is_nobody_on_the_host(lab: Lab, domains: dict[str, str], argv: tuple[str, ...]) -> None:
-    """The attacker has left all namespaces except the user namespace, so only the user namespace protects the host."""
+    """The attacker has left all namespaces except the user namespace, which alone protects the host."""
     assert run_escaped(lab, domains["attacker"], "true") == 0
     folder, token = f"{GUESTS}/{domains['victim']}", f"{token_folder(str(lab.state.folder), HOST)}/token"
     assert run_escaped(lab, domains["attacker"], *(word.format(victim=folder, token=token) for word in argv)) != 0

@@ -38,7 +38,7 @@ ABSENT_ADDRESS = "10.0.0.77"
 PERMANENT = "permanent"
 KILLS = 2
 POLL_S = 0.5
-"""The pause in seconds between two checks of a condition. Each check takes processor time from the lab."""
+"""The pause in seconds between two checks of a condition. Each check takes the lab's processor time."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,6 @@ def client(edges: Lab) -> Iterator[SbfClient]:
 
 @pytest.fixture(scope="module")
 def new(edges: Lab) -> Snapshot:
-    """The snapshot of the lab before any cluster is created."""
     return take_snapshot(edges, edges.topology)
 
 
@@ -65,13 +64,13 @@ def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
 
 @pytest.fixture(scope="module")
 def permanent(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
-    """A cluster at two sites of the EVPN fabric. The cluster lives until the last test of this module has ended."""
+    """A cluster at two sites of the EVPN fabric, until the last test of this module has ended."""
     yield create(client, PERMANENT, spec("praha", "plzen"))
     remove(client, PERMANENT)
 
 
 def spec(*sites: str, macs: bool = False, **changes: object) -> ClusterSpec:
-    """Return a spec with one guest at each site. With ``macs`` the guests have fixed MAC addresses."""
+    """Return a spec with one guest at each site. With ``macs``, the guests have fixed MAC addresses."""
     guests = tuple(
         Guest(
             name=f"n{i}",
@@ -156,7 +155,7 @@ def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: Sb
 
 
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """Guests of both clusters have equal MAC addresses. The core has a separate MAC table for each service VLAN.
+    """Guests of both clusters have equal MAC addresses. The core has a MAC table for each service VLAN.
 
     See docs/decisions/0006.
     """
@@ -204,7 +203,7 @@ def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfCli
 def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
     """A cluster is deleted while the edge of one site is down.
 
-    SBF removes the circuit of the other site immediately, and the circuit of the edge after the edge's restart.
+    SBF removes the other site's circuit immediately, and this edge's circuit after the edge's restart.
     """
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()

@@ -35,7 +35,7 @@ done < "$file"
 
 
 def start_job(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
-    """Start an example's job: do everything that the scheduler and its hooks do before the script starts."""
+    """Start an example's job: do what the scheduler and its hooks do before the script starts."""
     options = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
     request = parse_request(options["vcluster"])
     admit_pbs_job(
@@ -49,7 +49,6 @@ def start_job(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
 
 
 def script(example: str) -> str:
-    """Return the text of an example."""
     return (EXAMPLES / example).read_text()
 
 
@@ -64,7 +63,7 @@ def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: Sbf
 
 
 def run_example(lab: Lab, example: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run an example in Python as root on this machine. root is an operator of the lab's SBF."""
+    """Run an example in Python as root, an operator of the lab's SBF, on this machine."""
     command = (sys.executable, EXAMPLES / example, *arguments)
     address = {"VIRTCLOUD_URL": f"unix://{lab.sbf_socket}"}
     return subprocess.run(command, env=os.environ | address, capture_output=True, text=True, check=True, timeout=120)  # noqa: S603 - our own
@@ -120,7 +119,6 @@ def submission(example: str, user: str) -> BatchSubmission:
 
 
 def run_to_end(batch: FakeBatch, wanted: BatchSubmission) -> JobStatus:
-    """Submit a job and wait for its end. Return its status."""
     job, deadline = batch.submit(wanted), time.monotonic() + JOB_S
     while (status := batch.status(job)).state is not BatchJobState.FINISHED:
         assert time.monotonic() < deadline, (status, batch.output(job), batch.seen)

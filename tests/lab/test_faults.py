@@ -24,7 +24,7 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 LIMIT_S = 60.0
 KILLS = 20
 KILLS_EACH = 4
-"""The number of kills in one test. The number is even, because kills during creation and deletion alternate."""
+"""The number of kills in one test. It is even, because kills during creation and deletion alternate."""
 
 
 @pytest.fixture
@@ -40,7 +40,6 @@ def topology(client: SbfClient) -> Topology:
 
 @pytest.fixture
 def before(lab: Lab, client: SbfClient, topology: Topology) -> Snapshot:
-    """The snapshot before the test. No cluster may exist when the test begins."""
     assert not [view.key for view in client.clusters()]
     return take_snapshot(lab, topology)
 
@@ -62,7 +61,7 @@ def changed_switches(seen: Snapshot, former: Snapshot) -> dict[str, dict[str, st
 
 
 def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]:
-    """Return the VLANs that each switch must carry for a cluster on the first host of each site, by switch and port."""
+    """Return the VLANs by switch and port for a cluster on the first host of each site."""
     return {
         site.switches[0].name: {port: str(view.vlans[site.name]) for port in ("p1", "uplink")}
         for site in topology.sites

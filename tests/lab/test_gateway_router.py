@@ -1,6 +1,6 @@
 """A gateway of a real lab is the router of two identical clusters: addresses, default routes, and faults.
 
-The lab's kernel has nftables for bridges only, so `tests/unit/agent/gateway/test_outside_routing.py` tests what guests
+The lab's kernel has nftables for bridges only. `tests/unit/agent/gateway/test_outside_routing.py` tests what guests
 reach outside.
 """
 

@@ -1,7 +1,4 @@
-"""Tests of users' access through SBF to guests on a real host: logs, consoles, ports and power states.
-
-One guest is a container, the other is a virtual machine.
-"""
+"""Tests of users' access through SBF to a container and a virtual machine: logs, consoles, ports, power states."""
 
 from collections.abc import Iterator
 
@@ -42,7 +39,7 @@ def test_the_logs_of_both_kinds_of_guests_are_read(cluster: Cluster) -> None:
 
 
 def test_what_a_user_types_reaches_the_console_of_a_guest(cluster: Cluster) -> None:
-    """The guest's terminal echoes the typed text. A second user who has opened the same console sees the text too."""
+    """The guest's terminal echoes the typed text. A second user of the same console sees the text too."""
     for name in ("g1", "g2"):
         guest, typed = cluster.guests[name], f"typed at {name}".encode()
         with guest.console() as user, guest.console() as other:
@@ -65,7 +62,7 @@ def test_qemu_runs_as_an_unprivileged_user(cluster: Cluster, mixed: Lab) -> None
 
 
 def test_a_port_inside_the_network_is_reached(cluster: Cluster, mixed: Lab) -> None:
-    """The image of g1 has a shell at port 23. After the session, no interface of the session remains on the host."""
+    """The image of g1 has a shell at port 23. After the session, its interface is gone from the host."""
     with cluster.guests["g1"].connect(23) as stream:
         stream.send(b"hostname\n")
         assert stream.receive() == b"g1\n"

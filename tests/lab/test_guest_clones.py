@@ -1,4 +1,4 @@
-"""Tests of clones in the lab. The host of a container sends an image to SBF. A guest at another site uses the image."""
+"""Tests of clones in the lab. A container's host sends an image to SBF. A guest at another site uses it."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,6 @@ def client(lab: Lab) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def origin(client: Client) -> Iterator[Cluster]:
-    """A cluster with a container that has an extra disk."""
     yield start(client, "origin", "brno-h1", "busybox-ssh", disks=[{"name": "data", "size_mb": 16}])
     remove(client.sbf, "origin")
 

@@ -48,14 +48,13 @@ FRAMES = {
         }.items()
     )
 }
-"""All frames of the attack. Each frame ends with its number, by which the test finds the frame in a capture."""
+"""All frames of the attack. Each frame ends with its number, by which the test finds it in a capture."""
 ORDINARY = build_ordinary_frames(GUEST_MAC).keys()
 DROPPED_BY_BRIDGES = {"LLDP", "LACP", "EAPOL", "a pause frame"}
 
 
 @pytest.fixture(scope="module")
 def cluster(client: SbfClient) -> Iterator[ClusterView]:
-    """A cluster with a guest at each of two sites."""
     guests = (make_guest(1, HOST), make_guest(2, "praha-h1"))
     yield create(client, "attacker", ClusterSpec(owner="eva", guests=guests, filters="addresses"))
     remove(client, "attacker")
@@ -86,7 +85,6 @@ def attack(lab: Lab, cluster: ClusterView) -> set[str]:
 
 @pytest.fixture(scope="module")
 def received(lab: Lab, cluster: ClusterView) -> set[str]:
-    """The frames that the switch receives while the filters are set."""
     return attack(lab, cluster)
 
 
@@ -101,7 +99,7 @@ def test_ordinary_frames_of_a_guest_reach_the_switch(received: set[str], lab: La
 
 
 def test_an_agent_that_was_killed_sets_flushed_filters_again(lab: Lab, cluster: ClusterView) -> None:
-    """While the filters are flushed, the switch receives the forbidden frames. So only the filters stop these frames.
+    """While the filters are flushed, the switch receives the forbidden frames. So only the filters stop them.
 
     Bridges drop ``DROPPED_BY_BRIDGES`` even without filters.
     """

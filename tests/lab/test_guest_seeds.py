@@ -43,7 +43,7 @@ def make_guest(name: str, host: str, number: int) -> Guest:
 
 
 def log_in(lab: Lab, cluster: ClusterView, guest: str, command: str) -> str:
-    """Log in to a guest with ssh and run a command. ssh asks no question and accepts only the known host key.
+    """Run a command in a guest with ssh, which asks no question and accepts only the known host key.
 
     ssh runs in the network of the guest n1. The sshd of a guest may start after the guest.
     """

@@ -51,12 +51,10 @@ def twins(client: SbfClient) -> Iterator[tuple[ClusterView, ClusterView]]:
 
 
 def in_guest(lab: Lab, cluster: ClusterView, script: str) -> str:
-    """Run a shell script as root of the guest n1 of a cluster. Return its output."""
     return run_in_guest(lab, HOSTS[0], cluster, script)
 
 
 def find_addresses(lab: Lab, cluster: ClusterView, name: str) -> list[str]:
-    """Return the addresses that the guest n1 of a cluster finds for a name."""
     output = in_guest(lab, cluster, f"busybox nslookup {name} {ADDRESS}")
     return [line.split()[1] for line in output.splitlines() if line.startswith("Address") and ADDRESS not in line]
 
@@ -89,7 +87,7 @@ def test_no_frame_of_a_server_reaches_the_switch(leases: tuple[list[str], str]) 
 
 @pytest.mark.usefixtures("leases")
 def test_another_cluster_does_not_reach_the_server(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> None:
-    """Each server resolves the names of its own network, including guests on other hosts, but no other names."""
+    """Each server resolves only the names of its own network, including guests on other hosts."""
     found = [[find_addresses(lab, twin, f"n2.{key}.internal") for key in ("first", "second")] for twin in twins]
     both = ["10.0.0.2", "fd00::2"]
     assert found == [[both, []], [[], both]]
@@ -97,7 +95,7 @@ def test_another_cluster_does_not_reach_the_server(lab: Lab, twins: tuple[Cluste
 
 @pytest.mark.usefixtures("leases")
 def test_guests_of_identical_clusters_read_their_own_seeds(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> None:
-    """Both guests have the same name and addresses. The guest's instance ID contains the ID of its cluster."""
+    """Both guests have the same name and addresses. The guest's instance ID contains its cluster's ID."""
     url = f"http://{ADDRESS}/latest"
     script = f"busybox wget -q -O - {url}/meta-data/instance-id; busybox wget -q -O - {url}/user-data"
     found = [in_guest(lab, cluster, script) for cluster in twins]

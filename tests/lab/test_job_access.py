@@ -78,9 +78,9 @@ def test_an_ssh_session_survives_a_restart_of_the_agent(lab: Lab, jobs: Jobs) ->
 
 
 def test_a_removed_job_leaves_no_relay(lab: Lab, client: SbfClient, jobs: Jobs) -> None:
-    """The agent removes the relay of the first job because a hook requests the removal.
+    """A hook requests the removal of the first job, so the agent removes its relay.
 
-    For the second job, no hook requests the removal. The agent's reconciler removes this job's relay with the segment.
+    No hook requests the removal of the second job. The agent's reconciler removes its relay with the segment.
     """
     before = read_interfaces(lab, HEAD)
     for key in ("21.pbs", "22.pbs"):

@@ -41,11 +41,9 @@ class Hook:
     key: str
 
     def ask(self, do: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Send a request to the head host's agent. Return the answer."""
         return ask(self.lab, HEAD, {"do": do, "cluster": self.key, "attempt": 1, **more})[0]
 
     def up(self) -> None:
-        """Announce the job."""
         assert self.ask("up", head=True, user=USER) == {"ok": True}
 
     def wait(self, reached: Callable[[dict[str, Any]], bool], do: str = "state", wait: int = 10) -> dict[str, Any]:
@@ -58,7 +56,7 @@ class Hook:
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_remains_at_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
-    """After all tests, check that the elements are as before the tests. This slow check runs once for the module."""
+    """After all tests, check once, because the check is slow, that the elements are as before the tests."""
     assert not [view.key for view in client.clusters()]
     before = take_snapshot(lab, client.topology())
     yield
@@ -67,7 +65,6 @@ def _nothing_remains_at_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
 
 @pytest.fixture
 def hook(lab: Lab, request: pytest.FixtureRequest) -> Hook:
-    """A hook whose job is used by this test only."""
     return Hook(lab, f"{sum(map(ord, request.node.name))}.pbs")
 
 
@@ -84,7 +81,6 @@ def is_missing(*words: str) -> Callable[[dict[str, Any]], bool]:
 
 
 def kill_agent(lab: Lab) -> None:
-    """Kill the head host's agent and start it again."""
     agent = lab.service(HEAD, "agent")
     agent.kill()
     agent.start()

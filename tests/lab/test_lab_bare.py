@@ -1,4 +1,4 @@
-"""Tests of a lab without SBF and agents: VLAN tags on the core, programs on nodes, and the removal of all remains."""
+"""Tests of a lab without SBF and agents: VLAN tags on the core, programs on nodes, and removal without remains."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ for number in range(4):
 
 
 def processes_of_lab(pid: int) -> set[int]:
-    """Return the processes of a lab: all processes in the PID namespace of the lab's first process."""
+    """Return all processes in the PID namespace of the lab's first process."""
     wanted = Path(f"/proc/{pid}/ns/pid").readlink()
     found = set()
     for entry in Path("/proc").iterdir():
@@ -56,7 +56,7 @@ def connect_vlan_100(lab: Lab, host: str, switch: str, address: str) -> None:
 
 
 def test_new_switches_carry_no_vlan(bare: Lab) -> None:
-    """No port of a new switch has a VLAN, not even VLAN 1."""
+    """Not even VLAN 1 is on a port of a new switch."""
     assert json.loads(bare.run("plzen-sw1", ["bridge", "-json", "vlan"]).stdout) == []
 
 
@@ -70,7 +70,7 @@ def test_full_frames_cross_the_core_in_their_vlan_only(bare: Lab) -> None:
 
 
 def test_the_core_delays_frames_by_distance(bare: Lab) -> None:
-    """Brno and Plzeň are 400 km apart. The delay through the core is 2 ms in each direction."""
+    """Brno and Plzeň are 400 km apart: 2 ms in each direction."""
     connect_vlan_100(bare, "brno-h2", "brno-sw1", "10.0.1.1/24")
     bare.run("brno-sw1", ["bridge", "vlan", "add", "dev", "p2", "vid", "100"], check=True)
     connect_vlan_100(bare, "plzen-h1", "plzen-sw1", "10.0.1.2/24")
@@ -184,7 +184,7 @@ def test_a_start_after_a_crash_reports_and_removes_the_remains(own_state: LabSta
 
 @pytest.mark.parametrize("what", ["the kernel boots", "nodes start", "services start"])
 def test_an_interrupted_start_leaves_no_remains(own_state: LabState, what: str) -> None:
-    """Press Ctrl-C in each step. A step has begun when the command has printed the line of the previous step."""
+    """Press Ctrl-C in each step. A step has begun when the command has printed the previous step's line."""
     before = {"the kernel boots": "files (", "nodes start": "kernel (", "services start": "sshd ("}[what]
     if choose_kernel() != "uml" and before == "kernel (":
         before = "files ("  # the lab uses the kernel of the test host, so no kernel boots

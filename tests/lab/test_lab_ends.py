@@ -1,4 +1,4 @@
-"""The end of a lab with SBF and agents: no process survives, and after a crash the next start reports the remains."""
+"""The end of a lab with SBF and agents: no process survives, and the next start reports a crash's remains."""
 
 import os
 import signal
@@ -35,13 +35,12 @@ def namespaces_of(pid: int) -> set[str]:
 
 
 def processes_in(namespaces: set[str]) -> set[int]:
-    """Return the processes that are in any of these namespaces."""
     pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
     return {pid for pid in pids if namespaces_of(pid) & namespaces}
 
 
 def wait_until_empty(namespaces: dict[str, int], within_s: float = 60) -> bool:
-    """Wait until no process is in the namespaces, and close their files. Return False if the time limit passes."""
+    """Wait until no process is in the namespaces, and close their files. Return False after the time limit."""
     deadline, names = time.monotonic() + within_s, set(namespaces)
     while processes_in(names) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -60,7 +59,7 @@ def wait_until_ended(state: LabState, within_s: float = 60) -> bool:
 
 
 def wait_until_unused(state: LabState, within_s: float = 60) -> bool:
-    """Wait until no process has this lab's folder in its command line. Return False if the time limit passes."""
+    """Wait until no command line contains this lab's folder. Return False after the time limit."""
     deadline, folder = time.monotonic() + within_s, str(state.folder).encode()
     while (processes := [one for one in Path("/proc").glob("[0-9]*/cmdline") if folder in read_command_line(one)]) and (
         time.monotonic() < deadline
@@ -77,10 +76,9 @@ def read_command_line(command_line: Path) -> bytes:
 
 
 def own_namespaces(pid: int | None) -> dict[str, int]:
-    """Return the namespaces that a lab has created, each with an open file. ``pid`` is a process in these namespaces.
+    """Return the namespaces that a lab has created, each with an open file. ``pid`` is a process in them.
 
-    While the file is open, the kernel does not reuse the namespace's number. Without an open file, the number could
-    soon belong to another lab, which another pytest process starts.
+    While the file is open, the kernel does not reuse the namespace's number for a lab of another pytest process.
     """
     assert pid is not None
     machine = namespaces_of(os.getpid())
@@ -102,8 +100,7 @@ def own_namespaces(pid: int | None) -> dict[str, int]:
 def machine_unchanged(state: LabState) -> Iterator[None]:
     """Check that the block does not change the mounts and interfaces of this machine.
 
-    Other programs of this machine may mount below ``OTHER_PROGRAMS`` meanwhile. Mounts there are ignored, unless they
-    belong to this lab.
+    Mounts of other programs below ``OTHER_PROGRAMS`` are ignored, unless they belong to this lab.
     """
 
     def read_machine() -> tuple[list[str], list[str]]:
@@ -119,10 +116,7 @@ def machine_unchanged(state: LabState) -> Iterator[None]:
 
 @contextmanager
 def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a lab as from a terminal, in a separate process group.
-
-    Wait until the output contains the step ``until``.
-    """
+    """Start a lab as from a terminal, in a separate process group. Wait for the step ``until`` in the output."""
     command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", str(PLAIN)]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(state.folder), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(  # noqa: S603 - our own command

@@ -1,6 +1,6 @@
 """Lab commands with invalid input, or without root, a kernel or a program.
 
-These commands change nothing, and name the fault or the remedy.
+They change nothing, and name the fault or the remedy.
 """
 
 import itertools
@@ -39,7 +39,7 @@ def virtcloud(state: Path, *argv: str) -> Result:
 
 
 def start_and_read_error(tmp_path: Path, text: str) -> str:
-    """Start a lab from a file with this text. Return the error message without the path of the lab file's folder."""
+    """Start a lab from a file with this text. Return the error message without the folder's path."""
     (tmp_path / "lab.yaml").write_text(text)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "lab.yaml"))
     assert (done.exit_code, done.stdout) == (2, "")
@@ -120,7 +120,7 @@ def test_down_without_a_lab_succeeds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["up", "demo"])
 def test_a_caller_other_than_root_is_refused(tmp_path: Path, command: str) -> None:
-    """The command runs as the user nobody in a separate user namespace, so that it can still read its program files."""
+    """The command runs as nobody in a separate user namespace, so that it can still read its program files."""
     argv = ["unshare", "--user", sys.executable, "-m", "virtcloud.cli", "lab", command]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(tmp_path / "state")}
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)  # noqa: S603 - our own command
@@ -207,7 +207,7 @@ def test_a_second_start_does_not_change_a_running_lab(bare: Lab) -> None:
     ],
 )
 def test_unknown_nodes_services_and_programs_are_named(bare: Lab, argv: tuple[str, ...], code: int, words: str) -> None:
-    """If a program cannot be started, the exit code is that of a shell: 127 if not found, 126 if not executable."""
+    """If a program cannot be started, the exit code is a shell's: 127 if not found, 126 if not executable."""
     done = virtcloud(bare.state.folder, "lab", *argv)
     assert (done.exit_code, done.stdout) == (code, "")
     assert done.stderr.startswith(words)

@@ -24,7 +24,7 @@ def before(lab: Lab, client: SbfClient) -> Snapshot:
 
 @pytest.fixture
 def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
-    """Yield a network of two hosts at Brno. The network's VLAN ID is free at all sites, so hosts of any site can join.
+    """A network of two hosts at Brno. Its VLAN ID is free at all sites, so hosts of any site can join.
 
     The network is removed after the test.
     """
@@ -76,7 +76,7 @@ def test_no_frame_is_lost_while_members_join_and_leave(
 def test_no_frame_is_lost_while_sbf_and_agents_fail(lab: Lab, client: SbfClient, network: ClusterView) -> None:
     """One member fails, because the agent of its host is stopped.
 
-    SBF is killed while a second member joins, and again while the second member leaves.
+    SBF is killed while a second member joins, and again while it leaves.
     """
     sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
     with pinging(lab, network, 0, "10.0.0.2") as pings:

@@ -1,6 +1,6 @@
 """Tests of the service nfs with the kernel's NFS client: two identical clusters, what guests reach, and faults.
 
-The client runs on the host, in the network namespace of a guest. A container cannot mount NFS itself.
+A container cannot mount NFS itself, so the client runs on the host, in a guest's network namespace.
 """
 
 import time
@@ -44,7 +44,7 @@ def make_spec(owner: str) -> ClusterSpec:
 
 
 def run_in_guest(lab: Lab, view: ClusterView, script: str) -> tuple[int, str]:
-    """Run a script of the host in the network namespace of a cluster's guest. Return its exit code and output."""
+    """Run a script of the host in a guest's network namespace. Return its exit code and output."""
     domain = next(name for name in read_guests(lab, HOST) if view.id in name)
     done = lab.run(HOST, ("sh", "-c", IN_GUEST, domain, script))
     return done.returncode, (done.stdout + done.stderr).strip()
@@ -60,13 +60,12 @@ def run_on_gateway(lab: Lab, script: str) -> str:
 
 
 def run_on_exports(lab: Lab, script: str) -> set[str]:
-    """Run a script on the gateway in the exported folder of each server. Return the words of all outputs."""
+    """Run a script in each server's exported folder on the gateway. Return the words of all outputs."""
     folders = " ".join(f"/proc/{pid}/root/exports/home" for pid in find_servers(lab))
     return set(run_on_gateway(lab, f"for one in {folders}; do cd $one; {script}; done; true").split())
 
 
 def find_servers(lab: Lab) -> list[str]:
-    """Return the process IDs of the file servers."""
     return run_on_gateway(lab, FIND_SERVERS).split()
 
 

@@ -32,7 +32,7 @@ ALL_HOSTS_VLANS = {
     "sw3": {"to1": "100", "lagh2": "100"},
     "psw": {"h1": "100", "h2": "100", "edge": "100"},
 }
-"""The VLANs of a cluster that uses all hosts. The third side of the ring and the second uplink of h1 carry no VLAN."""
+"""The VLANs of a cluster on all hosts. The third side of the ring and the second uplink of h1 carry no VLAN."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def before(paths: Lab) -> Snapshot:
 
 @pytest.fixture(scope="module")
 def cluster(client: SbfClient, before: Snapshot) -> ClusterView:
-    """A cluster with a guest on each host. The last test of this module deletes the cluster."""
+    """A cluster with a guest on each host. The last test of this module deletes it."""
     return create(client, "ring", *HOSTS)
 
 
@@ -81,10 +81,7 @@ wait"""
 
 
 def find_unreachable(lab: Lab, sender: str) -> list[str]:
-    """Ping every guest with full-size frames from the guest on ``sender``.
-
-    Return the hosts whose guests do not answer.
-    """
+    """Ping every guest with full-size frames from the guest on ``sender``. Return the hosts without an answer."""
     (domain,) = read_guests(lab, sender)
     command = ("sh", "-c", ENTER_CONTAINER, domain, "/bin/sh", "-c", PING_ALL, "sh", str(len(HOSTS)))
     return [HOSTS[int(number) - 1] for number in lab.run(sender, command, check=True).stdout.split()]
@@ -92,9 +89,9 @@ def find_unreachable(lab: Lab, sender: str) -> list[str]:
 
 @contextmanager
 def topology_without(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
-    """Remove links from the topology.
+    """Remove links from the topology. Restore them after the context.
 
-    ``without`` contains one port of each link. Restore the links after the context.
+    ``without`` contains one port of each link.
     """
     document = lab.topology.model_dump(mode="json")
     kept = [one for one in document["links"] if not {one["a"], one["b"]} & set(without)]
@@ -107,7 +104,6 @@ def topology_without(lab: Lab, client: SbfClient, *without: str) -> Iterator[Non
 
 @contextmanager
 def disconnected(lab: Lab, node: str, port: str) -> Iterator[None]:
-    """Disconnect a cable while the context lasts."""
     lab.run(node, ["ip", "link", "set", port, "down"], check=True)
     try:
         yield
@@ -128,10 +124,7 @@ def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
 
 
 def wait_for_vlans(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Wait until the switches carry the wanted VLANs.
-
-    Return the VLANs that the switches carry at the end of the wait.
-    """
+    """Wait until the switches carry the wanted VLANs. Return the VLANs that they carry at the end."""
     deadline = time.monotonic() + LIMIT_S
     while (seen := read_vlans(lab)) != wanted and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -164,7 +157,7 @@ def test_only_links_of_the_path_carry_the_cluster(paths: Lab, cluster: ClusterVi
 
 
 def test_no_frame_arrives_twice(paths: Lab, cluster: ClusterView) -> None:
-    """Every guest receives each broadcast of the guest on h1 once, because the path through the ring has no loop."""
+    """Every guest receives each broadcast of the guest on h1 once, because the path has no loop."""
     (domain,) = read_guests(paths, "h1")
     with ExitStack() as context:
         captures = {
@@ -184,7 +177,7 @@ def test_the_check_of_paths_succeeds_over_aggregates_and_access_links(client: Sb
 
 
 def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The second cluster is within one site, but uses the same tree of links. The root of the tree is sw1."""
+    """The second cluster is within one site, but uses the same tree of links, whose root is sw1."""
     create(client, "other", "h1", "h2")
     assert read_vlans(paths) == {
         "sw1": ALL_HOSTS_VLANS["sw1"] | {"to2": "100-101", "to3": "100-101"},
@@ -212,10 +205,7 @@ def test_frames_pass_without_one_cable_of_a_hosts_aggregate(paths: Lab, cluster:
 
 
 def test_traffic_avoids_a_removed_link_of_the_ring(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The cluster moves to the aggregate between sw2 and sw3, which works even with one cable.
-
-    Then the cluster moves back.
-    """
+    """The cluster moves to the aggregate between sw2 and sw3, which works even with one cable, and back."""
     with topology_without(paths, client, "sw1:to3"):
         moved = {
             "sw1": {"edge": "100", "to2": "100", "h3": "100"},
@@ -251,7 +241,7 @@ def test_the_second_uplink_replaces_a_removed_uplink(paths: Lab, client: SbfClie
 def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
     """Guests on h1 and h2 lose no frame.
 
-    Even before members join, the path of these guests passes the switch sw1, which is connected to the core.
+    Even before members join, their path passes the switch sw1, which is connected to the core.
     """
     assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))

@@ -1,7 +1,7 @@
 """Tests of QEMU guests. The first cluster has a QEMU guest ``machine`` and a container ``container``.
 
-The machine's disk is an image of the catalogue with cloud-init. The machine boots once for all tests that only read its
-state. A later test uses a QEMU guest whose data must survive a power loss of its host.
+The machine's disk is an image of the catalogue with cloud-init. It boots once for all tests that only read its state.
+The data of a later test's QEMU guest must survive a power loss of its host.
 """
 
 import hashlib
@@ -135,7 +135,7 @@ def add_disk(lab: Lab, client: SbfClient) -> None:
 
 
 def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
-    """Log in to a machine with ssh and run a command. ssh asks no question and trusts the known host key only.
+    """Run a command in a machine with ssh, which asks no question and trusts only the known host key.
 
     ssh runs in the network of the container.
     """
@@ -157,8 +157,8 @@ def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
 def wait_while_booting(lab: Lab, attempt: Callable[[], T | None], errors: list[str]) -> T:
     """Call ``attempt`` until it returns a result.
 
-    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`. The total time is not
-    limited, because an emulated machine can boot for minutes on a busy computer.
+    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`. The total time is unlimited:
+    on a busy computer, an emulated machine can boot for minutes.
     """
     printed, deadline = -1, 0.0
     while (result := attempt()) is None:
@@ -265,7 +265,7 @@ def test_a_clone_of_a_machine_has_its_files_without_keys(client: SbfClient, clon
 
 @pytest.mark.usefixtures("clone")
 def test_a_clone_of_a_machine_boots_as_another_machine(mixed: Lab, client: SbfClient, user_key: Path) -> None:
-    """The clone joins the network of the machine that was cloned. ssh trusts only the clone's own host key."""
+    """The clone joins the network of the original machine. ssh trusts only the clone's own host key."""
     guest = {"name": "twin", "host": "brno-h1", "image": "cloned", "memory_mb": 256, "addresses": ["10.0.0.3/24"]}
     keys = [user_key.with_suffix(".pub").read_text().strip()]
     spec = {"owner": "alice", "deadline_s": 120, "joins": "seeded", "authorized_keys": keys, "guests": [guest]}
@@ -304,7 +304,7 @@ WRITE = "echo written by a guest | dd of=/dev/vda conv=fsync"
 
 
 def run_in_qemu_guest(lab: Lab, commands: str) -> str:
-    """Run commands in the QEMU guest's shell as soon as the guest answers. Return the output of the commands.
+    """Run commands in the QEMU guest's shell as soon as the guest answers. Return their output.
 
     The guest answers pings before its shell listens.
     """
@@ -321,7 +321,7 @@ def wait_for_guests(lab: Lab, count: int) -> None:
 
 
 def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
-    """A guest writes to its disk overlay. The host loses power and boots again. The guest reads the written data."""
+    """A guest writes to its disk overlay. The host loses power and boots again. The guest reads the data."""
     before = take_snapshot(mixed, mixed.topology)
     image = mixed.state.folder / "images/busybox-disk/disk.img"
     content = image.read_bytes()

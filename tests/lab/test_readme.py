@@ -26,11 +26,10 @@ ROOT = Path(__file__).parents[2]
 HOSTS = "brno-h1", "praha-h1"
 USER_FILES = "mkdir -p results; echo 1 | tee result.csv >results/one.csv"
 LOG_FILE = "mkdir -p /var/log/app; echo 1 >/var/log/app/app.log"
-"""Shell commands that create the files for ``docs/how-to/use-all-guests.md``, which copies these files."""
+"""Creates the files that ``docs/how-to/use-all-guests.md`` copies."""
 
 
 def read_blocks(page: str) -> list[str]:
-    """Return the Python code of a page."""
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
@@ -43,7 +42,7 @@ async def execute(code: str, names: dict[str, object]) -> None:
 
 @pytest.fixture(autouse=True)
 def address(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set VIRTCLOUD_URL to the address of the lab's SBF, because the examples read this variable."""
+    """Set VIRTCLOUD_URL, which the examples read, to the address of the lab's SBF."""
     monkeypatch.setenv("VIRTCLOUD_URL", f"unix://{lab.sbf_socket}")
 
 
@@ -82,7 +81,7 @@ def test_the_code_of_the_page_on_python_works(lab: Lab, client: SbfClient, capsy
 
 @contextmanager
 def ssh_agent(socket: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run an ssh-agent with a private key within the block."""
+    """Run an ssh-agent with a private key."""
     with subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.PIPE) as process:  # noqa: S603, S607
         try:
             assert process.stdout is not None
@@ -97,7 +96,7 @@ def ssh_agent(socket: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_the_code_of_the_page_on_all_guests_works(
     lab: Lab, client: SbfClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The commands and the Python code of the page run in a folder with the files that the page copies.
+    """The page's commands and Python code run in a folder with the files that they copy.
 
     An ssh-agent has the user's private key.
     """

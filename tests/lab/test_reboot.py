@@ -1,4 +1,4 @@
-"""A host with guests of two jobs loses power and boots again. One of the jobs ends while the host has no power."""
+"""A host with guests of two jobs loses power and boots again. Meanwhile, one of the jobs ends."""
 
 import re
 import time
@@ -58,8 +58,8 @@ class HostState:
 class Outage:
     """The host before and after the power failure. ``kept`` and ``ended`` are the clusters of the two jobs.
 
-    ``ended_meanwhile`` is the state of the second cluster while the host had no power. ``agent_log`` is the agent's log
-    after the host was powered on.
+    ``ended_meanwhile`` is the second cluster's state while the host had no power. ``agent_log`` is the agent's log
+    after the power returned.
     """
 
     before: HostState
@@ -75,7 +75,7 @@ class Outage:
 
 @pytest.fixture(scope="module")
 def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
-    """The only power failure of this module. A user stops a guest before the failure. A job ends during the failure."""
+    """The only power failure of this module. A user stops a guest before it. A job ends during it."""
     kept, leaving = (open_job(lab, client, key, guests) for key, guests in ((KEPT, GUESTS), (ENDED, GUESTS[:1])))
     client.set_guest_power(KEPT, "stopped", GuestPower.OFF)
     stopped = client.guest(KEPT, "stopped")
@@ -103,7 +103,7 @@ def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
 
 
 def open_job(lab: Lab, client: SbfClient, key: str, guests: tuple[dict[str, object], ...]) -> ClusterView:
-    """Announce a job as the job's hook does, create the job's cluster, and wait until the job's script can start."""
+    """Announce a job as its hook does, create its cluster, and wait until its script can start."""
     ask(lab, HOST, {"do": "up", "cluster": key, "attempt": 0, "head": True, "user": USER})
     view = create(client, key, ClusterSpec.model_validate({"owner": USER, "guests": guests}))
     (state,) = ask(lab, HOST, {"do": "state", "wait": 30, "cluster": key, "attempt": 0})
@@ -200,7 +200,7 @@ def test_a_command_on_a_host_without_power_names_the_remedy(outage: Outage) -> N
 
 
 def test_guests_continue_without_a_restart_while_libvirtd_dies(lab: Lab, client: SbfClient, outage: Outage) -> None:
-    """The new libvirtd finds the guests again, and the agent controls them through the new libvirtd."""
+    """The new libvirtd finds the guests again, and the agent controls them through it."""
     start = read_start_time(lab, outage.kept)
     libvirtd = lab.service(HOST, "libvirtd")
     libvirtd.kill()

@@ -1,7 +1,7 @@
 """A laptop reaches guests of a real lab through the gateway with plain ssh, without joining the networks.
 
-Two clusters have identical addresses. The laptop does not reach SBF. Therefore a fixture requests the login files (ssh
-configuration, key and certificate) outside the laptop and copies them to the laptop.
+Two clusters have identical addresses. The laptop does not reach SBF, so a fixture requests the login files (ssh
+configuration, key and certificate) elsewhere and copies them to the laptop.
 """
 
 import subprocess
@@ -59,7 +59,7 @@ def logins(lab: Lab, client: SbfClient, tmp_path_factory: pytest.TempPathFactory
 
 
 def ssh(lab: Lab, login: Path, *command: str, program: str = "ssh") -> subprocess.CompletedProcess[str]:
-    """Run ssh on the laptop. Repeat ssh until the guest's sshd has started."""
+    """Run ssh on the laptop. Repeat until the guest's sshd has started."""
     deadline = time.monotonic() + 60
     while True:
         argv = (program, "-F", f"{login}/config", "-i", f"{login}/own", *OPTIONS, *command)

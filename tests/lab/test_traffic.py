@@ -27,7 +27,6 @@ MOST = 1_000_000
 
 @pytest.fixture(scope="module")
 def cluster(client: SbfClient) -> Iterator[ClusterView]:
-    """A cluster with a guest at each of two sites."""
     guests = tuple(
         Guest(name=f"g{i}", host=host, image="busybox", memory_mb=32, addresses=(Address(f"10.0.0.{i}/24"),))
         for i, host in enumerate(HOSTS, 1)
@@ -42,7 +41,7 @@ def read_rates(client: SbfClient) -> dict[str, list[TrafficRate]]:
 
 
 def total(rates: list[TrafficRate]) -> tuple[float, float]:
-    """Return the number of bytes that a host received, and the number of bytes that it sent."""
+    """Return the bytes that a host received and the bytes that it sent."""
     received = sum(rate.received_bytes * rate.seconds for rate in rates)
     return received, sum(rate.sent_bytes * rate.seconds for rate in rates)
 
@@ -66,7 +65,7 @@ def wait_for_first_reports(client: SbfClient) -> None:
 
 
 def test_pings_of_guests_raise_the_rates_of_their_hosts(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """A ping request and its reply have the same size, so each host receives and sends the same number of bytes."""
+    """A ping request and its reply have the same size, so each host receives as many bytes as it sends."""
     wait_for_first_reports(client)
     for _ in range(PINGS):
         assert pings(lab, cluster, 0, "-c1", f"-s{SIZE}", "10.0.0.2")

@@ -1,4 +1,4 @@
-"""Test of two labs on one kernel. Both labs run inside a third lab, whose kernel has all required features."""
+"""Test of two labs on one kernel. Both run inside a third lab, whose kernel has all required features."""
 
 import json
 import sys
@@ -29,9 +29,9 @@ for state, *argv in json.load(sys.stdin):
 
 
 def virtcloud(lab: Lab, *commands: tuple[str, ...]) -> list[str]:
-    """Run commands of virtcloud. Return their outputs. The first item of each command is the state folder of its lab.
+    """Run commands of virtcloud. Return their outputs. Each command begins with the state folder of its lab.
 
-    All commands run in one process, because each process would import the modules again, which takes seconds.
+    All commands run in one process: each process would import the modules again, which takes seconds.
     """
     done = lab.run("laptop", (sys.executable, "-c", RUN_COMMANDS), stdin=json.dumps(commands), timeout_s=250)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
@@ -43,10 +43,7 @@ def states_of_services(status: str) -> set[str]:
 
 
 def test_two_labs_run_side_by_side_on_one_kernel(lab: Lab) -> None:
-    """The first lab has a cluster with guests.
-
-    The second lab starts and stops, and changes nothing in the first lab.
-    """
+    """The first lab has a cluster with guests. The second lab starts and stops, without effect on the first."""
     list_folders = ("sh", "-c", "ls -d /sys/fs/cgroup/*/ /run/*/")
     before = lab.run("laptop", list_folders).stdout
     _, created, _, of_second, _, of_first = virtcloud(

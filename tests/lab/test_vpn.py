@@ -1,4 +1,4 @@
-"""A laptop joins clusters through the gateway of a real lab, with the profiles of its user and a stock OpenVPN client.
+"""A laptop joins clusters through the gateway of a real lab, with its user's profiles and a stock OpenVPN client.
 
 Two clusters have identical addresses. The gateway connects each device with exactly one cluster.
 """
@@ -26,8 +26,9 @@ from virtcloud.model.views import ClusterView
 pytestmark = pytest.mark.lab
 
 OFF_S = 5.0
-"""The longest time in seconds until a revoked device is cut off. On an idle machine, this takes 1 s. If the gateway did
-not end the connection, the device would notice the revocation after 60 s (``keepalive``).
+"""The longest time in seconds until a revoked device is cut off; 1 s on an idle machine.
+
+If the gateway did not end the connection, the device would notice the revocation after 60 s (``keepalive``).
 """
 LAST_REPLY = re.compile(r"^\[([0-9.]+)\] .*icmp_seq", re.MULTILINE)
 
@@ -40,7 +41,6 @@ def clusters(client: SbfClient) -> Iterator[dict[str, ClusterView]]:
 
 @pytest.fixture(scope="module")
 def laptop(lab: Lab, clusters: dict[str, ClusterView]) -> Iterator[LaptopVpn]:
-    """A stock client in the laptop's own namespace, connected with cluster vpn-a."""
     device = LaptopVpn(lab, "laptop")
     device.connect(make_profile(lab, "vpn-a", "laptop"))
     assert device.logs(CONNECTED), device.log
@@ -50,14 +50,12 @@ def laptop(lab: Lab, clusters: dict[str, ClusterView]) -> Iterator[LaptopVpn]:
 
 @pytest.fixture(scope="module")
 def second(lab: Lab, clusters: dict[str, ClusterView]) -> Iterator[LaptopVpn]:
-    """A second device of cluster vpn-a."""
     with connected(lab, "vpn-a", "second") as device:
         yield device
 
 
 @pytest.fixture(scope="module")
 def other(lab: Lab, clusters: dict[str, ClusterView]) -> Iterator[LaptopVpn]:
-    """A device of cluster vpn-b."""
     with connected(lab, "vpn-b", "other") as device:
         yield device
 
@@ -69,7 +67,7 @@ def test_a_stock_client_reaches_the_guest(laptop: LaptopVpn, address: str) -> No
 
 
 def test_a_file_is_copied_from_a_guest(lab: Lab, laptop: LaptopVpn, client: SbfClient) -> None:
-    """The client accepts only the guest's host key from SBF. The guest of the other cluster has another host key."""
+    """The client accepts only the guest's host key from SBF. The other cluster's guest has another host key."""
     known = render_known_hosts(client.peers("vpn-a").peers)
     for name, text in (("known", known), ("id", (lab.state.folder / "keys/user").read_text())):
         lab.run(LAPTOP, ("sh", "-c", f"umask 077; cat >/run/vpn/{name}"), stdin=text, check=True)

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.lab
 SWITCH, PORT = "brno-sw1", "p3"
 OWN_MAC, SERVER_MAC = "02:00:00:00:00:d1", "02:00:00:00:ba:d2"
 BRIDGED = "a foreign source address"
-"""The name of a frame that guests must not send, but VPN devices may send.
+"""A frame that guests must not send, but VPN devices may send.
 
-A device may bridge a few other machines of its user into the network, so it may use their MAC addresses.
+A device may bridge other machines of its user into the network, and so use their MAC addresses.
 """
 FLOOD = 3000
 """The number of frames, each with a different source MAC address."""
@@ -38,7 +38,7 @@ for frame in sys.stdin.read().split():
 REFLECTED = "duplicate address detection"
 """An ordinary frame that the gateway drops.
 
-If the gateway forwarded the frame, the device would receive it again and would conclude that its address is in use.
+If the gateway reflected the frame, the device would conclude that its address is in use.
 """
 ATTACKS = {
     **{name: frame for name, frame in build_switch_attacks(OWN_MAC).items() if name != BRIDGED},
@@ -49,7 +49,7 @@ FRAMES = {
     name: bytes(frame) + b"frame" + bytes([0xB7, number])
     for number, (name, frame) in enumerate({**ATTACKS, **build_ordinary_frames(OWN_MAC)}.items())
 }
-"""All frames of the attack. Each frame ends with its number, by which the test finds the frame in a capture."""
+"""All frames of the attack. Each frame ends with its number, by which the test finds it in a capture."""
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,6 @@ def send(device: LaptopVpn, *frames: bytes) -> None:
 
 
 def captured_frames(text: str) -> list[bytes]:
-    """Return the frames in the output of tcpdump with the option ``-xx``."""
     frames: list[str] = []
     for line in text.splitlines():
         if line.startswith("\t0x0000:"):

@@ -1,6 +1,6 @@
-"""A site with two gateways. A profile names both gateways, and a device moves to the other gateway after a failure.
+"""A site with two gateways. A profile names both, and a device moves to the other gateway after a failure.
 
-If a profile is copied, only one copy can be connected at a time, even at different gateways.
+Only one copy of a profile can be connected at a time, even at different gateways.
 """
 
 import re
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.lab
 
 FIRST, SECOND = "brno-gw1", "brno-gw2"
 SOON = ("--pull-filter", "ignore", "ping-restart", "--ping-restart", "15")
-"""Options of a client that leaves a silent gateway after 15 s. Without these options, the client waits for 60 s."""
+"""Options of a client that leaves a silent gateway after 15 s, instead of 60 s."""
 ENDED = "process exiting"
 REPLACED_S = 10.0
 MOVED_S = 50.0
@@ -72,7 +72,7 @@ def only(profile: str, gateway: str) -> str:
 def reaches_guest(device: LaptopVpn) -> bool:
     """Return whether the guest answers within 20 s.
 
-    Switches learned the device's MAC address from the former gateway, so they send the first answers to that gateway.
+    Switches learned the device's MAC address from the former gateway, and send the first answers there.
     """
     return device.run("ping", "-q", "-c", "1", "-w", "20", GUEST)[0] == 0
 

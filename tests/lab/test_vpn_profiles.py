@@ -40,7 +40,6 @@ def try_profiles(lab: Lab, profiles: dict[str, str]) -> dict[str, bool]:
 
 
 def replace_block(profile: str, name: str, text: str) -> str:
-    """Replace an inline file of a profile."""
     changed = re.sub(rf"<{name}>\n.*?</{name}>", f"<{name}>\n{text.strip()}\n</{name}>", profile, flags=re.DOTALL)
     assert changed != profile
     return changed
@@ -79,7 +78,6 @@ def edit(profile: str) -> str:
 
 
 def use_a_password(profile: str) -> str:
-    """Replace certificate and key by a user name and a password."""
     without = re.sub(r"<(cert|key)>\n.*?</\1>\n", "", profile, flags=re.DOTALL)
     return f"{without}\n<auth-user-pass>\nalice\nalice\n</auth-user-pass>\n"
 
@@ -97,10 +95,10 @@ def genuine(lab: Lab, clusters: dict[str, ClusterView]) -> str:
 
 @pytest.fixture(scope="module")
 def joined(lab: Lab, client: SbfClient, genuine: str) -> Iterator[dict[str, bool]]:
-    """Whether a client joins the network with each profile of the following tests, by the name of the profile.
+    """Whether a client joins the network with each of the following tests' profiles, by the profile's name.
 
-    The certificate of the profile ``expired`` ends with the first lease of cluster ``brief``. The fixture extends the
-    lease, so the grant of this profile stays valid.
+    The certificate of ``expired`` ends with the first lease of cluster ``brief``. The fixture extends the lease, so the
+    grant of this profile stays valid.
     """
     create(client, "brief", spec := ClusterSpec(owner="alice", hosts=("brno-h1",), vpn=True, lease_s=15))
     profiles = {
@@ -128,7 +126,7 @@ def test_an_invalid_profile_is_refused(joined: dict[str, bool], name: str) -> No
 
 
 def test_the_second_use_of_a_profile_ends_the_first(lab: Lab, genuine: str) -> None:
-    """The first device does not connect again. Otherwise, the two devices would disconnect each other without end."""
+    """The first device does not connect again. Otherwise, the devices would disconnect each other without end."""
     first, second = (LaptopVpn(lab, name, namespace=True) for name in ("original", "copy"))
     first.connect(genuine)
     assert first.logs(CONNECTED), first.log

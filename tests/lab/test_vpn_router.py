@@ -1,7 +1,7 @@
 """Tests of a user's computer as the router of a cluster in a real lab: it connects guests with an external host.
 
-The computer is the lab's own network namespace (the station), which reaches the gateway. This namespace belongs to this
-machine's kernel, because the lab's kernel (User-mode Linux) cannot translate addresses.
+The computer is the lab's own network namespace (the station), which reaches the gateway. It belongs to this machine's
+kernel, because the lab's kernel (User-mode Linux) cannot translate addresses.
 """
 
 import os
@@ -54,7 +54,7 @@ class RouterComputer:
 def cluster(client: SbfClient) -> Iterator[ClusterView]:
     """A cluster with ``filters="addresses"``.
 
-    The filters must accept packets that the router forwards, with source addresses outside of the network's subnets.
+    The filters must accept packets that the router forwards, with source addresses outside of the network.
     """
     guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64)
     spec = ClusterSpec(owner="alice", guests=(guest,), vpn=True, router="device", filters="addresses")

@@ -36,7 +36,7 @@ MANAGEMENT, OUTSIDE = "198.18.1.4", "198.19.1.4"
 """The addresses of the gateway on the lab's management network and on its external network."""
 PORT, LAST = 5005, "from outside"
 ANY_DESTINATION = "--allow-recursive-routing"
-"""An option of OpenVPN. Without this option, the client drops packets for the external address of its gateway."""
+"""An OpenVPN option without which the client drops packets for the external address of its gateway."""
 REQUESTS, REPETITIONS = 300, 5
 PYTHON = (sys.executable, "-I", "-S", "-c")
 SEND = """
@@ -114,7 +114,7 @@ def test_a_devices_requests_take_no_lease(lab: Lab, device: LaptopVpn, clusters:
 
 
 def test_a_device_reaches_no_server_of_a_host(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
-    """The device sends ARP, DNS and metadata requests to the address of the server. The server does not answer."""
+    """The device sends ARP, DNS and metadata requests to the server's address. The server does not answer."""
     own = find_addresses(lab, "served", "curious")[0].partition("/")[0]
     datagram = (
         IP(src=own, dst=ADDRESS) / UDP(sport=1000, dport=53) / Raw(b"\0\1\1\0\0\1" + bytes(6) + b"\2n1\0\0\1\0\1")
@@ -129,7 +129,7 @@ def test_a_device_reaches_no_server_of_a_host(lab: Lab, device: LaptopVpn, clust
 
 
 def test_packets_to_the_gateway_reach_no_socket(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
-    """A device and a guest send UDP packets to the MAC address of the gateway's bridge. The gateway drops the packets.
+    """A device and a guest send UDP packets to the gateway's bridge. The gateway drops them.
 
     A laptop outside the cluster's network reaches the UDP socket that the test opens on the gateway.
     """

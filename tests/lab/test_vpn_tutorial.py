@@ -1,6 +1,6 @@
 """Runs each command of the tutorial ``docs/tutorial/join-from-your-laptop.md`` and compares its output with the page.
 
-The lab runs already, so the commands that start and stop the lab are omitted.
+The lab runs already, so the commands that start and stop it are omitted.
 """
 
 import os
@@ -34,7 +34,7 @@ def read_commands() -> Iterator[tuple[str, str]]:
 
 
 def expected_output(text: str) -> re.Pattern[str]:
-    """Return a pattern for an output of the page. ``…`` matches any text, and a space matches one or more spaces."""
+    """Return a pattern for an output of the page. ``…`` matches any text, a space one or more spaces."""
     words = [re.escape(word).replace("…", ".*?") for word in text.split()]
     return re.compile(r"\s+".join(words) if words else r"\s*", re.DOTALL)
 
@@ -70,7 +70,6 @@ def test_each_command_of_the_tutorial_prints_what_the_page_shows(lab: Lab, tmp_p
 
 
 def type_command(command: str, environment: dict[str, str], folder: Path) -> str:
-    """Run a command of the page, which must succeed. Return its output."""
     done = subprocess.run(  # noqa: S603 - a command of the page
         ["/bin/sh", "-c", command],
         env=environment,
@@ -85,7 +84,7 @@ def type_command(command: str, environment: dict[str, str], folder: Path) -> str
 
 
 def open_terminal(command: str, environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """Start the OpenVPN client as a second process, and wait until the client is connected."""
+    """Start the OpenVPN client as a second process, and wait until it is connected."""
     with log.open("wb") as file:
         terminal = subprocess.Popen(["/bin/sh", "-c", f"exec {command}"], env=environment, stdout=file)  # noqa: S603
     deadline = time.monotonic() + LIMIT_S

@@ -34,7 +34,6 @@ links:
 
 
 def read_file_names(built: Built, name: str) -> str:
-    """Return the list of the files in a package."""
     command = ["dpkg-deb", "--contents", built.package(name)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603 - our own
 
@@ -114,5 +113,4 @@ def test_a_purge_leaves_settings_and_data_of_the_site(machine: Site) -> None:
 
 
 def write(machine: Site, path: str, text: str) -> None:
-    """Write a file on the machine."""
     machine.read(HOST, f"cat >{path} <<'END'\n{text}END")

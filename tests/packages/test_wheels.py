@@ -18,7 +18,7 @@ START_S = 300.0  # the first start compiles all modules; on a busy machine this 
 
 @pytest.fixture(scope="module")
 def wheels(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with all wheels, including the wheel of the lab."""
+    """A folder with all wheels, including the wheel of the lab."""
     folder = tmp_path_factory.mktemp("wheels")
     run("tar", "-C", folder, "-xf", archive)
     build = (sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "--target", "wheel")
@@ -36,7 +36,6 @@ def install(wheels: Path, environment: Path, requirement: str) -> Path:
 
 
 def run(*command: str | Path) -> str:
-    """Run a command, and return its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout

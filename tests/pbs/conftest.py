@@ -25,7 +25,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchJobState
 
 @pytest.fixture(scope="session")
 def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabPbs]:
-    """Run an OpenPBS in a separate lab. Nothing of the lab remains after the tests."""
+    """An OpenPBS in a separate lab. Nothing of the lab remains after the tests."""
     state = LabState(tmp_path_factory.mktemp("pbs") / "lab")
     try:
         pbs = LabPbs.of(Lab(state))
@@ -53,14 +53,13 @@ def start(pbs: LabPbs) -> None:
 
 @pytest.fixture(scope="session")
 def world(batch: LabPbs) -> Iterator[RealWorld]:
-    """Yield SBF, switches and hosts of the batch system's lab."""
     with SbfClient(f"unix://{batch.lab.sbf_socket}", timeout=20) as client:
         yield RealWorld(batch.lab, RealBatch(batch, HOSTS), client, take_snapshot(batch.lab, batch.lab.topology), HOSTS)
 
 
 @pytest.fixture
 def stage(batch: LabPbs, world: RealWorld) -> Iterator[ScenarioStage]:
-    """Yield a stage without jobs.
+    """A stage without jobs.
 
     After the test, delete unfinished jobs, and check that switches and hosts carry nothing of the test's jobs.
     """

@@ -1,4 +1,4 @@
-"""``virtcloud pbs`` on a real PBS server: the objects that it changes, and the objects that it leaves unchanged."""
+"""``virtcloud pbs`` on a real PBS server: the objects that it changes, and those that it leaves unchanged."""
 
 import json
 import time
@@ -117,7 +117,6 @@ def test_an_unreachable_server_is_reported(batch: LabPbs) -> None:
 
 
 def pbs_with(batch: LabPbs, environment: dict[str, str], *words: str) -> tuple[int, str, str]:
-    """Run ``virtcloud pbs`` with additional environment variables."""
     done = batch.try_virtcloud("pbs", *words, environment=environment)
     return done.returncode, done.stdout, done.stderr
 

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def patient_server(batch: LabPbs) -> Iterator[LabPbs]:
-    """Return an installation whose server waits for a lost host for PBS's default time (310 s)."""
+    """An installation whose server waits for a lost host for PBS's default time (310 s)."""
     batch.root("qmgr", "-c", "unset server node_fail_requeue")
     yield batch
     batch.root("qmgr", "-c", f"set server node_fail_requeue = {NODE_FAIL_REQUEUE_S}")
@@ -27,14 +27,13 @@ def cycle_power(batch: LabPbs, host: str) -> None:
 def await_report(stage: ScenarioStage, batch: LabPbs, job: str) -> None:
     """Wait until the server knows that the script runs.
 
-    If the host booted before the server knows this, the job would stay in state R. Decision 30 describes this fault of
-    OpenPBS.
+    If the host booted earlier, the job would stay in state R: a fault of OpenPBS (decision 30).
     """
     stage.await_that(lambda: "substate = 42" in batch.root("qstat", "-f", job), f"the report that {job} runs")
 
 
 def test_a_job_runs_again_when_its_first_host_has_booted(stage: ScenarioStage, patient_server: LabPbs) -> None:
-    """The MoM finds the job in its folder. The new run has a cluster of its own, and the former cluster is removed."""
+    """The MoM finds the job in its folder. The new run has its own cluster; the former cluster is removed."""
     job = stage.submit_started(hosts=2)
     first, host = stage.await_active(job), stage.batch.status(job).hosts[0]
     await_report(stage, patient_server, job)

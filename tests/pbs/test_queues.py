@@ -1,4 +1,4 @@
-"""Queues whose default resources contain a request for a cluster. Hooks do not see this request at submission."""
+"""Queues whose default resources contain a request for a cluster. Hooks do not see it at submission."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,6 @@ QUEUE = "clusters"
 
 @pytest.fixture
 def queue(batch: LabPbs) -> Iterator[str]:
-    """Create a queue whose default resources contain a request for a cluster."""
     batch.root("qmgr", "-c", f"create queue {QUEUE} queue_type=execution,enabled=true,started=true")
     batch.root("qmgr", "-c", f"set queue {QUEUE} resources_default.vcluster = image=busybox")
     yield QUEUE
@@ -29,7 +28,7 @@ def submit(batch: LabPbs, queue: str, *more: str) -> str:
 def test_an_array_is_deleted_and_the_scheduler_continues(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
     """The runjob hook accepts the array, and the MoM hook deletes the array in ``execjob_begin``.
 
-    If the runjob hook rejected the array, the scheduler would try to start the array again and again.
+    If the runjob hook rejected the array, the scheduler would try to start it again and again.
     """
     array = submit(batch, queue, "-J", "1-2")
     assert stage.await_end(stage.submit()).exit_status == 0

@@ -31,7 +31,7 @@ RECONCILER = f"$(pgrep -f '^[^ ]* -m virtcloud.cli agent --config {scripts.AGENT
 def site_hook(batch: LabPbs) -> Iterator[LabPbs]:
     """Install a site's runjob hook, which runs after virtcloud's hook. Yield the batch system.
 
-    The reconciliation is suspended, because it would end the cluster of a job that waits for its repeated start.
+    Reconciliation is suspended: it would end the cluster of a job that waits for its repeated start.
     """
     shell(batch, f"cat > /var/spool/site_hook.py <<'END'\n{SITE_HOOK}END")
     batch.root("qmgr", "-c", "create hook site_hook event=runjob,order=950,alarm=30")
@@ -43,7 +43,6 @@ def site_hook(batch: LabPbs) -> Iterator[LabPbs]:
 
 
 def shell(batch: LabPbs, script: str) -> str:
-    """Run a shell script on the server's host."""
     return batch.lab.run(addressing.STATION, ["sh", "-c", script], check=True).stdout
 
 
