@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests. Its files are in a temporary folder. It listens on a UNIX socket only."""
+"""A PostgreSQL server for tests, with its files in a temporary folder. It listens on a UNIX socket only."""
 
 import os
 import shutil
@@ -26,8 +26,8 @@ SETTINGS = {
 }
 """Fast settings without durability.
 
-The time zone is far from UTC. The sort order (in ``ENGLISH``) ignores hyphens. Tests therefore detect a dependence on
-the time zone or the sort order.
+The time zone is far from UTC, and the sort order (in ``ENGLISH``) ignores hyphens. So tests detect a dependence on
+either.
 """
 
 KEEP_ROWS = """
@@ -63,7 +63,7 @@ class NoPostgresError(Exception):
 
 
 def programs() -> Path:
-    """Return the folder that contains the programs of the newest installed version."""
+    """Return the folder with the programs of the newest installed version."""
     found = sorted(PROGRAMS.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if not found:
         raise NoPostgresError(f"NO POSTGRESQL: there is no {PROGRAMS}/*/bin/postgres; install Debian's postgresql")
@@ -72,7 +72,7 @@ def programs() -> Path:
 
 @dataclass
 class PostgresServer:
-    """A PostgreSQL server. The server also ends when this process ends for any reason."""
+    """A PostgreSQL server, which also ends when this process ends for any reason."""
 
     folder: Path
     programs: Path
@@ -82,12 +82,10 @@ class PostgresServer:
     _connections: dict[str, psycopg.Connection[tuple[object, ...]]] = field(default_factory=dict)
 
     def make(self) -> None:
-        """Create the server's data folder."""
         made = self._command("initdb", "-D", str(self.folder / "data"), "-U", "sbf", "-A", "trust", "-N", *ENGLISH)
         subprocess.run(made, check=True, capture_output=True)  # noqa: S603 - our own command
 
     def start(self) -> None:
-        """Start the server and wait until it answers."""
         chosen = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
         command = self._command("postgres", "-D", str(self.folder / "data"), "-k", str(self.folder), *chosen)
         with (self.folder / "log").open("ab") as log:
@@ -99,7 +97,7 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Stop the server. SIGINT ends the sessions and shuts the server down normally. SIGQUIT simulates a crash."""
+        """Stop the server: with SIGINT normally, with SIGQUIT as in a crash."""
         assert self._process is not None
         for database in tuple(self._connections):
             self._disconnect(database)
@@ -107,30 +105,28 @@ class PostgresServer:
         self._process.wait(30)
 
     def new_database(self, template: str = "template0") -> str:
-        """Create a database as a copy of ``template``. Return the name of the new database."""
+        """Create a database as a copy of ``template``. Return its name."""
         name = f"sbf{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     def keep_rows(self, name: str) -> None:
-        """Record the rows of a database, so that :meth:`restore_rows` can restore them."""
+        """Record the rows of a database for :meth:`restore_rows`."""
         self.run(KEEP_ROWS, name)
 
     def restore_rows(self, name: str) -> None:
         """End all other sessions of a database and restore its rows.
 
-        This takes a tenth of the time that the creation of a database takes.
+        This takes a tenth of the time of creating a database.
         """
         self.run(END_SESSIONS, name)
         self.run(RESTORE_ROWS, name)
 
     def drop(self, name: str) -> None:
-        """Delete a database, even if the database is in use."""
         self._disconnect(name)
         self.run(f"DROP DATABASE {name} WITH (FORCE)")
 
     def url(self, name: str, **more: str) -> str:
-        """Return the address of a database."""
         query = "".join(f"&{key}={value}" for key, value in more.items())
         return f"postgresql://sbf@/{name}?host={self.folder}{query}"
 
@@ -157,9 +153,9 @@ class PostgresServer:
         return True
 
     def _command(self, program: str, *arguments: str) -> list[str]:
-        """Return the arguments that start a program. The program ends when this process ends.
+        """Return the arguments that start a program, which ends when this process ends.
 
-        If this process is root, the program runs as user ``postgres``, because PostgreSQL refuses to run as root.
+        If this process is root, the program runs as ``postgres``, because PostgreSQL refuses root.
         """
         user = ["--reuid=postgres", "--regid=postgres", "--init-groups"] if os.geteuid() == 0 else []
         return ["setpriv", *user, "--pdeathsig", "INT", str(self.programs / program), *arguments]
@@ -167,9 +163,9 @@ class PostgresServer:
 
 @contextmanager
 def running(**settings: str) -> Iterator[PostgresServer]:
-    """Run a server for the duration of the context.
+    """Run a server for the duration of the context. Raise NoPostgresError if PostgreSQL is not installed.
 
-    ``settings`` override the defaults. Raise NoPostgresError if PostgreSQL is not installed.
+    ``settings`` override the defaults.
     """
     found = programs()
     folder = Path(tempfile.mkdtemp(prefix="sbf-postgres-"))

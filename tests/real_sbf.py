@@ -1,4 +1,4 @@
-"""A real SBF with a database without rows and a separate AF_UNIX socket."""
+"""A real SBF with an empty database and a separate AF_UNIX socket."""
 
 import shutil
 import tempfile
@@ -13,7 +13,7 @@ from sbf_process import SbfProcess
 
 @contextmanager
 def running_sbf() -> Iterator[str]:
-    """Run an SBF and yield the SBF's address. The caller has the role of operator."""
+    """Run an SBF and yield its address. The caller is an operator."""
     pytest.importorskip("sbf_service.http", reason="NOT TESTED: SBF's libraries are not installed")
     folder = Path(tempfile.mkdtemp(prefix="sbf"))  # the path of a socket has at most 107 characters
     config, socket = folder / "sbf.toml", folder / "sbf.sock"

@@ -1,6 +1,6 @@
-"""Real ssh connections to this machine: ssh starts an sshd of its own for each connection, without any network.
+"""Real ssh connections to this machine: ssh starts an sshd for each connection, without any network.
 
-The guests are aliases in an ssh configuration, as in the script of a job. Each sshd runs in a separate process session
+The guests are aliases in an ssh configuration, as in a job's script. Each sshd runs in its own process session
 (setsid(2)).
 """
 
@@ -44,7 +44,7 @@ class RealSshd:
 
     @property
     def home(self) -> Path:
-        """Return the home folder of every guest.
+        """The home folder of every guest.
 
         If the tests run as root, each login finds an empty file system of 64 KiB in the subfolder ``small``.
         """

@@ -68,7 +68,7 @@ def make_segment(
 
 
 class Surroundings:
-    """A gateway in the network namespace of the calling thread, and computers in separate network namespaces."""
+    """A gateway in the calling thread's network namespace, and computers in separate network namespaces."""
 
     def __init__(self, kernel: NetlinkKernel, folder: Path) -> None:
         self.kernel, self.folder = kernel, folder
@@ -96,7 +96,7 @@ class Surroundings:
         self.outside = OutsideRouting(self.kernel, self.fqdns)
 
     def correct_sets(self) -> None:
-        """If a packet filter's addresses of FQDNs differ from the last DNS answers, correct the addresses."""
+        """Correct each packet filter whose addresses of FQDNs differ from the last DNS answers."""
         self.namespaces.correct_sets(self.outside.correct_sets())
 
     def ip(self, *commands: str, computer: str = "") -> None:

@@ -1,7 +1,7 @@
 """Processes of the ``sbf`` command, as forks of one process that has imported SBF.
 
-The imports take a second of processor time for each start of SBF, and a fork takes 0.02 s. Tests of the start
-itself, such as of its imports, run ``python -m sbf_service`` instead.
+The imports take a second of processor time for each start of SBF; a fork takes 0.02 s. Tests of the start itself run
+``python -m sbf_service`` instead.
 """
 
 import atexit
@@ -29,7 +29,7 @@ class SbfProcess:
     """A running command of ``sbf``, with the methods of :class:`subprocess.Popen` that tests use."""
 
     def __init__(self, *arguments: str, stderr: Output | int = None, stdout: Output = None) -> None:
-        """Start a command. With ``stderr=PIPE``, read the process's standard error from :attr:`stderr`."""
+        """Start a command. With ``stderr=PIPE``, its standard error is readable from :attr:`stderr`."""
         read, write = os.pipe() if stderr == PIPE else (None, None)
         self.stderr = None if read is None else os.fdopen(read)
         errors = write if write is not None else 2 if stderr is None or isinstance(stderr, int) else stderr.fileno()
@@ -44,14 +44,12 @@ class SbfProcess:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit code, or None if the process is running."""
         if self.returncode is None and select.select([self._report], [], [], 0)[0]:
             self.returncode = int(self._report.readall())
             self._report.close()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until the process ends, and return the exit code."""
         if self.returncode is None and not select.select([self._report], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("sbf", timeout or 0)
         code = self.poll()
@@ -72,14 +70,12 @@ class SbfProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the pipe, and wait until the process ends."""
         if self.stderr is not None:
             self.stderr.close()
         self.wait()
 
 
 def run_sbf(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of ``sbf`` until it ends. Return the exit code and the output."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = SbfProcess(*arguments, stdout=output, stderr=errors)
         try:
@@ -99,7 +95,7 @@ def _read_umask() -> int:
 
 @cache
 def _channel() -> socket.socket:
-    """Start the process that imports SBF and forks itself for each command. The process ends with the tests.
+    """Start the process that forks itself for each command, and ends with the tests.
 
     Return the socket for requests.
     """

@@ -1,8 +1,8 @@
 """A process that has imported SBF, and runs each command of ``sbf`` in a fork. See ``sbf_process.py``.
 
 The process receives requests as packets on a socket. A request is a JSON object with the ``arguments``, the ``umask``
-and the working ``folder`` of a command. With the packet come three file descriptors: the command's standard output and
-standard error, and a pipe for the report. The report is the process ID in ten digits, later followed by the exit code.
+and the working ``folder`` of a command. With the packet come three file descriptors: standard output, standard error,
+and a pipe for the report. The report is the process ID in ten digits, later followed by the exit code.
 """
 
 import gc
@@ -27,7 +27,7 @@ MODULES = (
 
 
 def report(packet: bytes, descriptors: list[int]) -> NoReturn:
-    """Run a command in a fork of this process. Report the process ID, and the exit code when the command ends."""
+    """Run a command in a fork. Report the process ID, and the exit code when the command ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if (pid := os.fork()) == 0:
         run(json.loads(packet), descriptors)

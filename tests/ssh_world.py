@@ -1,7 +1,7 @@
 """A gateway with a real sshd and stock ssh clients, in a network namespace of the real kernel.
 
-A guest is one end of a socket pair. It first sends a line with the network, address and port of the connection, such as
-``c1 10.0.0.1/24 22``, and then echoes all input.
+A guest is one end of a socket pair. It first sends the network, address and port of the connection as a line, such as
+``c1 10.0.0.1/24 22``. Then it echoes all input.
 """
 
 import os
@@ -112,7 +112,6 @@ class StockSsh:
         (self.folder / "key-cert.pub").write_text(f"{certificate}\n")
 
     def argv(self, command: str = "g1", *options: str) -> list[str]:
-        """Return the arguments of ssh."""
         known = ("-o", f"UserKnownHostsFile={self.folder}/known_hosts", "-o", "BatchMode=yes")
         own = ("-i", f"{self.folder}/key", "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none")
         gateway = ("-p", str(LISTENER.port), f"virtcloud@{LISTENER.address}")
@@ -152,7 +151,7 @@ class OpenSsh:
         self.greeting = self.process.stdout.readline().decode()
 
     def echo(self, text: str) -> str:
-        """Send a line to the guest. Return the guest's answer."""
+        """Send a line to the guest. Return the answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{text}\n".encode())
@@ -160,7 +159,6 @@ class OpenSsh:
         return self.process.stdout.readline().decode().strip()
 
     def wait(self) -> int:
-        """Wait until ssh ends. Return its exit code."""
         return self.process.wait(LIMIT_S)
 
     def close(self) -> None:
@@ -191,7 +189,7 @@ class SshWorld:
         self.gateway.receive(HostWanted(segments=segments, ssh=self.server), segments)
 
     def restart_agent(self, *segments: Segment) -> None:
-        """Replace the gateway's object by a new object, as after a kill and a restart of the agent."""
+        """Replace the gateway's object by a new one, as after a kill and a restart of the agent."""
         self.gateway.close()
         self.gateway = self.make_gateway()
         self.grant(*segments)
@@ -199,15 +197,13 @@ class SshWorld:
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """Return the beginning of a command that runs in the gateway's network namespace."""
+        """The beginning of a command that runs in the gateway's network namespace."""
         return ("nsenter", f"--net=/proc/self/fd/{self.namespace}")
 
     def pid(self) -> int:
-        """Return the process ID in the record of the sshd."""
         return SshdRecord.model_validate_json((self.folder / "ssh/record.json").read_bytes()).pid
 
     def wait_for_sessions(self, number: int) -> None:
-        """Wait until this number of connections is open."""
         deadline = time.monotonic() + LIMIT_S
         while len(self.gateway.sessions.sessions) != number:
             assert time.monotonic() < deadline, self.gateway.sessions.sessions
@@ -219,7 +215,6 @@ class SshWorld:
 
 
 def connect_guest(network: str, addresses: Sequence[str], port: int) -> socket.socket:
-    """Return a connection with a guest."""
     own, guest = socket.socketpair()
 
     def serve() -> None:
@@ -234,7 +229,6 @@ def connect_guest(network: str, addresses: Sequence[str], port: int) -> socket.s
 
 @contextmanager
 def opened(client: StockSsh, *options: str) -> Iterator[OpenSsh]:
-    """Open a connection with a guest. Close the connection at the end."""
     connection = client.open(*options)
     try:
         yield connection

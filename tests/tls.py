@@ -26,7 +26,6 @@ class Authority:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.name)])
 
     def write(self, folder: Path) -> Path:
-        """Write the certificate of the authority. Return the path of the file."""
         basic = x509.BasicConstraints(ca=True, path_length=None)
         built = _builder(self.subject, self.subject, self.key).add_extension(basic, critical=True)
         path = folder / f"{self.name}.pem"
@@ -34,7 +33,7 @@ class Authority:
         return path
 
     def sign(self, folder: Path, name: str) -> tuple[Path, Path]:
-        """Write a certificate for 127.0.0.1, and the certificate's key. Return the paths of both files."""
+        """Write a certificate for 127.0.0.1 and its key. Return the paths of both files."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])

@@ -1,4 +1,4 @@
-"""An authority for tests of VPN access: certificates of a gateway and of devices, grants, and profiles of clients."""
+"""An authority for tests of VPN access: certificates of a gateway and of devices, grants, and clients' profiles."""
 
 import shutil
 import subprocess
@@ -54,7 +54,6 @@ class VpnAuthority:
     """A certificate authority, and the keys and certificate of one gateway's OpenVPN servers."""
 
     def __init__(self) -> None:
-        """Create the authority and the gateway's keys."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._certificate = self._sign("authority", self._key, None)
         self._crypt_key = _run_genkey("tls-crypt-v2-server")
@@ -70,7 +69,7 @@ class VpnAuthority:
         )
 
     def make_device(self, name: str, valid: timedelta = timedelta(days=1)) -> VpnDevice:
-        """Return a new device. Its certificate ends after ``valid``."""
+        """Return a new device, whose certificate ends after ``valid``."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(name, key, ExtendedKeyUsageOID.CLIENT_AUTH, valid)
         fingerprint = certificate.fingerprint(hashes.SHA256()).hex()
@@ -78,7 +77,7 @@ class VpnAuthority:
         return VpnDevice(name, _pem(certificate), _key_pem(key), fingerprint, crypt_key)
 
     def render_profile(self, device: VpnDevice, address: str, protocol: VpnProtocol) -> str:
-        """Return the profile of a device for one server, as `virtcloud access profile` writes it."""
+        """Return a device's profile for one server, as `virtcloud access profile` writes it."""
         remote = {
             "gateway": "brno-gw",
             "address": address,

@@ -1,4 +1,4 @@
-"""A server on a socket that answers an agent as SBF does: it serves a wanted document, and records confirmations."""
+"""A server on a socket that serves an agent its wanted document as SBF does, and records confirmations."""
 
 import json
 import threading
@@ -73,7 +73,7 @@ class _SocketServer(ThreadingHTTPServer):
 
 @contextmanager
 def serving_wanted(server: WantedServer, path: Path) -> Iterator[None]:
-    """Serve the document at a socket within the block. Afterwards, the agent cannot connect to the socket."""
+    """Serve the document at a socket within the block. Afterwards, the socket accepts no connection."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

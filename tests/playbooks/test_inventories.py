@@ -1,7 +1,4 @@
-"""Tests of the playbooks' messages about wrong inventories and machines.
-
-The tests need no machine and change nothing.
-"""
+"""Tests of the playbooks' messages about wrong inventories and machines. The tests change nothing."""
 
 import os
 import subprocess
@@ -38,7 +35,6 @@ def machines(*names: str, **variables: object) -> dict[str, object]:
 
 
 def write_program(folder: Path, name: str, script: str) -> str:
-    """Write a program, and return its path."""
     file = folder / name
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)

@@ -33,7 +33,7 @@ links:
   - {a: "brno-h1:data0", b: "brno-sw1:GigabitEthernet1/0/1", access: true}
   - {a: "brno-gw:host0", b: "brno-sw1:GigabitEthernet1/0/2"}
 """
-# Checks that may fail here, because the kernel may lack 802.1Q. The lab's tests have a kernel with 802.1Q.
+# Checks that may fail here, because the kernel may lack 802.1Q. The lab's kernel has 802.1Q.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 SHOW_CREDENTIAL = "cat /etc/virtcloud/agent.token"
 PROCESSES = "systemctl show --property=MainPID --value virtcloud-agent virtcloud-sbf | tr -d '\\n'"
@@ -45,7 +45,7 @@ END_THE_CERTIFICATE = (
 
 @pytest.fixture(scope="module")
 def described(site: Site) -> Iterator[Site]:
-    """The site with an inventory of SBF, one host and one gateway, with a switch, and with nothing installed."""
+    """The site with an inventory of SBF, one host, one gateway and a switch, with nothing installed."""
     access_link.prepare_host(site, "brno-h1")
     topology = site.folder / "topology.yaml"
     sbf = {
@@ -68,7 +68,7 @@ def described(site: Site) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def installed(described: Site) -> Site:
-    """Run ``site.yml`` and kill it at three tasks, then run it to the end. Return the installed site."""
+    """Run ``site.yml`` and kill it at three tasks, then run it to the end."""
     for task in (
         "certificate : Write the request",
         "program : Install the Python packages",
@@ -84,9 +84,9 @@ def installed(described: Site) -> Site:
 class Change:
     """Three changes that one run of ``site.yml`` applies.
 
-    The machine brno-h1 has a new setting, the token of brno-gw is deleted, and the certificate of SBF ends soon.
-    ``processes`` contains the process IDs of the services by machine, before and after the run. ``tokens`` contains the
-    token of the gateway's agent, before and after the run.
+    The machine brno-h1 has a new setting, the token of brno-gw is deleted, and SBF's certificate ends soon.
+    ``processes`` and ``tokens`` are pairs: before and after the run. ``processes`` contains the process IDs of the
+    services by machine, ``tokens`` the token of the gateway's agent.
     """
 
     site: Site
@@ -99,7 +99,7 @@ class Change:
 
 @pytest.fixture(scope="module")
 def change(installed: Site) -> Change:
-    """Run ``site.yml`` with the three changes, first in check mode, then without. Return the observations."""
+    """Run ``site.yml`` with the three changes, first in check mode. Return the observations."""
     token = installed.read("brno-gw", SHOW_CREDENTIAL).strip()
     installed.read("brno-gw", "rm /etc/virtcloud/agent.token")
     installed.read("sbf1", END_THE_CERTIFICATE)
@@ -114,7 +114,6 @@ def change(installed: Site) -> Change:
 
 
 def list_elements(site: Site) -> dict[str, dict[str, object]]:
-    """Return SBF's elements by name."""
     return {element["name"]: element for element in json.loads(site.read("sbf1", f"{CLI} element list --json"))}
 
 
@@ -196,7 +195,7 @@ def test_an_upgrade_keeps_the_tokens_and_runs_the_new_version(installed: Site) -
     variables = installed.inventory["all"]["vars"]
     variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"]), installed.folder))
     before = installed.read("brno-h1", "readlink /opt/virtcloud")
-    installed.kill_at("site.yml", "sbf : Install the service")  # the service still runs the former version
+    installed.kill_at("site.yml", "sbf : Install the service")
     changes = count_changes(installed.play("site.yml"))
     assert [name for name in ADDRESSES if not changes[name]] == []
     assert installed.read("brno-h1", "readlink /opt/virtcloud") != before

@@ -1,6 +1,6 @@
 """Tests of hooks that Ansible installs on a machine with a real OpenPBS server and on a host with a MoM.
 
-Debian contains no OpenPBS: the machines get a copy of this machine's /opt/pbs, with the libraries that OpenPBS needs.
+Debian contains no OpenPBS. The machines get a copy of this machine's /opt/pbs, with the libraries that it needs.
 """
 
 import json
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(
         not (OPENPBS / "bin/qmgr").exists(), reason="NO OPENPBS in /opt/pbs: see docs/how-to/get-openpbs.md"
     ),
-    # OpenPBS's server starts the Python of the Debian on which it was built. Another Debian has no such Python.
+    # OpenPBS's server starts the Python of the Debian on which it was built. Another Debian lacks this Python.
     pytest.mark.skipif(
         platform.freedesktop_os_release().get("VERSION_CODENAME") != SUITE,
         reason=f"NO OPENPBS for {SUITE}: /opt/pbs was built on this machine's Debian",
@@ -41,7 +41,7 @@ links:
   - {a: "brno-h1:data0", b: "brno-sw1:GigabitEthernet1/0/1", access: true}
 """
 CLI = "virtcloud --url unix:///run/virtcloud/sbf.sock"
-# Checks that may fail here, because the kernel may lack 802.1Q. The lab's tests have a kernel with 802.1Q.
+# Checks that may fail here, because the kernel may lack 802.1Q. The lab's kernel has 802.1Q.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 PBS_CONF = """PBS_SERVER=pbs1
 PBS_EXEC=/opt/pbs
@@ -67,7 +67,6 @@ def copy_openpbs(site: Site, machine: str) -> None:
 
 
 def start_openpbs(site: Site, machine: str, *, server: bool) -> None:
-    """Start OpenPBS's server, or a MoM, on a machine."""
     copy_openpbs(site, machine)
     conf = PBS_CONF.format(server=int(server), mom=int(not server))
     part = "server" if server else "execution"
@@ -107,7 +106,7 @@ def described(site: Site) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def installed(described: Site) -> Site:
-    """Run ``site.yml`` and kill it when it installs the hooks, then run it to the end. Return the machines."""
+    """Run ``site.yml`` and kill it when it installs the hooks, then run it to the end."""
     described.kill_at("site.yml", "pbs_hooks : Install the hooks")
     play = described.play("site.yml")
     assert play.returncode == 0, play.stdout[-6000:] + play.stderr

@@ -8,8 +8,8 @@ from playwright.sync_api import Page
 HARMLESS = ("Password forms should have", "the server responded with a status of")
 """Parts of Chromium messages that report no fault.
 
-The login form has no field for a user name, because SBF knows the holder of the token. A page that shows an error has
-the status of this error. The test finds missing static files in ``Visit.missing``.
+The login form has no field for a user name, because SBF knows the token's holder. A page that shows an error has the
+error's status. Missing static files are in ``Visit.missing``.
 """
 
 
@@ -25,12 +25,10 @@ class Visit:
     """The URLs of static files for which SBF answered with an error."""
 
     def open(self, path: str) -> Page:
-        """Open a page of the console."""
         self.page.goto(f"{self.address}/console/{path}")
         return self.page
 
     def log_in(self, token: str) -> None:
-        """Log in with a token."""
         self.open("login")
         self.page.fill("#token", token)
         self.page.keyboard.press("Enter")

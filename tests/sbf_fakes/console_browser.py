@@ -14,14 +14,14 @@ from sbf_service.http.app import create_app
 from virtcloud.model.access import Role
 
 ROUTERS: list[APIRouter] = []
-"""The router of the first application, which all applications share, because FastAPI analyses routes slowly."""
+"""The router that all applications share, because FastAPI analyses routes slowly."""
 FORM_TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 TAGS = re.compile(r"<[^>]*>")
 
 
 @dataclass
 class ConsoleBrowser:
-    """A browser. Every request is complete before the method returns."""
+    """A browser whose methods return after the request is complete."""
 
     world: World
     scheme: str = "http"
@@ -30,7 +30,7 @@ class ConsoleBrowser:
     def request(
         self, method: str, path: str, fields: dict[str, str] | None = None, headers: dict[str, str] | None = None
     ) -> httpx.Response:
-        """Send a request, and store the cookies of the answer. Redirections are not followed."""
+        """Send a request, and store the cookies of the answer. Do not follow redirections."""
 
         async def call() -> httpx.Response:
             app = create_app(self.world.service)
@@ -51,7 +51,6 @@ class ConsoleBrowser:
         return asyncio.run(call())
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        """Read a page."""
         return self.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
     def post(self, path: str, **fields: str) -> httpx.Response:
@@ -60,7 +59,6 @@ class ConsoleBrowser:
         return self.request("POST", path, {"form_token": found[1] if found else ""} | fields)
 
     def log_in(self, token: str, **fields: str) -> httpx.Response:
-        """Log in with a token."""
         return self.request("POST", "/console/login", {"token": token} | fields)
 
 
@@ -70,7 +68,6 @@ def text_of(answer: httpx.Response) -> str:
 
 
 def logged_in(world: World, role: Role = Role.OPERATOR, name: str = "eva", *sites: str) -> ConsoleBrowser:
-    """Return a browser in which a user with this role and name is logged in."""
     browser = ConsoleBrowser(world)
     assert browser.log_in(world.token(role, name, *sites)).status_code == 303
     return browser

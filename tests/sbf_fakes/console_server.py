@@ -21,7 +21,6 @@ SITES = {"brno": (3, 2), "praha": (2, 2), "plzen": (2, 1)}
 
 @contextmanager
 def running_console(world: World) -> Iterator[str]:
-    """Serve the console of a world, whose workers do not run, within the block. Yield the server's address."""
     app = add_console(create_app(world.service))
     server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, lifespan="off"))
     thread = threading.Thread(target=server.run)
@@ -91,7 +90,7 @@ def send_counters(world: World, key: str, host: str, port: str, received: int) -
 
 
 def university() -> Topology:
-    """Return three sites whose switches form trees. Two transports connect the sites."""
+    """Return three sites whose switches form trees, connected by two transports."""
     sites, links = [], []
     for name, counts in SITES.items():
         hosts = [f"{name}-h{number}" for number in range(1, sum(counts) + 1)]

@@ -10,12 +10,12 @@ from sbf_fakes.world import World
 
 
 class Crash(BaseException):
-    """The crash of the process. The service's code does not catch this class, because it is a BaseException."""
+    """The crash of the process: a BaseException, which the service's code does not catch."""
 
 
 @contextmanager
 def crash_at(world: World, statement: int) -> Iterator[list[str]]:
-    """Crash at the statement with this number, and at every later statement. The first statement has the number 1.
+    """Crash at the statement with this number (from 1), and at every later statement.
 
     Yield the list of the statements that the service has begun.
     """

@@ -1,4 +1,4 @@
-"""Provider edges in memory. A test can disconnect or restart an edge, or let the edge refuse or ignore changes."""
+"""Provider edges in memory. A test can disconnect or restart an edge, or plan its faults."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from virtcloud.model.transport import TransportKind
 
 @dataclass
 class FakeEdge:
-    """An edge: its circuits, the parts of incomplete circuits, its planned faults, and the calls it received.
+    """An edge: its circuits, the parts of incomplete circuits, its planned faults, and the received calls.
 
     ``backbones`` contains the backbone with which each session was opened, in order.
     """
@@ -37,7 +37,6 @@ class FakeEdge:
     before_apply: Callable[[], None] = lambda: None
 
     def carried(self) -> list[tuple[str, int, int]]:
-        """Return the port, the VLAN ID and the service ID of each circuit."""
         return [(circuit.port, int(circuit.vlan), circuit.service) for circuit in sort_circuits(self.circuits)]
 
     def restart(self) -> None:
@@ -105,7 +104,7 @@ def _is_managed(part: Circuit | CircuitRemnant, managed: EdgeScope) -> bool:
 
 @dataclass
 class FakeEdges:
-    """All fake edges, and a platform for each edge. An edge is created on first use."""
+    """All fake edges, each with a platform. An edge is created on first use."""
 
     found: dict[str, FakeEdge] = field(default_factory=dict)
     facts: EdgeCapabilities = field(default_factory=lambda: EdgeCapabilities(kinds=frozenset(TransportKind)))

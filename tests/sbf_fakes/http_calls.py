@@ -1,4 +1,4 @@
-"""Calls to the HTTP API of a :class:`World`'s service in this process. The caller is a local user or has a token."""
+"""Calls to the HTTP API of a :class:`World`'s service in this process, by a local user or a token's holder."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,11 +19,11 @@ from virtcloud.model.views import Problem
 Calls = Callable[[httpx.AsyncClient], Awaitable[None]]
 """A coroutine that makes calls with a client."""
 ROOT = LocalPeer(0, "root")
-"""The peer of a call by root over the service's socket. root is an operator."""
+"""root's calls over the service's socket. root is an operator."""
 
 
 ROUTERS: list[APIRouter] = []
-"""The router of the first application. All applications share this router to save time.
+"""The router that all applications share to save time.
 
 FastAPI analyses all routes when an application is first called.
 """
@@ -41,8 +41,7 @@ def app_of(service: SbfService) -> FastAPI:
 def client(service: SbfService, token: str | None = None, local: LocalPeer | None = None) -> httpx.AsyncClient:
     """Return a client of the service.
 
-    With ``token``, the caller is the holder of the token (over TCP). With ``local``, the caller is this local user.
-    Without both, the caller is root.
+    The caller is the holder of ``token`` (over TCP), the user ``local``, or by default root.
     """
     app = answer_settled_polls(app_of(service))
     target = app if token is not None else from_peer(app, local or ROOT)
@@ -70,7 +69,7 @@ def ask(  # noqa: PLR0913 - a call and its caller
     local: LocalPeer | None = None,
     headers: dict[str, str] | None = None,
 ) -> httpx.Response:
-    """Make one call of the API. Workers do not run during the call."""
+    """Make one call of the API, without workers."""
 
     async def call() -> httpx.Response:
         async with client(world.service, token, local) as http:
@@ -80,7 +79,7 @@ def ask(  # noqa: PLR0913 - a call and its caller
 
 
 def problem(answer: httpx.Response) -> tuple[int, str, str]:
-    """Return the status, type and detail of an answer. The answer must be a problem document."""
+    """Return the status, type and detail of an answer, which must be a problem document."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     document = Problem.model_validate_json(answer.content)
     assert document.status == answer.status_code
@@ -88,12 +87,10 @@ def problem(answer: httpx.Response) -> tuple[int, str, str]:
 
 
 def body(*hosts: str, attempt: int | None = None) -> dict[str, Any]:
-    """Return the body of a request for a cluster with one guest on each host."""
     return {"spec": spec(*hosts).model_dump(mode="json"), "attempt": attempt}
 
 
 def run_with_client(world: World, calls: Calls) -> None:
-    """Run a coroutine with a client of the application. No worker runs."""
 
     async def run() -> None:
         async with client(world.service) as http:

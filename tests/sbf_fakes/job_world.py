@@ -63,7 +63,7 @@ def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) ->
 
 
 def end_run(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
-    """Remove the cluster of an attempt, and let all elements confirm the removal. Return the last answer."""
+    """Remove an attempt's cluster, and let all elements confirm the removal. Return the last answer."""
     first = host.ask("remove", JOB, attempt)
     until(lambda: world.view(JOB).state not in {ClusterState.CONFIGURING, ClusterState.ACTIVE})
     world.settle()

@@ -52,7 +52,7 @@ class LinuxPe:
         self.instants: list[dict[int, set[str]]] = []
 
     def joined(self) -> dict[int, set[str]]:
-        """Return the ports of the bridge that are up, by VLAN ID."""
+        """Return the bridge's ports that are up, by VLAN ID."""
         ports: dict[int, set[str]] = {}
         for port, vlans in self.vlans.items():
             for vlan in vlans if self.links[port].up else ():
@@ -60,7 +60,6 @@ class LinuxPe:
         return ports
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run a shell command. Return its exit code and its output."""
         if self.says is not None:
             return 0, self.says
         if command.startswith("ip -details -json link show"):
@@ -78,7 +77,6 @@ class LinuxPe:
         return (1 if faults else 0), "".join(faults)
 
     def do(self, program: str, line: str) -> str | None:
-        """Run one line of a batch. Return the line's error message, or None."""
         words = line.split()
         if program == "bridge":
             return self._vlan(words[1], words[3], int(words[5]), words[6:])
@@ -135,7 +133,6 @@ class PeLine:
     prompt: str = r"^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Run a command line and return the output."""
         if self.machine.cut_off:
             raise Unreachable("edge pe1 (192.0.2.1) does not answer: cut off; SBF tries again")
         assert len(command) < 4096, "a terminal reads at most 4095 characters in a line"

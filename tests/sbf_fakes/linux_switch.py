@@ -61,7 +61,6 @@ class LinuxLine:
     prompt: str = r"^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Run a command line and return the output."""
         if self.switch.cut_off:
             raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; SBF tries again")
         assert len(command) < 4096, "a terminal reads at most 4095 characters in a line"

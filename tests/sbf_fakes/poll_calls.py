@@ -25,7 +25,7 @@ class Caller(httpx.AsyncClient):
 
 
 STILL_ITERATIONS = 20
-"""The number of iterations of the event loop without a call in a thread, after which all polls wait.
+"""How many iterations of the event loop without a call in a thread show that all polls wait.
 
 A woken poll first asks whether its caller is connected, which takes some iterations without a thread.
 """
@@ -33,7 +33,6 @@ Calls = Callable[[Caller], Awaitable[None]]
 
 
 def run(world: World, calls: Calls, token: str | None = None) -> None:
-    """Run a coroutine with a client of the application. No worker runs."""
 
     async def with_client() -> None:
         app = app_of(world.service)
@@ -79,7 +78,6 @@ async def await_true(reached: Callable[[], object]) -> None:
 
 @contextmanager
 def counted_statements(service: SbfService) -> Iterator[list[str]]:
-    """Yield the statements that a service sends to its database."""
     found: list[str] = []
 
     def count(_connection: object, _cursor: object, statement: str, *_others: object) -> None:

@@ -1,4 +1,4 @@
-"""Backups and restores of a world's database, and hosts that continue to carry their clusters after a restore."""
+"""Backups and restores of a world's database, and hosts that still carry their clusters after a restore."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +20,6 @@ HOUR = timedelta(hours=1)
 
 
 def back_up(world: World, folder: Path, name: str = "a.backup") -> BackupFile:
-    """Write a backup of the world's database, and open it."""
     write_backup(world.service.store.engine, folder / name)
     return open_backup(folder / name)
 
@@ -33,7 +32,6 @@ def restore(
     grace: timedelta = HOUR,
     clock: Clock = read_database_clock,
 ) -> RestoreReport:
-    """Restore a backup into a database."""
     engine = make_engine(database)
     try:
         return restore_backup(engine, backup, replace=replace, grace=grace, who="root@sbf", clock=clock)
@@ -52,12 +50,12 @@ def restored_world(world: World, backup: BackupFile, folder: Path) -> World:
 class CarryingHosts:
     """Hosts that carry segments. They set up wanted segments and remove other segments, as agents do.
 
-    If a new segment requires ``UNCHECKED_NETWORK``, the hosts do not set up this segment.
+    They do not set up a new segment that requires ``UNCHECKED_NETWORK``.
     """
 
     carried: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
     stuck: dict[str, set[str]] = field(default_factory=dict)
-    """The IDs of the clusters that a host cannot remove, by host."""
+    """By host: the IDs of the clusters that the host cannot remove."""
 
     def reconcile(self, world: World, host: str) -> None:
         """Apply a host's wanted document, and confirm it. Report the clusters that were not set up or not removed."""

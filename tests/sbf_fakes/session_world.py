@@ -1,4 +1,4 @@
-"""A real SBF on the loopback, with an agent's listener for guest sessions, and guests that are socket pairs."""
+"""A real SBF on the loopback, with an agent's listener for guest sessions, and socket pairs as guests."""
 
 import socket
 import threading
@@ -30,7 +30,7 @@ CHUNK = 1 << 16
 
 
 class PairChannel:
-    """The agent's channel to a guest: one end of a socket pair. At the other end, the test acts as the guest."""
+    """The agent's channel to a guest: one end of a socket pair. The test acts as the guest at the other."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -109,7 +109,6 @@ class Installation:
 
 
 def count_session_rows(world: World) -> int:
-    """Return the number of guest sessions that the database contains."""
     with world.store.read() as unit:
         return unit.session.scalar(select(func.count()).select_from(GuestSessionRow)) or 0
 
@@ -146,7 +145,7 @@ def serve_world(world: World, stack: ExitStack) -> tuple[str, uvicorn.Server]:
 
 @contextmanager
 def serve_worlds(folder: Path) -> Iterator[Start]:
-    """Yield a function that serves a world. The function's keyword arguments change settings of the relay.
+    """Yield a function that serves a world. Its keyword arguments change settings of the relay.
 
     With ``agent=False``, the function starts no agent.
     """

@@ -17,7 +17,7 @@ from virtcloud.model.errors import Unreachable
 
 @dataclass
 class LocalShell:
-    """Runs each command in a new shell. First, the shell runs ``before``, which may redefine a program."""
+    """Runs each command in a new shell, after ``before``, which may redefine a program."""
 
     environment: Mapping[str, str]
     cut_off: bool = False
@@ -25,7 +25,6 @@ class LocalShell:
     prompt: str = r"^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Run a command and return its output."""
         if self.cut_off:
             raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; SBF tries again")
         assert max(map(len, command.splitlines())) < 4096, "a terminal reads at most 4095 characters in a line"
@@ -48,7 +47,7 @@ QUIET_S = 10
 
 @dataclass
 class TerminalShell:
-    """An interactive shell as sshd would start it. The shell starts on first use. :meth:`close` ends the shell."""
+    """An interactive shell as sshd would start it, from the first use until :meth:`close`."""
 
     environment: Mapping[str, str]
     prompt: str = r"^# "
@@ -65,7 +64,6 @@ class TerminalShell:
         return output
 
     def close(self) -> None:
-        """End the shell."""
         if self._terminal:
             pid, descriptor = self._terminal
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Switches in memory. A test can disconnect or restart a switch, or let the switch refuse or ignore changes."""
+"""Switches in memory. A test can disconnect or restart a switch, or plan its faults."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -15,10 +15,10 @@ from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 @dataclass
 class FakeSwitch:
-    """A switch: the VLANs of each port, its planned faults, and the calls it received.
+    """A switch: the VLANs of each port, its planned faults, and the received calls.
 
-    ``table`` contains the names of the switch's VLANs and does not change in a restart. ``table`` is None for a switch
-    without names of VLANs.
+    ``table`` contains the names of the switch's VLANs, also after a restart. It is None for a switch without names of
+    VLANs.
     """
 
     name: str
@@ -41,12 +41,11 @@ class FakeSwitch:
     before_save: Callable[[], None] = lambda: None
 
     def carried(self) -> dict[str, str]:
-        """Return the VLANs of each port, as ranges. Ports without VLANs are omitted."""
+        """Return the VLANs of each port, as ranges. Omit ports without VLANs."""
         return {port: str(VlanSet(vlans)) for port, vlans in sorted(self.ports.items()) if vlans}
 
     @property
     def saves(self) -> int:
-        """The number of saves."""
         return self.calls.count("save")
 
     def reboot(self) -> None:
@@ -55,7 +54,7 @@ class FakeSwitch:
         self.ended_session = True
 
     def restart(self) -> None:
-        """Remove all VLANs from the ports, as on a switch whose configuration was never saved, and end the session."""
+        """Remove all VLANs from the ports, as on a switch that was never saved, and end the session."""
         self.ports = {}
         self.ended_session = True
 
@@ -132,7 +131,7 @@ class FakeDriver:
 
 @dataclass
 class FakeSwitches:
-    """All fake switches, and a platform for each switch. A switch is created on first use."""
+    """All fake switches, each with a platform. A switch is created on first use."""
 
     found: dict[str, FakeSwitch] = field(default_factory=dict)
     facts: SwitchCapabilities = field(default_factory=SwitchCapabilities)

@@ -18,7 +18,6 @@ DEVICE_KEY = ec.derive_private_key(1, ec.SECP256R1())
 
 
 def make_csr(key: ec.EllipticCurvePrivateKey = DEVICE_KEY) -> str:
-    """Return a certificate signing request in PEM form."""
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, SHA256())
     return request.public_bytes(Encoding.PEM).decode()
 
@@ -31,14 +30,14 @@ def gateway(name: str, **changes: object) -> dict[str, object]:
 
 
 def site_with_gateways(name: str, *gateways: dict[str, object]) -> dict[str, Any]:
-    """Return a site with these gateways. The site's switch has a port for each gateway, with the gateway's name."""
+    """Return a site with these gateways, each at the port of the site's switch with the gateway's name."""
     made: dict[str, Any] = site(name)
     made["switches"][0]["ports"] += [described["name"] for described in gateways]
     return made | {"gateways": list(gateways)}
 
 
 def topology_with_gateways(**gateways: tuple[dict[str, object], ...]) -> Topology:
-    """Return the three sites with gateways. By default, Brno has two gateways, Praha has one, and Plzeň has none."""
+    """Return the three sites with gateways: by default, two at Brno, one at Praha, none at Plzeň."""
     by_site = gateways or {"brno": (gateway("brno-gw"), gateway("brno-gw2")), "praha": (gateway("praha-gw"),)}
     links = [
         {"a": f"{described['name']}:eth0", "b": f"{name}-sw1:{described['name']}"}
@@ -64,7 +63,7 @@ def make_profile(
 
 
 def grants_of(world: World, gateway: str, key: str = "demo") -> tuple[VpnGrant, ...]:
-    """Return the grants of a network in the wanted document of a gateway; none if the gateway has no segment."""
+    """Return the grants of a network in a gateway's wanted document; none without a segment."""
     segments = world.wanted_of_host(gateway).segments
     return next((segment.grants for segment in segments if segment.key == key), ())
 
@@ -74,7 +73,6 @@ def devices(world: World, gateway: str = "brno-gw", key: str = "demo") -> list[s
 
 
 def stop_agent(world: World, gateway: str) -> None:
-    """Stop the agent of a gateway. Advance the clock until SBF considers the agent stale."""
     world.dead_hosts.add(gateway)
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.service.scheduler.sweep._started = 0
@@ -89,7 +87,7 @@ def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None
 
 
 def stop_agents(world: World, *gateways: str) -> None:
-    """Stop the agents of gateways. Advance the clock until SBF considers the agents stale."""
+    """Stop the agents of gateways. Advance the clock until SBF considers them stale."""
     world.dead_hosts.update(gateways)
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.service.scheduler.sweep._started = 0

@@ -44,11 +44,11 @@ SITES = ("brno", "praha", "plzen")
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 COMPILED: dict[str, Engine] = {}
-"""The first engine for each kind of database. Later engines use the compiled statements of the first engine."""
+"""The first engine for each kind of database, whose compiled statements later engines use."""
 
 
 def share_compiled(engine: Engine) -> None:
-    """Make ``engine`` use the compiled statements of the first engine of this process, to save time."""
+    """Make ``engine`` use the compiled statements of this process's first engine, to save time."""
     first = COMPILED.get(engine.dialect.name)
     if first is not None:
         engine.dialect = engine.pool._dialect = first.dialect
@@ -56,13 +56,13 @@ def share_compiled(engine: Engine) -> None:
 
 
 def disable_synchronous_writes(connection: DBAPIConnection, _entry: object) -> None:
-    """Disable the synchronous writes of SQLite. Tests may kill a process, but they cause no power loss."""
+    """Disable the synchronous writes of SQLite: tests may kill a process, but cause no power loss."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")
 
 
 def site(name: str, hosts: int = 2) -> dict[str, object]:
-    """Return a site with one switch. The switch has hosts at its ports p1…, and an uplink to the core."""
+    """Return a site with one switch, which has hosts at its ports p1…, and an uplink to the core."""
     ports = [f"p{number}" for number in range(1, hosts + 1)]
     return {
         "name": name,
@@ -85,7 +85,7 @@ def three_sites(**changes: object) -> Topology:
 
 
 def edge_site(name: str, *transports: str, hosts: int = 1) -> dict[str, object]:
-    """Return a site whose switch is linked to a provider edge. The edge attaches the site to these transports."""
+    """Return a site whose switch is linked to a provider edge, which attaches the site to these transports."""
     port = f"{name}-pe1:ac"
     return site(name, hosts) | {
         "attachments": [{"transport": transport, "port": port} for transport in transports],
@@ -136,7 +136,7 @@ class FakeClock:
 
 @dataclass
 class MeetingClock:
-    """The database's clock for two replicas. A replica that reads the clock waits until the other replica reads it.
+    """The database's clock for two replicas. A replica that reads it waits until the other replica reads it.
 
     So two transactions are open at the same time. If a lock delays one transaction, the other waits only 0.3 s.
     """
@@ -160,7 +160,7 @@ class World:
     edges: FakeEdges = field(default_factory=FakeEdges)
     dead_hosts: set[str] = field(default_factory=set)
     made: list[SbfService] = field(default_factory=list, repr=False)
-    """Every service created on this database. Tests may replace ``service`` or use several services together."""
+    """Every service created on this database. Tests may replace ``service`` or use several together."""
 
     def __post_init__(self) -> None:
         create_sqlite(self.database)
@@ -197,7 +197,7 @@ class World:
             service.store.close()
 
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
-        """Store the topology. Then store this pool for each site."""
+        """Store the topology, and this pool for each site."""
         document = topology or three_sites()
         self.put_topology(document)
         self.put_pools({described.name: pool for described in document.sites})
@@ -235,7 +235,6 @@ class World:
             return make_site_view(unit, read_topology(unit).site(name), self.service.reserved)
 
     def converge(self, name: str) -> ReconcileOutcome:
-        """Reconcile one device once."""
         return self.service.scheduler.worker.reconcile(name)
 
     def converge_switches(self) -> bool:
@@ -277,7 +276,7 @@ class World:
         self.service.scheduler.sweep.run()
 
     def settle(self) -> None:
-        """Run workers, agents and the deadline sweep twice, and a third time if anything was due in the second round.
+        """Run workers, agents and the deadline sweep twice, or three times if the second round had due work.
 
         The second round completes the transitions that the first sweep applied.
         """
@@ -321,5 +320,4 @@ class World:
 
 
 def make_world(folder: Path, **timing: float) -> World:
-    """Return a new world on a database file in ``folder``."""
     return World(f"sqlite:///{folder / 'sbf.db'}", timing=timing)

@@ -21,7 +21,7 @@ SETTINGS = ServiceSettings()
 
 @dataclass
 class Replica:
-    """One replica of the service. After a kill, a new scheduler starts. The new scheduler knows only the database."""
+    """One replica of the service. After a kill, a new scheduler starts, which knows only the database."""
 
     holder: str
     database: Database
@@ -33,7 +33,7 @@ class Replica:
         self.start()
 
     def start(self) -> None:
-        """Start the replica in the same way as ``WorkerScheduler.start``."""
+        """Start the replica as ``WorkerScheduler.start`` does."""
         transactions = MemoryTransactions(self.database, self.devices, self.holder)
         worker = Worker(transactions, DeviceSessions(SETTINGS, Platforms(self._of_switch, self._of_edge)))
         sweep = DeadlineSweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock)

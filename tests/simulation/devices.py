@@ -1,8 +1,7 @@
-"""Switches, edges and hosts in memory with all their faults, and the sessions that the real workers use as drivers.
+"""Switches, edges and hosts in memory with all their faults, and the workers' sessions with them.
 
-A switch and an edge have a running configuration and a startup configuration. A restart loads the startup
-configuration. If the device was erased, the startup configuration is empty. SBF manages only a part of a device's
-configuration.
+A switch and an edge have a running and a startup configuration. A restart loads the startup configuration, which is
+empty if the device was erased. SBF manages only a part of a device's configuration.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +23,7 @@ OTHERS_PORT = PortName("others")
 OTHERS_VLAN, OTHERS_SERVICE = 10, 10999
 """A VLAN ID and a service ID in other use, outside the site's pool and the transport's range."""
 OTHERS_IN_POOL = 102
-"""A VLAN ID of the pool that is in other use on one switch. The first reading has detected this use."""
+"""A VLAN ID of the pool that is in other use on one switch, as the first reading has detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +55,15 @@ class EdgeConfig:
 
 @dataclass
 class Device(Watched):
-    """A device that SBF configures. ``fault`` is the device's present fault. ``row`` is the device's row in the store.
+    """A device that SBF configures. ``fault`` is its present fault, ``row`` its row in the store.
 
-    A late worker no longer holds the element's lease. ``unread`` becomes true when a restart or a late worker changes
-    the configuration, and remains true until a holder of the lease has recorded a reading. Until then, SBF cannot know
-    what the device carries. ``doubtful`` becomes true when a late worker changes the configuration, because a device
-    does not check fencing tokens. ``doubtful`` remains true until a reading shows the wanted state.
+    A late worker no longer holds the element's lease. ``unread`` is true after a restart or a late worker changed the
+    configuration, until a holder of the lease records a reading. Until then, SBF cannot know what the device carries.
+    ``doubtful`` is true after a late worker changed the configuration, because a device does not check fencing tokens,
+    until a reading shows the wanted state.
 
-    ``surprises`` counts unexpected changes. Three fields map each replica to a value. ``fences`` contains the replica's
-    fencing token. ``announced`` contains the fencing token of the replica's last announced change. ``seen`` contains
-    the value of ``surprises`` at the replica's last reading.
+    ``surprises`` counts unexpected changes. Three fields map each replica to a value: ``fences`` to its fencing token,
+    ``announced`` to the fencing token of its last announced change, ``seen`` to ``surprises`` at its last reading.
     """
 
     name: Name
@@ -88,14 +86,14 @@ class Device(Watched):
     def is_known(self, holder: str) -> bool:
         """Return whether the last reading of ``holder`` is still correct.
 
-        The reading is correct until another holder acquires the lease or an unexpected change happens.
+        It is correct until another holder acquires the lease or an unexpected change happens.
         """
         return self.is_current(holder) and self.seen.get(holder) == self.surprises
 
 
 @dataclass
 class Switch(Device):
-    """A switch. ``managed`` are the switch's managed ports. ``foreign_vlans`` are the switch's VLANs in other use."""
+    """A switch. ``managed`` are its managed ports, ``foreign_vlans`` its VLANs in other use."""
 
     managed: tuple[PortName, ...] = ()
     foreign_vlans: frozenset[int] = frozenset({OTHERS_VLAN})
@@ -122,13 +120,13 @@ class Switch(Device):
 
 @dataclass
 class Edge(Device):
-    """A provider edge. Two commands create a circuit. Between the two commands, the circuit is incomplete."""
+    """A provider edge. Two commands create a circuit, which is incomplete between them."""
 
     running: EdgeConfig = field(default_factory=EdgeConfig)
     startup: EdgeConfig = field(default_factory=EdgeConfig)
 
     def furnish(self, *, factory: bool) -> None:
-        """Set the first configuration, which is a circuit in other use. With ``factory``, there is no circuit."""
+        """Set the first configuration, a circuit in other use. With ``factory``, there is no circuit."""
         foreign = Circuit(transport="evpn", port="ac", vlan=OTHERS_VLAN, service=OTHERS_SERVICE)
         self.running = self.startup = EdgeConfig(frozenset() if factory else frozenset({foreign}))
 
@@ -138,12 +136,10 @@ class Edge(Device):
         _restart(self)
 
     def read_foreign(self) -> object:
-        """Return the circuits that SBF does not manage."""
         return {circuit for circuit in self.running.circuits if circuit.service == OTHERS_SERVICE}
 
 
 def _restart(device: Switch | Edge) -> None:
-    """Load the startup configuration, and end all sessions."""
     device.boots += 1
     if device.running != device.startup:
         device.unread = True
@@ -155,8 +151,8 @@ def _restart(device: Switch | Edge) -> None:
 class Session:
     """A session of one replica with a device.
 
-    A reading opens a session, and so does a command while no session is open. A command fails if the device has
-    restarted since the session was opened.
+    A reading opens a session, and so does a command while none is open. A command fails if the device has restarted
+    since the session was opened.
     """
 
     device: Device
@@ -181,7 +177,7 @@ class Session:
     def save(self) -> bool:
         """Save the running configuration.
 
-        At random (``coin``), begin a new session first. The new session does not detect an earlier restart.
+        At random (``coin``), begin a new session first, which does not detect an earlier restart.
         """
         if self.device.coin():
             self.boot = None
@@ -197,7 +193,6 @@ class Session:
             raise Unreachable(f"{self.device.name} does not answer")
 
     def _send(self, line: str) -> None:
-        """Send a command to the device."""
         self.device.stage.gate(f"{self.device.name}: {line}")
         self._reach()
         if self.boot is None:
@@ -208,7 +203,7 @@ class Session:
     def _change(self, line: str, refused: list[str]) -> bool:
         """Send one command of a change. Return whether the command takes effect.
 
-        If the device refuses the command, append the command to ``refused``. The caller then sends the next commands
+        If the device refuses the command, append it to ``refused``. The caller then sends the next commands
         nevertheless.
         """
         self._send(line)
@@ -261,7 +256,7 @@ class SwitchSession(Session):
             raise Refused(f"{self.device.name}: % Invalid input: {', '.join(refused)}")
 
     def _lines(self, wanted: SwitchDifference) -> list[tuple[str, Callable[[SwitchConfig], SwitchConfig]]]:
-        """Return the commands that follow the commands for open ports, in the order in which drivers send them."""
+        """Return the commands that follow those for open ports, in the order in which drivers send them."""
         return [
             *(
                 (f"{port} remove {vlans}", lambda now, port=port, vlans=vlans: _allow(now, port, none=vlans))
@@ -283,7 +278,7 @@ class SwitchSession(Session):
 
 
 def _allow(now: SwitchConfig, port: PortName, also: VlanSet = NONE, none: VlanSet = NONE) -> SwitchConfig:
-    """Add ``also`` to a port's list and remove ``none`` from the list. A port without a list stays without a list."""
+    """Add ``also`` to a port's list and remove ``none`` from it. A port without a list stays without one."""
     before = now.ports.get(port)
     return now if before is None else now.put(port, (before | frozenset(also)) - frozenset(none))
 
@@ -300,7 +295,6 @@ class EdgeSession(Session):
         return EdgeObserved(circuits=sort_circuits(circuits), parts=tuple(self.device.running.parts))
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Send one command after another. Other actors may act between two commands."""
         refused: list[str] = []
         for part in difference.clear:
             if self._change("clear", refused):

@@ -1,7 +1,4 @@
-"""The invariants (docs/explanation/invariants.md).
-
-They are checked after each step of a schedule and at the end of the schedule.
-"""
+"""The invariants (docs/explanation/invariants.md), checked after each step and at the end of a schedule."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +30,7 @@ def require(holds: bool, what: str | Callable[[], str]) -> None:
 class Invariants:
     """Compares the store with the state of devices and hosts.
 
-    ``foreign`` maps each device to the part of the device's configuration that SBF does not manage.
+    ``foreign`` maps each device to the part of its configuration that SBF does not manage.
     """
 
     store: MemoryStore
@@ -99,7 +96,7 @@ class Invariants:
                 raise BrokenError(f"invariant 2: {name} carries {stray}, which no cluster has claimed there")
 
     def carried(self, device: Switch | Edge, config: object) -> set[tuple[PortName, int]]:
-        """Return the result of the function :func:`carried`. The result is cached until the configuration changes."""
+        """Return the result of the function :func:`carried`, cached until the configuration changes."""
         theirs = device.foreign_vlans if isinstance(device, Switch) else None
         at = device.name, config is device.running
         before = self._carried.get(at)
@@ -137,7 +134,7 @@ class Invariants:
         return {(one.id, int(one.claims[at])) for one in self.store.clusters if at in one.claims}
 
     def list_carried_vlans(self, at: Name) -> set[int]:
-        """Return the VLAN IDs carried at a site. Devices and hosts in an unknown state are omitted."""
+        """Return the VLAN IDs carried at a site. Omit devices and hosts in an unknown state."""
         devices = [one for name, one in self.devices.items() if name.startswith(at) and not one.doubtful]
         hosts = [one for name, one in self.hosts.items() if name.startswith(at) and not one.doubtful]
         return {
@@ -145,7 +142,7 @@ class Invariants:
         } | {vlan for one in hosts for vlan in one.segments.values()}
 
     def list_carried_services(self) -> set[int]:
-        """Return the service IDs of SBF that edges carry. Edges in an unknown state are omitted."""
+        """Return the service IDs of SBF that edges carry. Omit edges in an unknown state."""
         edges = [one for one in self.devices.values() if isinstance(one, Edge) and not one.doubtful]
         found = {
             one.service
@@ -161,7 +158,7 @@ class Invariants:
     def carries(self, row: Cluster, name: Name) -> bool:
         """Return whether an element carries a cluster on all necessary ports, now and after a restart.
 
-        Return True for an unread element, because SBF cannot know the element's state yet.
+        Return True for an unread element, because SBF cannot know its state yet.
         """
         thing, vlan = self.find_element(name), row.network.claims[self.store.elements[name].site]
         if thing.unread:
@@ -172,7 +169,7 @@ class Invariants:
         return all(ways <= self.carried(thing, config) for config in (thing.running, thing.startup))
 
     def check_converged(self) -> None:
-        """Check invariant 3. Call this after all faults have been removed and the actors have run for some time."""
+        """Check invariant 3, after all faults have been removed and the actors have run for some time."""
         for name, thing in (*self.devices.items(), *self.hosts.items()):
             revision, confirmed, wanted = self.store.read_wanted(name)
             require(confirmed == revision, f"invariant 3: {name} confirmed {confirmed}, wanted is {revision}")
@@ -207,7 +204,7 @@ def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[P
 def expected_vlans(wanted: SwitchWanted | EdgeWanted | HostWanted) -> set[tuple[str, int]]:
     """Return the VLANs that an element must carry.
 
-    For a device, the result has the form of :func:`carried`. For a host, the result contains cluster IDs with VLAN IDs.
+    For a device, the result has the form of :func:`carried`. For a host, it contains cluster IDs with VLAN IDs.
     """
     if isinstance(wanted, HostWanted):
         return {(one.id, int(one.vlan)) for one in wanted.segments}

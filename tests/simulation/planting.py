@@ -1,4 +1,4 @@
-"""Planted bugs. For each bug, one function of the real code is replaced by a copy whose source text is changed."""
+"""Planted bugs. For each bug, a copy with changed source text replaces one function of the real code."""
 
 import ast
 import inspect
@@ -21,7 +21,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: st
 
 
 def _function_at(tree: ast.Module, line: int) -> tuple[str | None, str]:
-    """Return the names of the class and of the function that contain a line. Outside a class, the class is None."""
+    """Return the names of the class, if any, and of the function that contain a line."""
     for node in tree.body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         for one in inner:

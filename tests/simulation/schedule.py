@@ -66,7 +66,7 @@ REQUESTS = [
 
 @dataclass
 class Schedule:
-    """All events of one seed. ``history`` contains the time and the description of each event that has happened."""
+    """All events of one seed. ``history`` contains the time and the description of each past event."""
 
     seed: int
     history: list[tuple[datetime, str]] = field(default_factory=list)
@@ -153,7 +153,7 @@ class Schedule:
 
     @property
     def log(self) -> list[str]:
-        """The events that have happened, as lines of text."""
+        """The past events, as lines of text."""
         return [f"{at:%H:%M:%S} {what}" for at, what in self.history]
 
     # events

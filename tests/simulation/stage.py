@@ -1,7 +1,7 @@
-"""Actors: real code that pauses before every call to the store or to a device, until a schedule resumes the actor.
+"""Actors: real code that pauses before every call to the store or to a device, until a schedule resumes it.
 
-Each actor is a coroutine (a greenlet). A schedule resumes one actor and waits until this actor pauses again or ends. No
-other code switches between coroutines. So a seed always leads to the same steps.
+Each actor is a coroutine (a greenlet). A schedule resumes one actor and waits until it pauses again or ends. No other
+code switches between coroutines. So a seed always leads to the same steps.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,10 @@ class Changes:
 
 
 class Watched:
-    """An object whose fields the invariants read. ``changes`` counts the changes of the fields of all such objects.
+    """An object whose fields the invariants read. ``changes`` counts the changes of such fields.
 
-    A change within a value, such as a new key of a dictionary, is not counted. Therefore the simulation replaces a
-    value instead of changing it. Changes of the fields ``uncounted`` are not counted either, so the invariants must not
-    read these fields.
+    A change within a value, such as a new key of a dictionary, is not counted. Therefore the simulation replaces
+    values. Changes of the fields ``uncounted`` are not counted either, so the invariants must not read them.
     """
 
     __slots__ = ()
@@ -44,22 +43,18 @@ class Watched:
 class KilledError(BaseException):
     """The actor's process was killed.
 
-    The error ends the actor's code. If the actor calls the store or a device again, the error is raised again.
+    The error ends the actor's code. Each later call of the store or a device raises it again.
     """
 
 
 class _Puppet:
-    """A coroutine that runs one piece of work after another.
-
-    The method ``stop`` interrupts the work until the next call of ``go``.
-    """
+    """A coroutine that runs one piece of work after another, from :meth:`go` to the next :meth:`stop`."""
 
     def __init__(self) -> None:
         self.work: Callable[[], None] = lambda: None
         self._greenlet = greenlet(self._run)
 
     def go(self) -> None:
-        """Run the work until it calls ``stop`` or ends."""
         self._greenlet.parent = getcurrent()
         self._greenlet.switch()
 
@@ -93,7 +88,7 @@ class Actor:
     _puppet: _Puppet | None = None
 
     def go(self) -> None:
-        """Run the work until it calls ``stop`` or ends. If the work raises an error, raise the same error."""
+        """Run the work until it calls ``stop`` or ends. Raise the error of the work, if any."""
         if self._puppet is None:
             self._puppet = _IDLE.pop() if _IDLE else _Puppet()
             self._puppet.work = self._run
@@ -114,7 +109,7 @@ class Actor:
             self.go()
 
     def stop(self, at: str) -> None:
-        """Pause until the schedule resumes the actor. The work calls this method before it calls the store or a device.
+        """Pause until the schedule resumes the actor. The work calls this before a call to the store or a device.
 
         Raise KilledError if the actor was killed.
         """
@@ -136,9 +131,9 @@ class Actor:
 
 @dataclass
 class Stage:
-    """All actors in progress. ``broken`` contains messages about faults that the simulated database or a device found.
+    """All actors in progress. ``broken`` contains messages about faults found by the database or a device.
 
-    Code that runs outside an actor does not pause. For this code, :meth:`gate` calls ``each_time`` instead.
+    Code that runs outside an actor does not pause: :meth:`gate` calls ``each_time`` instead.
     """
 
     actors: list[Actor] = field(default_factory=list)
@@ -147,7 +142,7 @@ class Stage:
     each_time: Callable[[str], None] = lambda _at: None
 
     def gate(self, at: str) -> None:
-        """Pause the actor that calls this method. Outside an actor, call ``each_time`` instead."""
+        """Pause the calling actor. Outside an actor, call ``each_time`` instead."""
         if self.acting is None:
             self.each_time(at)
         else:
@@ -158,7 +153,7 @@ class Stage:
         self.actors.append(Actor(self, work, holder, element))
 
     def advance(self, one: Actor) -> None:
-        """Run an actor until its next pause. Remove the actor if it has ended."""
+        """Run an actor until its next pause. Remove it if it has ended."""
         try:
             one.go()
         finally:
@@ -166,7 +161,7 @@ class Stage:
                 self.actors.remove(one)
 
     def kill(self, holder: str) -> int:
-        """Kill all actors of ``holder``. Return the number of these actors."""
+        """Kill all actors of ``holder``. Return their number."""
         found = [one for one in self.actors if one.holder == holder]
         for one in found:
             one.kill()

@@ -57,7 +57,7 @@ STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Placement(Watched):
-    """A cluster on an element: the revision that added the cluster, and the revision that removed the cluster."""
+    """A cluster on an element: the revision that added the cluster, and the revision that removed it."""
 
     added: int
     removed: int | None = None
@@ -67,7 +67,7 @@ class Placement(Watched):
 class Cluster(Watched):
     """A cluster's row, with its claims and placements.
 
-    ``path`` contains the ports that must carry the cluster. In the simulation, these ports never change.
+    ``path`` contains the ports that must carry the cluster, which never change in the simulation.
     """
 
     id: str
@@ -145,7 +145,7 @@ class Element(Watched):
 
 @dataclass
 class MemoryStore:
-    """The tables, and the units of work on the tables. The real code of ``sbf_service.domain`` makes the decisions."""
+    """The tables, and the units of work on them. The real code of ``sbf_service.domain`` makes the decisions."""
 
     topology: Topology
     pool: VlanSet
@@ -167,7 +167,7 @@ class MemoryStore:
     def put(self, key: str, request: ClusterRequest) -> Cluster:
         """Request a cluster. Raise the same errors as the real store.
 
-        If the cluster of the former attempt blocks the new attempt, drain and return the former cluster.
+        If the former attempt's cluster blocks the new attempt, drain and return the former cluster.
         """
         row = self.find_newest(key)
         former = None if row is None else LatestAttempt(row.attempt, row.state, row.spec)
@@ -191,9 +191,9 @@ class MemoryStore:
         )
 
     def end(self, key: str, attempt: int | None, owner: str | None) -> None:
-        """Drain a cluster.
+        """Drain a cluster. Raise NotFound for an unknown key.
 
-        Raise Gone for an earlier attempt or for another owner's cluster. Raise NotFound for an unknown key.
+        Raise Gone for an earlier attempt or for another owner's cluster.
         """
         row = self.find_newest(key)
         if row is None:
@@ -207,7 +207,6 @@ class MemoryStore:
             self._apply_transition(row, transition)
 
     def apply_transitions(self) -> None:
-        """Apply the transitions that are due now."""
         self._apply_transitions(self.clusters)
 
     # elements
@@ -274,7 +273,7 @@ class MemoryStore:
         row.save_after = self.now + compute_save_pause(row.failed_saves)
 
     def record_heartbeat(self, name: Name) -> None:
-        """Record a heartbeat of an agent. An agent that was stale stays unreachable until it confirms a revision."""
+        """Record a heartbeat of an agent. A stale agent stays unreachable until it confirms a revision."""
         row = self.elements[name]
         if row.seen is None or self.now - row.seen >= SEEN_STEP:
             row.seen = self.now

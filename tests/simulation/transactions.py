@@ -1,11 +1,9 @@
 """The database transactions of SBF's reconciliation, on a store in memory.
 
-A replica of SBF has three parts that use these transactions. The workers reconcile devices. The scheduler decides which
-device is reconciled next. The deadline sweep applies the transitions of clusters whose deadline has passed.
-
-A simulated replica or agent pauses before each transaction, until the schedule resumes it. If the database is
-unreachable, a transaction changes nothing. If answers are lost, a transaction is committed, but the caller does not
-receive the result.
+A replica has three parts that use these transactions. The workers reconcile devices. The scheduler decides which device
+is next. The deadline sweep applies the due transitions of clusters. A simulated replica or agent pauses before each
+transaction, until the schedule resumes it. If the database is unreachable, a transaction changes nothing. If answers
+are lost, a transaction is committed, but the caller receives no result.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -60,8 +58,7 @@ class Database:
 class MemoryTransactions:
     """``StoreWorkerTransactions`` on the store in memory.
 
-    ``devices`` record the fencing token of each replica. By these tokens, the simulation detects a change by a worker
-    that no longer holds the element's lease.
+    ``devices`` record each replica's fencing token, by which the simulation detects changes of late workers.
     """
 
     database: Database

@@ -1,7 +1,6 @@
-"""Tests of SBF in ten thousand fault schedules on a virtual clock.
+"""Tests of SBF in ten thousand fault schedules (random sequences of calls and faults) on a virtual clock.
 
-A schedule is a random sequence of calls and faults. Other tests plant a bug in the code of SBF, and check that a
-schedule finds the bug.
+Other tests plant a bug in the code of SBF, and check that a schedule finds it.
 """
 
 import logging
@@ -42,7 +41,7 @@ def run_schedule(seed: int) -> str | None:
 def test_ten_thousand_fault_schedules_break_nothing(first: int) -> None:
     """The invariants of ``simulation/invariants.py`` hold after every step.
 
-    At the end of a schedule, all faults are removed. Then all elements reach the wanted state.
+    At the end of a schedule, all faults are removed, and all elements reach the wanted state.
     """
     found = [fault for seed in range(first, first + PER_TEST) if (fault := run_schedule(seed)) is not None]
     assert found == []
@@ -119,7 +118,7 @@ def test_a_bug_planted_in_the_code_is_found(monkeypatch: pytest.MonkeyPatch, bug
 
 
 def test_the_invariants_read_no_uncounted_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation checks invariants only when a counted field has changed. So invariants may read no other field."""
+    """The simulation checks invariants only when a counted field has changed."""
     read, check_all = set[str](), Invariants.check_all
 
     def record_read(row: Element, name: str) -> object:

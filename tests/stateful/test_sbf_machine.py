@@ -1,6 +1,6 @@
 """Tests of the store and its workers under any random sequence of calls, faults, restarts and pauses.
 
-Switches, edges and hosts are fakes. The test compares the state of the fakes with the service's records.
+Switches, edges and hosts are fakes, whose state is compared with the service's records.
 """
 
 import shutil
@@ -46,13 +46,13 @@ OTHERS = "p9"
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
 """Brno's pool shares two VLAN IDs with the other pools.
 
-If both shared VLAN IDs are claimed, a new cluster at Brno and another site needs two VLAN IDs.
+If both are claimed, a new cluster at Brno and another site needs two VLAN IDs.
 """
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
 class Machine(RuleBasedStateMachine):
-    """A state machine. Its rules are calls of users, workers and agents, and faults. The rules run in any order."""
+    """A state machine. Its rules, in any order, are faults, and calls of users, workers and agents."""
 
     def __init__(self, database: Callable[[Path], str] = lambda folder: f"sqlite:///{folder / 'sbf.db'}") -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, joins=KEYS, wanted=SPECS)
     def join(self, key: str, joins: str, wanted: ClusterSpec) -> None:
-        """Request a member of the network ``joins``. The guests' names contain ``key``, so the names are unique."""
+        """Request a member of the network ``joins``. The guests' names contain ``key``, so they are unique."""
         guests = tuple(one.model_copy(update={"name": f"{key}-{one.name}"}) for one in wanted.guests)
         before = self.views()
         held = {(site, vlan) for view in before for site, vlan in view.vlans.items()}
@@ -126,8 +126,6 @@ class Machine(RuleBasedStateMachine):
             return
         assert (meant.spec.owner, meant.attempt <= attempt) == (owner, True)
 
-    # Workers and agents.
-
     @rule(name=st.sampled_from(DEVICES))
     def converge(self, name: str) -> None:
         before = self.world.element(name).last_seen
@@ -158,8 +156,6 @@ class Machine(RuleBasedStateMachine):
         element = self.world.element(host)
         if host not in self.forgot and element.confirmed_revision - back > 0:
             self.world.confirm(host, element.confirmed_revision - back)
-
-    # Faults.
 
     @rule(name=st.sampled_from(DEVICES), fault=st.sampled_from(["cut_off", "refuses", "lies", "unsafe"]))
     def a_fault_of_a_device_begins_or_ends(self, name: str, fault: str) -> None:
@@ -222,7 +218,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def all_invariants_hold(self) -> None:
-        """All invariants are checked with the same views of the clusters, because a query takes longer than a check."""
+        """All checks use the same views of the clusters, because a query takes longer than a check."""
         views = self.views()
         self.foreign_vlans_are_unchanged()
         self.no_vlan_id_is_claimed_twice_at_a_site(views)
@@ -235,14 +231,13 @@ class Machine(RuleBasedStateMachine):
         self.a_member_has_the_vlan_ids_of_its_network(views)
 
     def foreign_vlans_are_unchanged(self) -> None:
-        """The VLANs in other use keep their names, and no managed port carries these VLANs."""
+        """The VLANs in other use keep their names, and no managed port carries them."""
         for name, vlans in self.offices.items():
             switch = self.world.switches[name]
             assert {number for number, title in switch.table.items() if title == "offices"} == vlans
             assert not any(vlans & carried for port, carried in switch.ports.items() if port != OTHERS)
 
     def no_vlan_id_is_claimed_twice_at_a_site(self, views: list[ClusterView]) -> None:
-        """No two networks have claimed the same VLAN ID at a site."""
         held = [(site, vlan) for view in views if view.network is None for site, vlan in view.vlans.items()]
         assert len(held) == len(set(held))
         assert all(vlan in VlanSet.parse(POOLS[site]) for site, vlan in held)
@@ -254,7 +249,6 @@ class Machine(RuleBasedStateMachine):
         assert len(attempts) == len(set(attempts))
 
     def no_service_id_is_claimed_twice(self, views: list[ClusterView]) -> None:
-        """No two networks have claimed the same service ID."""
         own = [view for view in views if view.network is None]
         held = [view.joined.service for view in own if view.joined is not None and view.joined.service]
         assert len(held) == len(set(held))
@@ -266,7 +260,7 @@ class Machine(RuleBasedStateMachine):
             assert bool(view.joined and view.joined.service) == (len(view.vlans) > 1)
 
     def carried_ids_are_claimed(self, views: list[ClusterView]) -> None:
-        """If an element carries a VLAN ID, a cluster has claimed the VLAN ID at the element's site.
+        """If an element carries a VLAN ID, a cluster has claimed it at the element's site.
 
         The cluster may have ended: its VLAN IDs are then in quarantine.
         """
@@ -288,13 +282,11 @@ class Machine(RuleBasedStateMachine):
             assert bool(view.vlans) == (view.state not in ENDED_STATES or view.quarantined)
 
     def a_member_has_the_vlan_ids_of_its_network(self, views: list[ClusterView]) -> None:
-        """A member has its network's VLAN IDs until the member ends. Before that, the network does not release them."""
+        """A member has its network's VLAN IDs until it ends. Before that, the network does not release them."""
         own = {view.id: view for view in views}
         for view in views:
             if view.network is not None and view.vlans:
                 assert own[self.find_network(view)].vlans == view.vlans
-
-    # Queries.
 
     def views(self) -> list[ClusterView]:
         with self.world.store.read() as unit:
@@ -303,7 +295,7 @@ class Machine(RuleBasedStateMachine):
     def find_network(self, view: ClusterView) -> str:
         """Return the ID of the cluster that created the network of ``view``.
 
-        The key does not identify that cluster, because an ended cluster with the same key may also have VLAN IDs.
+        The key does not identify that cluster: an ended cluster with the same key may also have VLAN IDs.
         """
         with self.world.store.read() as unit:
             (network,) = read_networks(unit, find_clusters(unit, ClusterRow.id == view.id)).values()
@@ -333,14 +325,13 @@ class Machine(RuleBasedStateMachine):
         return any(vlan in vlans for port, vlans in ports if port != OTHERS)
 
     def no_element_carries_the_allocated_ids(self, view: ClusterView) -> None:
-        """When VLAN IDs are allocated to a cluster, no element of the cluster's sites carries these VLAN IDs."""
+        """No element of the cluster's sites carries VLAN IDs that are newly allocated to the cluster."""
         for site, vlan in view.vlans.items():
             assert vlan not in self.carried_at(site)
         if view.joined is not None:
             assert view.joined.service not in self.services_carried()
 
     def a_repeated_request_changes_nothing(self, key: str, view: ClusterView) -> None:
-        """A repeated request returns the same view and changes nothing."""
         rows = len(self.world.audit())
         again = self.world.put(key, view.spec, view.attempt)
         assert (again.created, again.view) == (False, view)

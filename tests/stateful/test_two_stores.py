@@ -1,4 +1,4 @@
-"""Tests that two stores behave alike: the real store, and the store in memory that the fault schedules use."""
+"""Tests that the real store and the fault schedules' store in memory behave alike."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -193,10 +193,9 @@ class StorePair:
         )
 
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make one call of a worker in both stores, for a random device.
+        """Make one call of a worker in both stores, for a random device. Return the outcomes: in memory, real.
 
-        The fencing token is the device's last token or the previous token. Return the outcome in the store in memory,
-        and the outcome in the real store.
+        The fencing token is the device's last token or the one before.
         """
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
@@ -312,7 +311,7 @@ def _name(row: Cluster | ClusterRow) -> tuple[str, int, int]:
 
 
 def outcome(call: Callable[[], object]) -> Outcome:
-    """Return the result of a call. If the call raises an error, return the error's name."""
+    """Return the result of a call, or the name of its error."""
     try:
         return call()
     except (Conflict, Gone, NotFound, LeaseLostError) as error:
@@ -320,7 +319,7 @@ def outcome(call: Callable[[], object]) -> Outcome:
 
 
 def comparable(task: ReconcileTask) -> Outcome:
-    """Return the fields of a task, except ``users``, because the store in memory has no ``users``."""
+    """Return the fields of a task, except ``users``, which the store in memory does not have."""
     return {part.name: getattr(task, part.name) for part in fields(task) if part.name != "users"}
 
 

@@ -1,4 +1,4 @@
-"""Tests of VPN profiles under any sequence of calls, confirmations, changes of the topology, and ends of leases.
+"""Tests of VPN profiles under any sequence of calls, confirmations, topology changes, and ends of leases.
 
 After each step, the grants in the gateways' wanted state are compared with the clusters and the profiles. Switches and
 agents are fakes.
@@ -45,7 +45,7 @@ KEY = parse_device_key(CSR)
 
 
 class VpnMachine(RuleBasedStateMachine):
-    """A state machine. Its rules are actions of users, agents and administrators. The rules run in any order."""
+    """A state machine. Its rules, in any order, are actions of users, agents and administrators."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ def make_segment(make_guest: Callable[..., GuestWanted]) -> Callable[..., Segmen
 
 @pytest.fixture(scope="session")
 def in_namespace() -> Callable[[Callable[[], T]], T]:
-    """Return a function that runs a test's code in a separate thread and a new network namespace of the real kernel."""
+    """Return a function that runs code in a separate thread and a new network namespace of the real kernel."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: the real kernel's bridges need root")
 
@@ -77,7 +77,6 @@ def in_namespace() -> Callable[[Callable[[], T]], T]:
 
 @pytest.fixture(scope="session")
 def unshare() -> Callable[[], None]:
-    """Return the function that moves a thread to a new network namespace."""
     return _unshare
 
 
@@ -91,7 +90,7 @@ def _unshare() -> None:
 
 @pytest.fixture
 def with_mounts() -> Callable[[Callable[[], T]], T]:
-    """Return a function that runs a test's code in a separate thread and a new mount namespace."""
+    """Return a function that runs code in a separate thread and a new mount namespace."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
     return run_with_own_mounts
@@ -138,6 +137,6 @@ def wake(waits: list[float]) -> RecordingEvent:
 def reconciler(
     service: FakeElementApi, host: FakeManagedHost, stop: StopSignal, wake: RecordingEvent
 ) -> HostReconciler:
-    """Return a reconciler that does not pause. ``waits`` records the requested pauses in seconds."""
+    """A reconciler that does not pause. ``waits`` records the requested pauses in seconds."""
     timing = ReconcileTiming(check_s=30, retry_first_s=0.5, retry_most_s=4)
     return HostReconciler("h1", service, host, stop, timing, wake, jitter=lambda: 0)

@@ -1,4 +1,4 @@
-"""Tests of the host's checks (``virtcloud doctor --host``). A check that fails returns a result and raises no error."""
+"""Tests of the host's checks (``virtcloud doctor --host``). A failed check returns a result and raises no error."""
 
 import json
 import os
@@ -24,7 +24,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes netwo
 
 @pytest.fixture
 def sysctls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with the sysctls of br_netfilter. All are 0."""
+    """A folder with the sysctls of br_netfilter. All are 0."""
     folder = tmp_path / "sys/bridge"
     folder.mkdir(parents=True)
     for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables"):
@@ -35,7 +35,7 @@ def sysctls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path, sysctls: Path) -> Path:
-    """Return the settings of an agent whose SBF does not answer."""
+    """The settings of an agent whose SBF does not answer."""
     (tmp_path / "images/busybox/rootfs").mkdir(parents=True)
     (tmp_path / "images/busybox/image.yaml").write_text("kind: lxc\n")
     paths = {name: str(tmp_path / name) for name in ("images", "state", "jobs", "socket")}

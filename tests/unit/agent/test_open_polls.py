@@ -17,7 +17,7 @@ SETTLED, CHANGED = (
 class ScriptedSbf:
     """An SBF with prepared answers to polls.
 
-    ``settled`` is the document that the agent has received and may still use, or None. `find_settled` returns it.
+    `find_settled` returns ``settled``: the document that the agent has received and may still use, or None.
     """
 
     def __init__(self, *answers: WantedDocument | Exception) -> None:
@@ -38,7 +38,7 @@ class ScriptedSbf:
 
 
 def open_poll(sbf: ScriptedSbf) -> tuple[OpenPoll, list[Callable[[], None]]]:
-    """Return a poll, and a list to which the poll adds the functions of its threads. The test calls these functions."""
+    """Return a poll, and a list to which it adds the functions of its threads, which the test calls."""
     threads: list[Callable[[], None]] = []
     return OpenPoll(sbf, threads.append), threads
 

@@ -1,4 +1,4 @@
-"""Tests of the agent's processes: the agent finds and kills them even while they start or end."""
+"""Tests that the agent finds and kills its processes even while they start or end."""
 
 import os
 import resource

@@ -129,7 +129,6 @@ def test_an_unreachable_systemd_is_logged_only(tmp_path: Path, caplog: pytest.Lo
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """After the test, restore the former signal handlers."""
     former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in former.items():

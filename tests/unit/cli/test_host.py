@@ -14,9 +14,9 @@ from virtcloud.cli import host, main
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yield a folder with three images.
+    """A folder with three images.
 
-    All users may use the first image. A file of the second image is missing. Only the owner may read the third image.
+    All users may use the first image. A file of the second is missing. Only the owner may read the third.
     """
     folder = Path(tempfile.mkdtemp())  # other users cannot read pytest's tmp_path
     yield _create_images(folder)

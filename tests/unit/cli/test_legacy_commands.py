@@ -12,7 +12,6 @@ from virtcloud.model.cluster import ClusterState
 
 @pytest.fixture
 def sbf_with_network(sbf: FakeSbf) -> FakeSbf:
-    """A fake SBF with the network ``mine``."""
     assert run_sbf(sbf, "requestvlan", "mine").exit_code == 0
     return sbf
 

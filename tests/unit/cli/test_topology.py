@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud topology``. The command ``set`` prints a difference before it sets the topology or a site."""
+"""Tests of ``virtcloud topology``. ``set`` prints a difference before it sets the topology or a site."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,6 @@ def _site(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate a terminal on standard input."""
     monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
 
 

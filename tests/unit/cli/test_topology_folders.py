@@ -16,7 +16,7 @@ from virtcloud.model.topology import Topology
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with a topology of three sites. A link connects the switches of the first two sites."""
+    """A topology of three sites in a folder. A link connects the switches of the first two sites."""
     write_folder(tmp_path / "sites", linked_sites(), "7")
     return tmp_path / "sites"
 

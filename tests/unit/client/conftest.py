@@ -32,6 +32,5 @@ def client(script: Script) -> Iterator[SbfClient]:
 
 @pytest.fixture(scope="module")
 def sbf() -> Iterator[str]:
-    """The address of a real SBF with an empty database."""
     with running_sbf() as address:
         yield address

@@ -40,7 +40,6 @@ def service(sbf: str) -> Iterator[SbfClient]:
 
 
 def run(sbf: str, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
-    """Run ``work`` with a client in a new event loop."""
 
     async def with_client() -> T:
         async with AsyncClient(Client(sbf)) as client:
@@ -57,7 +56,7 @@ def public_methods(kind: type) -> dict[str, list[inspect.Parameter]]:
 
 @pytest.mark.parametrize(("kind", "twin"), [(Client, AsyncClient), (Cluster, AsyncCluster), (ClusterGuest, AsyncGuest)])
 def test_every_method_has_a_twin_with_the_same_parameters(kind: type, twin: type) -> None:
-    """If this test fails after you added a method, add one line for the method to the twin."""
+    """After you add a method, add one line for it to the twin."""
     twins = public_methods(twin)
     assert {name: twins.get(name) for name in public_methods(kind)} == public_methods(kind)
 

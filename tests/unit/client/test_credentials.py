@@ -34,7 +34,6 @@ class Interrupted(io.RawIOBase):
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home folder."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("VIRTCLOUD_TOKEN_FILE", raising=False)
     return tmp_path

@@ -84,7 +84,7 @@ def configured(folder: Path, host: str) -> set[str]:
 
 
 def run_proxy(folder: Path, *codes: int) -> list[str]:
-    """Run the proxy command with a fake ssh. The first call of ssh ends with the first of ``codes``, and so on.
+    """Run the proxy command with a fake ssh, whose successive calls end with ``codes``.
 
     Return the gateways that the proxy command tried.
     """

@@ -47,7 +47,6 @@ def api(sbf: str, service: SbfClient) -> Iterator[Client]:
 
 
 def confirm(service: SbfClient) -> None:
-    """Confirm the wanted revision of the host at Brno."""
     service.confirm("brno-h1", service.wanted("brno-h1").revision)
 
 

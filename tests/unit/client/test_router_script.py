@@ -1,7 +1,7 @@
 """Tests of the script with which a user's computer becomes a cluster's router, with real packets in namespaces.
 
-A guest is connected with the computer by a veth pair instead of the VPN. The computer is also connected with an outside
-network and with a private network.
+A veth pair replaces the VPN between a guest and the computer. The computer also has links to an outside network and to
+a private network.
 """
 
 import os
@@ -100,7 +100,6 @@ class RouterWorld:
         (folder / "router").chmod(0o755)
 
     def change(self, changes: Mapping[str, str]) -> None:
-        """Replace texts in router.conf. ``changes`` maps old texts to new texts."""
         path = self.folder / "router.conf"
         for old, new in changes.items():
             path.write_text(path.read_text().replace(old, new))
@@ -121,7 +120,7 @@ class RouterWorld:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterWorld]:
-    """Yield a world in which ``up`` has made the computer a router. Tests do not change this world."""
+    """A world in which ``up`` has made the computer a router. Tests do not change this world."""
     with network_namespaces(4) as namespaces:
         world = RouterWorld(namespaces, tmp_path_factory.mktemp("running"))
         world.up()
@@ -136,7 +135,7 @@ def connected_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router
 
 @pytest.fixture
 def world(connected_world: RouterWorld) -> Iterator[RouterWorld]:
-    """Yield a world in which the computer is no router. After the test, run ``down``."""
+    """A world in which the computer is no router. After the test, run ``down``."""
     (connected_world.folder / "router.conf").write_text(SETTINGS)
     connected_world.computer.check("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0")
     yield connected_world
@@ -165,7 +164,7 @@ def reaches(namespace: NetworkNamespace, address: str, port: int) -> bool:
 
 
 def read_segment_size(server: socket.socket) -> int:
-    """Accept a connection. Return the connection's maximum segment size, in bytes."""
+    """Accept a connection. Return its maximum segment size, in bytes."""
     accepted, _ = server.accept()
     with accepted:
         return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)

@@ -1,4 +1,4 @@
-"""Tests of the glossary: the number of terms, duplicate terms, and that the modules in the glossary exist."""
+"""Tests of the glossary: the number of terms, duplicates, and the existence of the named modules."""
 
 import re
 from pathlib import Path

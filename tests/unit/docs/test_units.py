@@ -1,4 +1,4 @@
-"""Tests of the systemd units: each unit starts an existing command, and messages and pages name existing units."""
+"""Tests of the systemd units: each starts an existing command, and messages and pages name existing units."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,6 @@ PROGRAMS = {"sbf": sbf, "virtcloud": virtcloud}
 
 
 def start(unit: Path) -> list[str]:
-    """Return the arguments of a unit's command."""
     commands = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
     assert len(commands) == 1
     return str(commands[0]).split()

@@ -34,7 +34,7 @@ NodeInit(None, socket.socket(fileno=int(sys.argv[1]))).run()
 
 @pytest.fixture
 def node() -> Iterator[NodeHandle]:
-    """A node in the namespaces of this machine. The node has a first process, but no files and no network."""
+    """A node in the namespaces of this machine, with a first process, but without files and network."""
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     argv = [sys.executable, "-c", FIRST_PROCESS, str(node_end.fileno())]
     with node_end, subprocess.Popen(argv, pass_fds=[node_end.fileno()]) as process:  # noqa: S603 - this test's program
@@ -46,7 +46,7 @@ def node() -> Iterator[NodeHandle]:
 
 
 def connect(server: ControlServer) -> tuple[socket.socket, threading.Thread]:
-    """Return a connection with a control server, and the thread that serves the connection."""
+    """Return a connection with a control server, and the thread that serves it."""
     link, server_end = socket.socketpair()
     thread = threading.Thread(target=server._serve, args=(server_end,))
     thread.start()
@@ -54,7 +54,7 @@ def connect(server: ControlServer) -> tuple[socket.socket, threading.Thread]:
 
 
 class Client:
-    """A client's connection, and the thread of the control server that serves this connection."""
+    """A client's connection, and the thread of the control server that serves it."""
 
     def __init__(self, node: NodeHandle, *, relayed: bool = False, **request: object) -> None:
         server = ControlServer({"h1": node}, {}, "token", {})
@@ -219,7 +219,7 @@ def test_clients_are_served_after_a_lack_of_descriptors(state: LabState, monkeyp
 
 
 def test_a_new_window_size_does_not_stop_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread sends input, and the node does not read the input before its output was read."""
+    """Another thread sends input, which the node reads only after its output was read."""
     terminal, program_end = pty.openpty()
     sending, output_was_read = threading.Lock(), threading.Event()
     read_in_time = list[bool]()

@@ -31,7 +31,7 @@ int main(int argc, char **argv) { if (argc > 3) CALL; return __isoc23_strtol(arg
 
 
 def link_program(folder: Path, call: str) -> Path:
-    """Link the small library to a program that contains the function call ``call``. Return the program's path."""
+    """Link the small library to a program that calls the function ``call``. Return the program's path."""
     for name, text in (("libc.c", LIBRARY), ("versions", VERSIONS), ("program.c", PROGRAM.replace("CALL", call))):
         (folder / name).write_text(text)
     options = ["-shared", "-nostdlib", "-fno-builtin", "-w", "-Wl,-soname,libc.so.6", "-Wl,--version-script,versions"]
@@ -59,7 +59,7 @@ def test_a_program_that_needs_another_new_function_is_unchanged(tmp_path: Path) 
 
 
 def elf_program(*kinds: int) -> bytes:
-    """Return an ELF file that consists of its header and of the headers of empty sections of these kinds."""
+    """Return an ELF file of only its header and the headers of empty sections of these kinds."""
     header = bytearray(64)
     struct.pack_into("<Q", header, SECTION_OFFSET, len(header))
     struct.pack_into("<H", header, SECTION_COUNT, len(kinds))

@@ -1,4 +1,4 @@
-"""The kernel of QEMU guests: an installed kernel, or a kernel that apt downloads and the next lab uses again."""
+"""The kernel of QEMU guests: an installed kernel, or one that apt downloads and the next lab uses again."""
 
 import lzma
 import os

@@ -17,7 +17,7 @@ Ends = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    """The two ends of a node's channel: of the lab's main process (the fabric), and of the node's first process.
+    """The ends of a node's channel: of the lab's main process (the fabric), and of the node's first process.
 
     The test stands for the node's first process.
     """

@@ -29,7 +29,7 @@ def test_a_guest_with_a_living_process_is_listed(folder: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "4194305"], ids=["no process id yet", "ended process"])
 def test_a_guest_without_a_process_is_not_listed(folder: Path, text: str) -> None:
-    """The script reads vc-a.pid before vc-b.pid. The script must not use the process ID in vc-a.pid for vc-b."""
+    """The script reads vc-a.pid before vc-b.pid, and must not use the process ID in vc-a.pid for vc-b."""
     (folder / "vc-a.pid").write_text(str(os.getpid()))
     (folder / "vc-b.pid").write_text(text)
     assert list_guests(folder) == ["vc-a"]

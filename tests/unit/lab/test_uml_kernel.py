@@ -12,7 +12,6 @@ OLD, NEW = UmlKernel(Path("/"), "6.1.176"), UmlKernel(Path("/cache/7.2um1"), "7.
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without User-mode Linux."""
     monkeypatch.setattr(uml_kernel, "INSTALLED", tmp_path / "installed")
     monkeypatch.setattr(uml_kernel, "UNPACKED", tmp_path / "unpacked")
     return tmp_path

@@ -32,7 +32,7 @@ SOURCE = "deb [signed-by=/usr/share/keys.gpg lang=none target=Packages] http://m
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with Debian 12, User-mode Linux 6.1 and a network. The machine's own kernel cannot run a lab."""
+    """A machine with Debian 12, User-mode Linux 6.1 and a network. Its own kernel cannot run a lab."""
     monkeypatch.setattr(uml_kernel, "INSTALLED", tmp_path / "installed")
     monkeypatch.setattr(uml_kernel, "UNPACKED", tmp_path / "unpacked")
     monkeypatch.setattr(lab_kernel, "missing_features", lambda: list(lab_kernel.FEATURES))
@@ -51,7 +51,7 @@ def add_kernel(root: Path, release: str, code: int = 0) -> None:
 
 
 def offer_package(folder: Path, version: str, wanted: str, code: int = 0) -> None:
-    """Write a package whose kernel exits with ``code``, and an apt-get that downloads this package for ``wanted``."""
+    """Write a package whose kernel exits with ``code``, and an apt-get that downloads it for ``wanted``."""
     tree = folder / "tree"
     add_kernel(tree, "7.2.7", code)
     (tree / "DEBIAN").mkdir(mode=0o755)

@@ -18,21 +18,19 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeWorld]:
-    """Yield SBF, switches and hosts with agents."""
     with fake_world(tmp_path_factory.mktemp("world"), HOSTS) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def shared_stage(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioStage]:
-    """Yield a stage with a fake batch system on the hosts of ``world``."""
     with fake_batch(world, tmp_path_factory.mktemp("batch")) as batch:
         yield ScenarioStage(batch, FakeMachines(batch, world), world, user=world.user)
 
 
 @pytest.fixture
 def stage(shared_stage: ScenarioStage) -> Iterator[ScenarioStage]:
-    """Yield the stage without jobs.
+    """The stage without jobs.
 
     After the test, delete unfinished jobs, and check that switches and hosts carry nothing of the test's jobs.
     """

@@ -1,4 +1,4 @@
-"""Tests that decisions depend on the clock of the database, and not on the clock of a replica's computer."""
+"""Tests that decisions depend on the database's clock, not on the clock of a replica's computer."""
 
 import ast
 from pathlib import Path
@@ -24,7 +24,7 @@ def find_local_clocks(module: Path) -> list[str]:
 
 @pytest.mark.parametrize("folder", ["domain", "store", "reconcile"])
 def test_leases_and_deadlines_read_no_local_clock(folder: str) -> None:
-    """Migrations are excluded. They record the time of a conversion, which no decision uses."""
+    """Migrations are excluded: no decision uses the time of a conversion, which they record."""
     modules = [module for module in (SOURCE / folder).rglob("*.py") if "migrations" not in module.parts]
     assert modules
     assert [found for module in modules for found in find_local_clocks(module)] == []

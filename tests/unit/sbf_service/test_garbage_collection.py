@@ -1,4 +1,4 @@
-"""Tests of the garbage collector's thresholds, in a separate process: the thresholds apply to a whole process."""
+"""Tests of the garbage collector's thresholds, in a separate process, because they apply to a whole process."""
 
 import subprocess
 import sys

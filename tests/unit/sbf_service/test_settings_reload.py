@@ -30,7 +30,7 @@ def test_every_key_that_needs_a_restart_exists() -> None:
 
 
 def _all_different() -> ServiceSettings:
-    """Return settings in which the value of every key that needs a restart differs from the default."""
+    """Return settings in which every key that needs a restart differs from the default."""
     images, relay, console = {"folder": "/x"}, {"idle": 1, "sessions_per_user": 1}, {"enabled": False}
     plain = {"allow_plaintext": True, "database": "sqlite:///x", "device_threads": 1, "listen": "[::1]:1"}
     tls = {"tls_certificate": "a", "tls_key": "b", "tls_client_ca": "c"}
@@ -80,7 +80,7 @@ def test_an_invalid_file_changes_nothing(file: Path, caplog: pytest.LogCaptureFi
 
 
 def test_a_reload_changes_no_default(file: Path) -> None:
-    """All settings objects of a process share the documents of default values. A reload must not change these."""
+    """All settings objects of a process share the documents of default values."""
     settings = copy_settings(ServiceSettings())
     file.write_text("[timing]\ndrain_deadline = 7\n")
     reload_settings(settings, file)

@@ -1,4 +1,4 @@
-"""Tests of the confirmation of jobs to SBF. The confirmations are parsed from output of Torque's server."""
+"""Tests of the confirmation of jobs to SBF, parsed from output of Torque's server."""
 
 import threading
 from collections.abc import Mapping

@@ -20,7 +20,6 @@ class Reconciliation:
     """Jobs 1 (running) and 2 (gone), each with a cluster, and clusters that belong to no job of this server."""
 
     def __init__(self) -> None:
-        """Start the reconciler."""
         self.scheduler = FakeScheduler(job(1))
         self.sbf = FakeClusterApi(cluster("1.pbssrv"), cluster("2.pbssrv"), cluster("demo"), cluster("2.other"))
         self.clock = FakeClocks()
@@ -56,11 +55,7 @@ def test_only_the_cluster_of_a_missing_job_is_ended(reconciliation: Reconciliati
 
 
 def test_each_action_of_a_round_is_progress(reconciliation: Reconciliation) -> None:
-    """The reconciler reports progress after each action, so that a long round does not look like a hanging thread.
-
-    If the reconciler reported no progress while it ends many clusters at a slow SBF, the agent would restart and forget
-    the mismatches.
-    """
+    """A long round must not look like a hanging thread: the agent would restart and forget the mismatches."""
     reconciliation.sbf.stored |= {key: cluster(key) for key in ("3.pbssrv", "4.pbssrv")}
     reconciliation.sbf.stored["1.pbssrv"] = cluster("1.pbssrv", lease_s=60)
     progress: list[int] = []

@@ -1,4 +1,4 @@
-"""Tests of the agent as a process on a batch server's host, with a real SBF and fake commands of the batch system."""
+"""Tests of the agent as a process on a batch server's host, with a real SBF and a fake batch system."""
 
 import json
 import os

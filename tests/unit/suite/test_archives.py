@@ -20,7 +20,7 @@ LAB = ("virtcloud/lab/", "virtcloud/testing/")
 
 
 def build(source: Path, folder: Path) -> Path:
-    """Build the sdist and the wheels of the source. Return the folder of the built files."""
+    """Build the sdist and the wheels of the source. Return their folder."""
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "--target"]
     subprocess.run([*command, "sdist", "--target", "wheel"], cwd=source, check=True, capture_output=True)  # noqa: S603 - our own
     lab = source / "setup/lab_package"
@@ -30,7 +30,6 @@ def build(source: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the sdist and the wheels of this source."""
     return build(ROOT, tmp_path_factory.mktemp("archives"))
 
 

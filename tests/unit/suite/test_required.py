@@ -1,4 +1,4 @@
-"""Tests of the variable ``VIRTCLOUD_REQUIRE_LAB``.
+"""Tests of ``VIRTCLOUD_REQUIRE_LAB``.
 
 A test that cannot find its lab or PostgreSQL is skipped. If the variable is set, the test fails instead.
 """

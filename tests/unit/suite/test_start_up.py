@@ -1,4 +1,4 @@
-"""Tests that programs start without libraries that they do not need. The import of each library takes 0.1 to 1 s."""
+"""Tests that programs start without unneeded libraries. The import of each takes 0.1 to 1 s."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ TERMINAL_LIBRARIES = {"pygments", "rich"}
 
 
 def list_imports(code: str, *arguments: str) -> set[str]:
-    """Run a program and return the names of all top-level modules that the program imported."""
+    """Run a program and return the names of all top-level modules that it imported."""
     imported = "[name for name, module in sys.modules.items() if module]"  # the value None blocks an import
     ends = f"import atexit, sys; atexit.register(lambda: print(*{imported})); {code}"
     done = subprocess.run([sys.executable, "-c", ends, *arguments], capture_output=True, text=True, check=True)  # noqa: S603 - our own
@@ -55,6 +55,6 @@ def test_a_migrated_database_is_opened_without_alembic(tmp_path: Path) -> None:
 
 
 def test_documents_are_imported_without_reading_source_code() -> None:
-    """Pydantic's option for docstrings of attributes would parse the source code of all document classes at import."""
+    """Pydantic's option for docstrings of attributes would parse the source of all document classes at import."""
     imported = list_imports("import virtcloud.model.views, linecache; assert not linecache.cache")
     assert "pydantic" in imported

@@ -68,7 +68,6 @@ def started(status: JobStatus) -> bool:
 
 
 def wait_for_output(fake: FakeBatch, job: str) -> None:
-    """Wait for the first output of the job's script."""
     for _ in range(1200):
         if fake.output(job).stdout:
             return
@@ -133,7 +132,7 @@ def test_a_running_job_deleted_by_force_has_the_recorded_events(tmp_path: Path) 
 
 
 def test_a_requeued_running_job_has_the_recorded_events(tmp_path: Path) -> None:
-    """After ``qrerun``, all hosts of a running job except the first host run the preterm event."""
+    """After ``qrerun``, all hosts of a running job except the first run the preterm event."""
     script = f"echo up; test -e {tmp_path}/again || sleep 30"
     with batch(tmp_path) as fake:
         job = fake.submit(BatchSubmission(script, select="2:ncpus=1"))

@@ -62,7 +62,7 @@ def has_state(fake: FakeBatch, job: str, *states: BatchJobState) -> Callable[[],
 
 
 def delete_in_prologue(fake: FakeBatch, folder: Path, script: str = "echo ran") -> JobStatus:
-    """Delete a job while its prologue waits. Return the status of the job afterwards."""
+    """Delete a job while its prologue waits. Return the job's status afterwards."""
     job = fake.submit(BatchSubmission(script))
     wait_until((folder / "waits").exists)
     fake.delete(job)
@@ -153,7 +153,7 @@ ACCEPTING_HOOK = HookDefinition("import pbs\npbs.event().accept()\n")
 
 
 def call_hooks_of_two_runs(first: FakeHost, second: FakeHost, folder: Path) -> list[tuple[str, str, int]]:
-    """Run a job on ``first`` and ``second`` until one dies, then on two living hosts. Return the hook calls of both."""
+    """Run a job on ``first`` and ``second`` until one dies, then on two living hosts. Return both runs' hook calls."""
     hosts = [first, second, FakeHost("n3"), FakeHost("n4")]
     with FakeBatch(hosts, folder, mom_hook=ACCEPTING_HOOK, server_hook=ACCEPTING_HOOK) as fake:
         job = fake.submit(BatchSubmission("echo ran", select="2:ncpus=1"))

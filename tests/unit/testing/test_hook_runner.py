@@ -1,4 +1,4 @@
-"""Tests of one run of a hook on one event. The expected values were observed with a test hook on OpenPBS 23.06."""
+"""Tests of one run of a hook on one event. The expected values were observed on OpenPBS 23.06."""
 
 import pytest
 
@@ -35,7 +35,6 @@ def attempt(function):
 
 
 def logged_texts(hook: str, kind: str = "queuejob", **fields: object) -> list[str]:
-    """Run a hook. Return the logged texts."""
     outcome = run_hook(LOG_FUNCTIONS + hook, HookEvent(kind, **({"job": JOB} | fields)))  # type: ignore[arg-type]
     assert outcome.failure is None, outcome.traceback
     return [text for _, text in outcome.log]

@@ -41,12 +41,11 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 1  # linux/sockios.h
 
 
 def run_mount(*command: str) -> None:
-    """Run mount or umount in this thread's mount namespace."""
     subprocess.run(command, check=True)  # noqa: S603 - util-linux
 
 
 class FileGateway:
-    """A gateway with the file system of one owner, in a network namespace and a mount namespace of its own."""
+    """A gateway with one owner's file system, in its own network namespace and mount namespace."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -108,7 +107,6 @@ def in_network(in_namespace: Run) -> Run:
 
 @contextmanager
 def furnished() -> Iterator[FileGateway]:
-    """Yield a gateway. At the end, stop its servers and unmount its file systems."""
     with TemporaryDirectory() as folder:
         gateway = FileGateway(Path(folder))
         try:
@@ -122,7 +120,6 @@ def furnished() -> Iterator[FileGateway]:
 
 @contextmanager
 def opened(**export: object) -> Iterator[FileGateway]:
-    """Yield a gateway with the server of one network."""
     with furnished() as gateway:
         gateway.reconcile(gateway.make_segment(**export))
         yield gateway
@@ -151,7 +148,7 @@ def test_nothing_beside_the_exports_is_reached(in_network: Run) -> None:
 
 
 def test_the_handle_of_a_file_elsewhere_opens_nothing(in_network: Run) -> None:
-    """A client can send any file handle, for example a handle of another server's file."""
+    """A client can send any file handle, such as one of another server's file."""
 
     def scenario() -> None:
         with opened() as gateway:

@@ -64,7 +64,7 @@ class TwoClusters:
     def reconcile(self, wanted: HostWanted) -> list[str]:
         """Apply the steps that lead to the wanted state.
 
-        Return one list: the texts of the applied steps, the word "then", and the texts of steps that are still missing.
+        Return the texts of the applied steps, the word "then", and the texts of steps that are still missing.
         """
         self.world.gateway.receive(wanted, wanted.segments)
         steps = self.find_steps(wanted)
@@ -89,7 +89,7 @@ class TwoClusters:
 def receive_marks(receiver: socket.socket, *last: tuple[str, int | None]) -> set[tuple[str, int | None]]:
     """Receive test frames until all of ``last`` have arrived. Return all received frames.
 
-    A frame is represented by the text of `MARKS` that its payload contains, and by its VLAN ID (None: untagged).
+    A frame is a pair: the text of `MARKS` in its payload, and its VLAN ID (None: untagged).
     """
     found: set[tuple[str, int | None]] = set()
     while not found.issuperset(last):

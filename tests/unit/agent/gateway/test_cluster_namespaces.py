@@ -30,7 +30,6 @@ GATEWAY4, GATEWAY6 = "10.0.0.246", "fd00::246"
 
 
 def make_segment(vlan: int = 100) -> Segment:
-    """Return a segment. All clusters have the same addresses."""
     addresses = (f"{GATEWAY4}/24", f"{GATEWAY6}/64")
     return Segment.model_validate(
         {"id": f"c{vlan}", "key": "demo", "vlan": vlan, "port": "eth0", "gateway_addresses": addresses}
@@ -83,7 +82,6 @@ class Gateway:
         return self.find_steps()
 
     def run(self, *command: str) -> str:
-        """Run a program in the namespace of the first network."""
         enter = [shutil.which("nsenter") or "nsenter", f"--net={self.folder / 'c100'}", *command]
         return subprocess.run(enter, check=True, capture_output=True, text=True).stdout  # noqa: S603 - tests' commands
 
@@ -117,7 +115,7 @@ def with_gateway(in_namespace: Run) -> Callable[..., object]:
 
 @contextmanager
 def listening(gateway: Gateway) -> Iterator[None]:
-    """Accept TCP connections to port 7000 in the namespace of the first network until the context ends."""
+    """Accept TCP connections to port 7000 in the namespace of the first network."""
     code = "import socket; s = socket.create_server(('', 7000)); print('ready', flush=True); s.accept()"
     enter = [shutil.which("nsenter") or "nsenter", f"--net={gateway.folder / 'c100'}", sys.executable, "-c", code]
     with subprocess.Popen(enter, stdout=subprocess.PIPE) as server:  # noqa: S603 - the program above
@@ -262,7 +260,7 @@ def test_a_network_without_gateway_addresses_leaves_nothing(with_gateway: Callab
 
 
 def test_a_network_with_another_vlan_id_gets_a_new_link(with_gateway: Callable[..., object]) -> None:
-    """The namespace contains an end of the former link, so the removal of the former segment must delete the link."""
+    """The namespace contains an end of the former link, so the removal of the segment must delete the link."""
 
     def work(gateway: Gateway) -> object:
         gateway.segments = (routing_world.make_segment(100),)

@@ -1,4 +1,4 @@
-"""Tests of a gateway's reports to SBF about the VPN devices and SSH users that are connected."""
+"""Tests of a gateway's reports to SBF about the connected VPN devices and SSH users."""
 
 import threading
 from datetime import UTC, datetime

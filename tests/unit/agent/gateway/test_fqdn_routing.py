@@ -80,7 +80,7 @@ class NamedWorld:
 
     @property
     def error(self) -> str:
-        """Return the error about the name in the gateway's report to SBF, or ""."""
+        """The error about the name in the gateway's report to SBF, or ""."""
         names = [name for use in self.world.outside.read_uses() for name in use.names]
         return names[0].error or ""
 
@@ -90,7 +90,6 @@ Named = Callable[[Callable[[NamedWorld], object]], Any]
 
 @pytest.fixture(scope="module")
 def named_gateway(unshare: Callable[[], None]) -> Iterator[Named]:
-    """Yield a function that runs code in the namespaces of the gateway."""
     made: list[NamedWorld] = []
 
     def enter() -> None:
@@ -156,7 +155,7 @@ def test_a_new_answer_changes_no_counter(gateway: Named) -> None:
 def test_an_address_in_a_network_is_counted_once(gateway: Named) -> None:
     """The destination contains the name and also the network of the name's address.
 
-    The bytes of a connection must not be counted twice. The number of TCP acknowledgements varies, so the test accepts
+    The bytes of a connection must not be counted twice. The number of TCP acknowledgements varies. So the test accepts
     up to 1.5 times the bytes that are counted for a destination with only the name.
     """
 
@@ -207,7 +206,7 @@ def test_dns_rebinding_opens_nothing(gateway: Named) -> None:
 
 
 def test_the_addresses_of_sbf_are_not_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings of the agent contain SBF's name, and SBF is in the outside network."""
+    """The agent's settings contain SBF's name, and SBF is in the outside network."""
 
     def work(world: NamedWorld) -> object:
         monkeypatch.setattr(world.world.fqdns, "_sbf_host", "sbf.example.org")

@@ -8,7 +8,7 @@ from virtcloud.agent.gateway.management_socket import UnixManagementSocket
 
 
 def test_a_closed_connection_writes_to_no_other_file(tmp_path: Path) -> None:
-    """The operating system gives the descriptor numbers of a closed connection to the next files that are opened."""
+    """The operating system gives the descriptor numbers of a closed connection to the next opened files."""
     path = tmp_path / "management.sock"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))

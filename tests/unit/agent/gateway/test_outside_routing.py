@@ -1,7 +1,7 @@
 """Tests of routers on the real kernel: which addresses guests reach, which they must not reach, and faults.
 
-All tests use one gateway with two identical clusters, an outside network, and a management network. The clusters
-may reach port 8080 of any address. Therefore only the gateway's own rules keep guests away from forbidden addresses.
+All tests use one gateway with two identical clusters, an outside network, and a management network. The clusters may
+reach port 8080 of any address. So only the gateway's own rules protect forbidden addresses.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,10 +15,9 @@ from virtcloud.agent.gateway import outside_links
 
 @pytest.fixture(scope="module")
 def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
-    """Yield a function that runs code in the gateway's namespace.
+    """Yield a function that runs code in the gateway's namespace, with the routers of both clusters.
 
-    The routers of both clusters are set up. Servers run outside, in the management network, on the gateway and on the
-    second cluster's guest.
+    Servers run outside, in the management network, on the gateway and on the second cluster's guest.
     """
 
     def prepare(made: Surroundings, stack: ExitStack) -> None:
@@ -67,7 +66,7 @@ def test_a_guest_does_not_reach_another_cluster(gateway: Run) -> None:
 
 @pytest.mark.parametrize("address", ["10.0.0.5", ROUTER, "100.64.1.145"])
 def test_nobody_outside_reaches_a_guest(gateway: Run, address: str) -> None:
-    """An attacker outside sends packets for internal addresses to the gateway, which has routes to these addresses."""
+    """An attacker outside sends packets for internal addresses to the gateway, which has routes to them."""
 
     def work(world: Surroundings) -> str:
         if address.startswith("10."):
@@ -88,7 +87,7 @@ def test_nobody_outside_reaches_a_guest(gateway: Run, address: str) -> None:
     ],
 )
 def test_a_broken_filter_in_a_namespace_opens_nothing(gateway: Run, computer: str, address: str, port: int) -> None:
-    """Even if the filters of the clusters' namespaces accept all packets, the main namespace's rules drop them.
+    """Even if the clusters' filters accept all packets, the main namespace's rules drop them.
 
     The gateway routes packets for 10.0.0.5 to the second cluster.
     """
@@ -154,7 +153,7 @@ def test_a_network_has_a_limited_number_of_connections(gateway: Run, monkeypatch
 
 @pytest.mark.parametrize("address", [GATEWAY, "100.64.0.200", "198.51.100.1", "203.0.113.77"])
 def test_a_flush_without_agent_opens_no_gateway_address(gateway: Run, address: str) -> None:
-    """The filter in the cluster's namespace drops packets to addresses that the gateway had before the flush."""
+    """The filter in the cluster's namespace drops packets to the addresses of the gateway before the flush."""
 
     def work(world: Surroundings) -> str:
         world.ip("address replace 203.0.113.77/32 dev lo")  # added after the namespaces were created

@@ -133,7 +133,6 @@ def publish(port: int, guest_port: int = 8080, lifetime_s: float = 3600, **chang
 
 
 def segments(*published: PublishedPort) -> tuple[Segment, Segment]:
-    """Return the segments of both clusters; ``published`` are the first cluster's publications."""
     first, second = make_segment(100), make_segment(200, ())
     return (
         first.model_copy(update={"publications": published}),
@@ -210,7 +209,7 @@ def test_packets_routed_to_the_cluster_reach_no_guest(gateway: Run, address: str
 
 @pytest.mark.parametrize(("address", "port"), [(LINK, 40000), (LINK, 9090), ("10.0.0.5", 9090), ("10.0.0.6", 8080)])
 def test_the_main_namespaces_rules_suffice(gateway: Run, address: str, port: int) -> None:
-    """Even if the filter of the cluster's namespace accepts all packets, the main namespace's rules drop them."""
+    """Even if the cluster's filter accepts all packets, the main namespace's rules drop them."""
 
     def work(world: Surroundings) -> str:
         world.ip(f"route replace 10.0.0.0/24 via {LINK}")
@@ -234,10 +233,7 @@ def test_another_cluster_reaches_no_published_guest(gateway: Run) -> None:
 
 @pytest.mark.parametrize("address", [SERVER, ADMINISTRATOR])
 def test_forged_answers_of_a_guest_leave_no_gateway(gateway: Run, address: str) -> None:
-    """Without a connection, the guest sends TCP packets from its published port, with the flags of answers.
-
-    The gateway drops these packets.
-    """
+    """Without a connection, the guest sends TCP packets from its published port, with the flags of answers."""
     target = {SERVER: "server", ADMINISTRATOR: "admin"}[address]
 
     def work(world: Surroundings) -> str:
@@ -284,8 +280,8 @@ def test_a_port_that_moves_to_another_guest_keeps_no_connection(gateway: Run) ->
 def udp(gateway: Run) -> Callable[..., list[str]]:
     """Return a function that sends datagrams from one port of a client to the published port 40003.
 
-    The function sends one datagram, changes the publications, and sends two further datagrams. The function returns the
-    three answers. Each guest of the first cluster (10.0.0.5, 10.0.0.6) answers with its name and the sender's address.
+    The function sends one datagram, changes the publications, and sends two further datagrams. It returns the three
+    answers. Each guest of the first cluster (10.0.0.5, 10.0.0.6) answers with its name and the sender's address.
     """
 
     def send(before: tuple[PublishedPort, ...], after: tuple[PublishedPort, ...]) -> list[str]:
@@ -316,7 +312,6 @@ UDP: PublishedPort = publish(40003, 7070, protocol="udp")
 
 
 def test_a_tcp_publication_leads_no_datagrams(udp: Callable[..., list[str]]) -> None:
-    """The gateway forwards no UDP datagrams to the guest."""
     assert udp((publish(40003, 7070),), (UDP,))[0] == "none"
 
 

@@ -1,4 +1,4 @@
-"""Tests of the decision which user may reach which guest through a gateway by SSH. No sshd is needed."""
+"""Tests of the decision which user may reach which guest through a gateway by SSH, without an sshd."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Tests of the SSH certificate by which a gateway identifies a user. No sshd is needed."""
+"""Tests of the SSH certificate by which a gateway identifies a user, without an sshd."""
 
 from datetime import UTC, datetime, timedelta
 

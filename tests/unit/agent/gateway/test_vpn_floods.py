@@ -50,8 +50,7 @@ def send_junk() -> None:
 def silent_connections() -> Iterator[None]:
     """Open TCP connections, and close them at the end of the context.
 
-    A third of the connections sends nothing, a third sends random bytes, and a third sends the length of a packet that
-    does not follow.
+    A third sends nothing. A third sends random bytes. A third sends the length of a packet that does not follow.
     """
     with ExitStack() as stack:
         for number in range(SILENT):
@@ -62,7 +61,6 @@ def silent_connections() -> Iterator[None]:
 
 
 def connect_s(world: GatewayWorld, authority: VpnAuthority, name: str, protocol: Any) -> float:  # noqa: ANN401
-    """Connect a new device. Return the duration in seconds."""
     device = authority.make_device(name)
     world.grant(*(grant for segment in world.segments for grant in segment.grants), device.grant("10.0.0.200/24"))
     begin = time.monotonic()
@@ -104,7 +102,7 @@ def silent_connections_of_two(number: int) -> Iterator[list[socket.socket]]:
 def test_one_source_cannot_fill_the_tcp_server(
     in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OpenVPN accepts 30 connections in this test, and the packet filter accepts 10 connections from one source."""
+    """OpenVPN accepts 30 connections in this test, and the packet filter accepts 10 from one source."""
     monkeypatch.setattr(connection_limits, "PER_SOURCE", 10)
     monkeypatch.setattr(openvpn_config, "_FIXED_OPTIONS", (*openvpn_config._FIXED_OPTIONS, "max-clients 30"))
     limits = ConnectionLimits()

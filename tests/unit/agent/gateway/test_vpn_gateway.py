@@ -1,6 +1,6 @@
 """Tests of connections of VPN devices with a gateway's real OpenVPN servers, on the real kernel.
 
-This kernel may lack 802.1Q interfaces. Therefore these tests read and write tagged frames at the server's tap.
+The kernel may lack 802.1Q interfaces, so these tests read and write tagged frames at the server's tap.
 """
 
 import os
@@ -26,7 +26,7 @@ SOL_PACKET, PACKET_AUXDATA, TP_STATUS_VLAN_VALID = 263, 8, 1 << 4  # linux/if_pa
 
 
 def read_tag(world: GatewayWorld, client: StockClient, protocol: VpnProtocol = UDP) -> int | None:
-    """Send a frame from a client. Return the frame's VLAN ID at the server's tap, or None without a tag."""
+    """Send a frame from a client. Return its VLAN ID at the server's tap, or None without a tag."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
         tap.bind((DEVICES[protocol], 3))
         tap.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
@@ -115,7 +115,7 @@ def test_a_connection_ends_with_the_lease_by_the_agents_clock(
 
 
 def test_a_busy_server_still_sends_the_notice(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
-    """The server's process is stopped (SIGSTOP) for longer than the agent waits for the delivery of the notice."""
+    """The server's process is stopped (SIGSTOP) for longer than the agent waits for the notice's delivery."""
     device = authority.make_device("laptop")
 
     def work(world: GatewayWorld) -> object:

@@ -144,7 +144,7 @@ def test_a_bad_key_is_refused_with_openvpns_reason(in_world: Callable[..., Any])
     ],
 )
 def test_openvpns_reason_is_reported_without_its_time(tmp_path: Path, config: str, reason: str) -> None:
-    """The path of the management socket is a folder. Therefore OpenVPN ends even if its configuration is valid."""
+    """The path of the management socket is a folder, so OpenVPN ends even with a valid configuration."""
     launch = openvpn_processes.OpenvpnLaunch(tmp_path)
     launch.configure(config)
     os.waitpid(launch.pid, 0)

@@ -20,7 +20,7 @@ PORT = 22
 
 
 class FakeRelays:
-    """Relays that answer each request with one end of a socket pair or, if ``answer`` is not empty, with ``answer``."""
+    """Relays that answer each request with one end of a socket pair or, if not empty, with ``answer``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -93,7 +93,7 @@ def test_the_relay_is_removed_with_its_last_user(relays: FakeRelays, make_segmen
 
 
 def test_addresses_of_all_guests_are_reserved(relays: FakeRelays, make_segment: Make) -> None:
-    """A stopped guest answers no probe, so a probe alone would report the guest's address as free."""
+    """A stopped guest answers no probe, so a probe alone would report its address as free."""
     peer = Peer.model_validate({"name": "g2", "cluster": "demo", "addresses": ["10.0.0.254/24"]})
     segment = make_segment("a", 100, ("g1",)).model_copy(update={"peers": (peer,)})
     with GuestPorts(relays).connect(segment, Name("g1"), PORT):
@@ -102,7 +102,7 @@ def test_addresses_of_all_guests_are_reserved(relays: FakeRelays, make_segment: 
 
 
 def test_hosts_of_a_network_try_different_addresses_first(relays: FakeRelays, make_segment: Make) -> None:
-    """If two hosts probed an address at the same time, neither host would answer, and both would use the address."""
+    """If two hosts probed an address at the same time, neither would answer, and both would use it."""
     peers = [
         Peer.model_validate({"name": f"g{n}", "cluster": "demo", "addresses": [f"10.0.0.{n}/24", f"fd00::{n}/64"]})
         for n in range(1, 13)

@@ -29,7 +29,6 @@ def pauses() -> list[float]:
 
 @pytest.fixture
 def guests(images: Path, hypervisor: FakeHypervisor, pauses: list[float]) -> LocalGuests:
-    """The containers of a host with a hypervisor in memory."""
     settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0.3)
     return LocalGuests(
         {Hypervisor.LXC: hypervisor}, settings, pauses.append, FakeRoots(images / "logs"), groups=FakeGroups()

@@ -21,7 +21,6 @@ BATCH_ONLY = AdmissionRules(AdmissionRule(users=()))
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """Return a folder with one image. All users may read the folder and the image."""
     folder = tmp_path / "images"
     (folder / "busybox/rootfs").mkdir(parents=True)
     (folder / "busybox/image.yaml").write_text("kind: lxc\n")

@@ -37,7 +37,7 @@ def test_a_hanging_call_is_abandoned_at_its_deadline(calls: DeadlineCalls) -> No
 
 
 def test_no_call_begins_while_another_is_abandoned(calls: DeadlineCalls) -> None:
-    """The abandoned call may still take effect later. Each further call could also hang, and so occupy a thread."""
+    """The abandoned call may still take effect later. Each further call could also hang and occupy a thread."""
     release, second_calls = threading.Event(), []
     with pytest.raises(Unreachable):
         calls.run("start g1", release.wait, 0.1)

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def disk(tmp_path: Path, folder: Path, make_guest: MakeGuest) -> StoppedGuestDisk:
-    """Return the disk of a stopped guest. The first MiB has data of the image, the second MiB data of the guest."""
+    """The disk of a stopped guest. The first MiB has data of the image, the second MiB data of the guest."""
     raw, base = tmp_path / "base.raw", tmp_path / "base.qcow2"
     raw.write_bytes(b"image".ljust(4 * MIB, b"\0"))
     subprocess.run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(base)], check=True)  # noqa: S603, S607
@@ -67,7 +67,7 @@ def test_a_clone_has_the_data_of_image_and_guest(disk: StoppedGuestDisk, tmp_pat
 
 
 def test_no_line_of_a_key_remains_in_a_clone(disk: StoppedGuestDisk, tmp_path: Path) -> None:
-    """The agent reads a disk in pieces. A line may extend over two pieces or over two blocks that are not adjacent."""
+    """The agent reads a disk in pieces. A line may extend over two pieces or over two separate blocks."""
     write(disk.overlay, b"guest".ljust(2 * MIB, b"."), MIB)
     for position in (MIB + 8192, 2 * MIB - 30, 3 * MIB - 70):
         write(disk.overlay, SECRET.encode(), position)
@@ -96,7 +96,7 @@ def test_a_disk_with_an_external_data_file_is_refused(disk: StoppedGuestDisk, tm
 
 
 def test_a_disk_that_claims_another_size_fills_no_disk(disk: StoppedGuestDisk, tmp_path: Path) -> None:
-    """The header of the disk's file states a size of 256 MiB. The host must not write a copy of this size."""
+    """The header of the disk's file states 256 MiB. The host must not write a copy of this size."""
     with disk.overlay.open("r+b") as file:
         file.seek(24)
         file.write((256 * MIB).to_bytes(8))

@@ -70,7 +70,7 @@ def test_libvirt_accepts_the_xml_of_virtual_machines(
 
 
 def test_the_schema_rejects_an_unknown_device(schema: etree.RelaxNG, render: Callable[..., Any]) -> None:
-    """In this XML, the bus of a disk is misspelt. The other tests rely on the schema to detect such errors."""
+    """The bus of a disk is misspelt. The other tests rely on the schema to detect such errors."""
     domain = render(DISK, PLAIN, {})
     domain.find("devices/disk/target").set("bus", "vertio")
     assert not schema.validate(domain)

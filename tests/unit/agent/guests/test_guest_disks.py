@@ -22,7 +22,6 @@ MIB = 1 << 20
 
 @pytest.fixture
 def image(tmp_path: Path) -> QemuImage:
-    """Return an image with a disk of 20 MiB."""
     disk = tmp_path / "disk.img"
     with disk.open("wb") as file:
         file.truncate(20 * MIB)
@@ -115,7 +114,6 @@ def test_an_image_that_names_a_host_file_is_refused(
 
 @pytest.fixture
 def full_image(tmp_path: Path) -> QemuImage:
-    """Return an image with a disk in qcow2."""
     disk = tmp_path / "full.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "20M"], check=True)  # noqa: S603, S607
     return QemuImage(kind="qemu", disk=disk)

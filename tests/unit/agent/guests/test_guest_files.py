@@ -30,7 +30,6 @@ DISK = "kind: qemu\nkernel: vmlinuz\ndisk: disk.img\ndisk_format: raw\n"
 
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of libvirt's logs."""
     for driver in ("lxc", "qemu"):
         (tmp_path / "libvirt" / driver).mkdir(parents=True)
     monkeypatch.setattr(GuestFiles.__init__, "__defaults__", (tmp_path / "libvirt",))
@@ -39,7 +38,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def qemu_guests(images: Path, hypervisor: FakeHypervisor, logs: Path) -> LocalGuests:
-    """Return the guests of a host with QEMU and an image that has a disk."""
+    """The guests of a host with QEMU and an image that has a disk."""
     (images / "cloud/image.yaml").write_text(DISK)
     (images / "cloud/disk.img").write_bytes(b"image" * 4096)
     settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
@@ -138,7 +137,7 @@ def test_a_killed_agent_finishes_a_reset_once(
 def test_files_of_wanted_guests_without_domain_remain(
     qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    """A stopped guest, and each guest after a reboot of the host, has no domain."""
+    """A stopped guest has no domain; after a reboot of the host, no guest has one."""
     segments = tuple(make_segment(name, 100, ("g1",)) for name in ("a", "b"))
     for segment in segments:
         qemu_guests.ensure_guest(*with_disk_image(segment))

@@ -216,7 +216,7 @@ def test_a_removed_image_is_fetched_again(host: Host, server: FileServer) -> Non
 
 
 def fetch_others(host: Host, server: FileServer, number: int) -> list[ImageSource]:
-    """Fetch ``number`` images, each for a different guest. Return the images' sources."""
+    """Fetch ``number`` images, each for a different guest. Return their sources."""
     sources = []
     for index in range(number):
         server.data = QCOW2 + bytes([index])

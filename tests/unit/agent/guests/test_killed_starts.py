@@ -26,7 +26,7 @@ GUESTS = ("g1", "g2", "g3", "g4", "g5", "g6")
 
 
 class RecordedHypervisor(FakeHypervisor):
-    """A hypervisor whose domains are files in ``folder``, so that the domains remain when the agent is killed.
+    """A hypervisor whose domains are files in ``folder``, so that they remain when the agent is killed.
 
     The agent is killed during start number ``kill_at`` (0: never): before the domain exists if ``early``, else after.
     """

@@ -1,7 +1,7 @@
-"""Tests of a host that loses its power while a guest starts. The guest must start again after the power failure.
+"""Tests of a host that loses its power while a guest starts. The guest must start again afterwards.
 
-The host's disk is an ext4 file system in an image file, as mounted by the real kernel. A copy of the image file
-represents the disk after a power failure: the copy lacks the data that the kernel has not written yet.
+The host's disk is an ext4 file system in an image file, mounted by the real kernel. A copy of the image file is the
+disk after a power failure: it lacks the data that the kernel has not written yet.
 """
 
 import os
@@ -45,7 +45,6 @@ class HostDisk:
     """The disk of a host, mounted at ``folder``."""
 
     def __init__(self, parent: Path) -> None:
-        """Create and mount a disk in the folder ``parent``."""
         self._parent = parent
         self.folder = parent / "host0"
         mounts.create_file_system(parent / "disk0", 256)
@@ -80,7 +79,6 @@ def host_disk(parent: Path) -> Iterator[HostDisk]:
 
 @pytest.fixture
 def container(tmp_path: Path) -> Path:
-    """Return the folder of a container image's root file system."""
     root = tmp_path / "image"
     for folder in ("bin", "etc/ssh"):
         (root / folder).mkdir(parents=True)
@@ -218,7 +216,6 @@ def test_a_guests_image_stays_in_use_after_a_power_failure(tmp_path: Path, with_
 
 
 def make_archive(path: Path) -> bytes:
-    """Write and return the archive of a root file system."""
     path.parent.mkdir()
     with tarfile.open(path, "w") as archive:
         archive.add("/bin/busybox", "sbin/init")

@@ -19,7 +19,7 @@ HANDSHAKE = b"\x16\x03\x03\x40\x00"
 
 @contextmanager
 def dripping_server(beginning: bytes) -> Iterator[int]:
-    """Serve one connection within the block: send ``beginning``, then a byte from time to time. Yield the port."""
+    """Serve one connection: send ``beginning``, then a byte from time to time. Yield the port."""
 
     def serve() -> None:
         connection, _ = listener.accept()
@@ -51,7 +51,6 @@ def test_a_server_that_sends_byte_by_byte_is_abandoned(
 
 
 def receive(url: str) -> bytes:
-    """Return the file at a URL."""
     with open_url(url, 0, None, (url,)) as transfer:
         return b"".join(transfer.chunks)
 
@@ -90,7 +89,6 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 
 
 def answer_once(listener: socket.socket) -> None:
-    """Answer one HTTP request."""
     connection, _ = listener.accept()
     with connection:
         connection.recv(4096)

@@ -58,7 +58,7 @@ def test_identical_clusters_get_their_own_seeds(in_world: Callable[..., Any]) ->
 
 
 def test_the_address_of_another_guest_gets_no_answer(in_world: Callable[..., Any]) -> None:
-    """A guest may use any IP address. If the guest connects from a wrong address, no guest gets an answer."""
+    """A guest may use any IP address. If it connects from a wrong address, no guest gets an answer."""
 
     def work(world: World) -> object:
         first, second = world.guests
@@ -81,7 +81,6 @@ def open_capture() -> socket.socket:
 
 
 def list_frames(capture: socket.socket) -> list[Packet]:
-    """Return the captured frames."""
     frames = []
     with suppress(BlockingIOError):
         while True:
@@ -116,7 +115,7 @@ def send_frame(frame: Ether, times: int = 5) -> None:
 
 
 def test_a_guest_cannot_answer_in_place_of_the_server(in_world: Callable[..., Any]) -> None:
-    """A guest that answered in the server's place could send a seed to other guests, and become their administrator."""
+    """Otherwise, the guest could send a seed to other guests, and become their administrator."""
 
     def work(world: World) -> object:
         first, second = world.guests

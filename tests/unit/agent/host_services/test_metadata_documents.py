@@ -1,4 +1,4 @@
-"""Tests of the metadata service without a kernel: its documents, the identification of guests, and its answers."""
+"""Tests of the metadata service without a kernel: documents, identification of guests, and answers."""
 
 import pytest
 import yaml
@@ -24,7 +24,6 @@ def documents(guest: GuestWanted) -> Documents:
 
 
 def read(found: Documents, path: str) -> str:
-    """Return the body of the answer to a request for ``path``."""
     return make_answer(f"GET {path} HTTP/1.1\r\n\r\n".encode(), found).partition(b"\r\n\r\n")[2].decode()
 
 

@@ -24,12 +24,10 @@ Make = Callable[..., Segment]
 
 @pytest.fixture
 def served(make_segment: Make) -> Segment:
-    """A segment with a guest and a server."""
     return make_segment("a", 100, ("g1",)).model_copy(update={"host_services": ("dhcp", "dns")})
 
 
 def running(segment: Segment) -> ObservedServer:
-    """Return the server that this segment needs."""
     files = render_dnsmasq(segment)
     documents = hash_metadata(segment)
     return ObservedServer(segment.id, segment.vlan, files.config_digest, files.names_digest, metadata=documents)

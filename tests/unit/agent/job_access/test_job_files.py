@@ -216,7 +216,7 @@ def test_folders_of_earlier_agent_versions_are_replaced(tmp_path: Path) -> None:
 
 
 def test_symbolic_links_of_a_user_are_not_followed(tmp_path: Path) -> None:
-    """The user owns the folder, so the user may change the folder's mode and content."""
+    """The user owns the folder, and so may change its mode and content."""
     protected = tmp_path / "protected"
     protected.mkdir()
     (protected / "shadow").write_text("root")

@@ -1,4 +1,4 @@
-"""Tests of a job's folder on the real kernel. The folder has a limited size, and the agent can always remove it."""
+"""Tests of a job's folder on the real kernel. It has a limited size, and the agent can always remove it."""
 
 import os
 import pwd
@@ -114,7 +114,7 @@ def test_a_folder_that_changes_during_the_removal_is_removed(folders: JobFolders
 
 
 def test_a_deep_folder_of_an_earlier_version_is_removed(folders: JobFolders, with_mounts: Run) -> None:
-    """Earlier versions created a plain folder. The tree in this folder may be too deep for shutil.rmtree."""
+    """Earlier versions created a plain folder. Its tree may be too deep for shutil.rmtree."""
 
     def work() -> object:
         folder = folders.path("12.pbs")

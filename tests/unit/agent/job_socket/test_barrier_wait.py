@@ -42,7 +42,7 @@ class FakeSbf:
 
 @dataclass
 class Host:
-    """A host with an SBF and bridges. The host records each bridge on which a prober was opened, and each pause."""
+    """A host with an SBF and bridges. It records each bridge on which a prober was opened, and each pause."""
 
     sbf: FakeSbf
     bridges: FakeBridges = field(default_factory=lambda: FakeBridges({"br100": {"10.0.0.1"}}))

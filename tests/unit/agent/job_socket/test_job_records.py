@@ -91,7 +91,7 @@ def test_an_uncounted_run_waits_for_the_former_runs_removal() -> None:
 
 
 def test_a_new_uncounted_run_replaces_a_run_that_was_up() -> None:
-    """The batch system counts no attempts (attempt 0). The host crashed during the former run, which was cancelled."""
+    """The batch system counts no attempts (attempt 0). The host crashed during the former, cancelled run."""
     former = job(0, RecordPhase.CANCELLED).model_copy(update={"was_up": True})
     announced = record_announcement(former, UpRequest(do="up", cluster=KEY, attempt=0, head=True, user="alice"))
     assert announced == job(0)
@@ -116,7 +116,7 @@ def test_errors_of_late_requests_name_the_present_attempt() -> None:
 @pytest.mark.parametrize("attempt", [1, 2, 3])
 @pytest.mark.parametrize("phase", sorted(RecordPhase))
 def test_only_an_announcement_replaces_another_users_job(phase: RecordPhase, attempt: int) -> None:
-    """A batch system that was installed again reuses IDs of former jobs. Requests about former jobs may arrive late."""
+    """A reinstalled batch system reuses IDs of former jobs. Requests about former jobs may arrive late."""
     outcomes = {
         request: outcome(request, job(2, phase, "bob"), attempt) for request in ("up", "state", "cancel", "remove")
     }

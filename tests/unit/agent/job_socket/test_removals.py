@@ -35,7 +35,7 @@ class NoAccess:
 
 
 class RestoredSbf:
-    """SBF with one cluster. After the first request for the end of the cluster, SBF is restored from a backup."""
+    """SBF with one cluster. After the first request for the cluster's end, SBF is restored from a backup."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

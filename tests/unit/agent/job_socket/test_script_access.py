@@ -205,7 +205,7 @@ def test_the_access_is_recorded_with_the_clusters_id(script_access: ScriptAccess
 def test_a_members_access_is_recorded_with_the_networks_id(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """A member's view has only the key of its network. After a reboot, the VLAN ID may belong to another network."""
+    """A member's view has only the key of its network. After a reboot, another network may have the VLAN ID."""
     peers = PEERS.model_copy(update={"network": "n"})
     access = ScriptAccess(provider, records, lambda _key, _id: peers)
     member = view().model_copy(update={"network": ClusterKey("demo")})
@@ -217,7 +217,7 @@ def test_a_members_access_is_recorded_with_the_networks_id(
 
 
 def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvider, records: JobRecordStore) -> None:
-    """SBF did not name the member's network. When the agent starts again, the VLAN ID may belong to another network."""
+    """SBF did not name the member's network. When the agent starts again, another network may have the VLAN ID."""
     member = view().model_copy(update={"network": ClusterKey("demo")})
     ScriptAccess(provider, records, no_answer).provide_environment(record(records, job_record()), member, BRNO)
     restarted = FakeAccessProvider()
@@ -228,7 +228,7 @@ def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvid
 def test_an_upgraded_agent_does_not_interrupt_open_access(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """An earlier version of the agent recorded no cluster ID. For this reason alone, access is not opened again."""
+    """An earlier version of the agent recorded no cluster ID. This alone is no reason to open access again."""
     job = record(records, job_record())
     ScriptAccess(provider, records, no_answer).provide_environment(job, view(), BRNO)
     (known,) = records.all()

@@ -1,4 +1,4 @@
-"""Tests of an untagged segment. The uplink becomes a port of the bridge. The segment's removal restores the uplink."""
+"""Tests of an untagged segment. The uplink becomes a port of the bridge, and is restored at the segment's removal."""
 
 import json
 from collections.abc import Callable
@@ -61,7 +61,7 @@ class Killed(BaseException):
 
 
 class KilledDependency:
-    """A dependency of the agent. One call of the dependency kills the agent, before or after the call takes effect."""
+    """A dependency of the agent. One of its calls kills the agent, before or after it takes effect."""
 
     def __init__(self, dependency: object, calls: list[str], killed_at: int, *, after: bool) -> None:
         self._dependency, self._calls, self._killed_at, self._after = dependency, calls, killed_at, after
@@ -131,7 +131,7 @@ def test_an_uplink_of_a_deleted_bridge_is_restored(kernel: FakeKernel, make_segm
 
 
 def test_a_recreated_uplink_is_not_restored(kernel: FakeKernel, make_segment: Make) -> None:
-    """An uplink is recreated, for example, when its driver is loaded again. The host configures the new uplink."""
+    """An uplink is recreated when its driver is loaded again, for example. The host configures the new uplink."""
     kernel.ip_settings[1] = FORMER_SETTINGS
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
     segments.ensure_segment(make_segment("a", 100, untagged=True))
@@ -166,7 +166,7 @@ def test_a_record_is_valid_for_one_boot(tmp_path: Path) -> None:
 
 
 def test_a_record_has_the_keys_of_earlier_agents(tmp_path: Path) -> None:
-    """An administrator may install an earlier agent again. Earlier agents refuse a record with an unknown key."""
+    """An administrator may install an earlier agent again, which refuses a record with an unknown key."""
     record = UplinkRecord(uplink="eth0", index=2, cluster="a", vlan=100, host_ip=FORMER_SETTINGS)
     UplinkRecordFiles(tmp_path, "first").record(record)
     assert json.loads((tmp_path / "eth0.json").read_text())["voice"] == FORMER_SETTINGS.model_dump(mode="json")
@@ -181,7 +181,7 @@ def test_an_uplink_of_a_foreign_bridge_is_left_unchanged(kernel: FakeKernel, mak
 
 
 def test_an_uplink_with_an_address_is_left_unchanged(kernel: FakeKernel, make_segment: Make) -> None:
-    """If the agent used an uplink that has an address, an error in the topology would disconnect the host."""
+    """If the agent used such an uplink, an error in the topology would disconnect the host."""
     kernel.change(1, addressed=True)
     before = kernel.changes
     with pytest.raises(

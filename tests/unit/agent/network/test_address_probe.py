@@ -69,7 +69,7 @@ def attached_guest() -> Iterator[Callable[..., str]]:
 
 @contextmanager
 def guest_socket() -> Iterator[socket.socket]:
-    """Yield a socket at the other end of a port of br100. With this socket, a test acts as the guest."""
+    """Yield a socket at the other end of a port of br100, with which a test acts as the guest."""
     for arguments in ("br100 type bridge", "guest type veth peer eth0"):
         ip("link", "add", *arguments.split())
     for arguments in ("guest up master br100", "eth0 up", "br100 up"):
@@ -129,7 +129,7 @@ def test_the_probing_host_has_no_address(in_namespace: Run) -> None:
 
 
 def test_a_claimed_address_is_not_probed(in_namespace: Run) -> None:
-    """If the agent probed the address, the probe would look like a claim by another host (RFC 5227 §2.1.1)."""
+    """The agent's probe would look like a claim by another host (RFC 5227 §2.1.1)."""
     clock = Clock()
 
     def work() -> object:

@@ -62,7 +62,7 @@ def test_a_device_may_use_other_mac_and_ip_addresses(in_namespace: Run) -> None:
 
 
 def test_devices_with_checked_addresses_use_only_these(in_namespace: Run) -> None:
-    """Link-local addresses are not checked, because they depend on MAC addresses that the agent does not know."""
+    """Link-local addresses are not checked: they depend on MAC addresses that the agent does not know."""
 
     def work() -> object:
         with connected(VPN_PORT) as wire:

@@ -20,7 +20,6 @@ Run = Callable[[Callable[[], object]], object]
 
 
 def nft(*arguments: str) -> str:
-    """Return the output of the program ``nft``."""
     return subprocess.run(["nft", *arguments], text=True, capture_output=True, check=True).stdout  # noqa: S603, S607 - Debian's nft
 
 

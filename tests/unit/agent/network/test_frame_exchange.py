@@ -116,10 +116,7 @@ def connect_bridges(*, mtu: int = 1500) -> None:
 
 
 def exchange_all(*, seconds: float = 5, before: Callable[[], object] = lambda: None) -> list[FrameReport]:
-    """Exchange frames between both bridges. Return the last report of each bridge.
-
-    ``before`` is called before the first frame is sent.
-    """
+    """Exchange frames between both bridges, after calling ``before``. Return the last report of each bridge."""
     reports: dict[int, FrameReport] = {}
     ended, reported = threading.Event(), threading.Semaphore(0)
     with ExitStack() as stack:
@@ -161,7 +158,7 @@ def test_bridges_with_a_cable_receive_frames_of_each_kind(in_namespace: Run) -> 
 
 
 def test_a_guest_that_stops_does_not_disturb_the_check(in_namespace: Run) -> None:
-    """A bridge has the lowest MAC address of its ports, in this test the address of the guest's port.
+    """A bridge has the lowest MAC address of its ports, here the address of the guest's port.
 
     So the address of the bridge changes when the guest's port is deleted.
     """

@@ -87,9 +87,9 @@ FILTERS = {
 
 @pytest.fixture(scope="module")
 def passes(in_namespace: Run) -> dict[str, list[bool]]:
-    """Return, for each attack, whether its frame passes in three cases.
+    """For each attack, whether its frame passes in three cases.
 
-    The cases are: without filters, with all filters, and with all filters except the filters against this attack.
+    The cases are: without filters, with all filters, and with all filters except those against this attack.
     """
 
     def work() -> object:
@@ -109,7 +109,7 @@ def passes(in_namespace: Run) -> dict[str, list[bool]]:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_guest_cannot_send(passes: dict[str, list[bool]], attack: str) -> None:
-    """Without the filters against this attack, the frame passes, unless the bridge drops the frame."""
+    """Without the filters against this attack, the frame passes, unless the bridge drops it."""
     forwarded = attack not in DROPPED_BY_BRIDGES
     assert passes[attack] == [forwarded, False, forwarded]
 
@@ -121,7 +121,7 @@ def test_a_guest_with_checked_addresses_cannot_send(passes: dict[str, list[bool]
 
 @pytest.fixture(scope="module")
 def passing(in_namespace: Run) -> dict[GuestPort, list[str]]:
-    """Return the names of the frames that pass, by the settings of the guest's port."""
+    """The names of the frames that pass, by the settings of the guest's port."""
     ports = [
         GUEST_PORT,
         ADDRESSED_PORT,

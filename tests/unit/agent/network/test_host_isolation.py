@@ -123,7 +123,7 @@ def describe_frame(frame: bytes) -> str:
 
 
 def arp_request(sender: IPv4Address) -> bytes:
-    """Return an ARP request for the host's address. With the sender 0.0.0.0, the request is a probe (RFC 5227)."""
+    """Return an ARP request for the host's address. With the sender 0.0.0.0, it is a probe (RFC 5227)."""
     packet = struct.pack("!HHBBH", 1, IPV4, 6, 4, 1) + GUEST_MAC + sender.packed + bytes(6) + HOST.packed
     return BROADCAST_MAC + GUEST_MAC + struct.pack("!H", ARP) + packet
 

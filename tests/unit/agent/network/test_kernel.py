@@ -111,7 +111,7 @@ def test_an_untagged_segment_uses_the_uplink_of_the_kernel(
 def test_an_uplink_of_the_real_kernel_is_restored(
     in_namespace: Run, make_segment: Callable[..., Segment], mode: str
 ) -> None:
-    """In one case, the uplink has a generated address (EUI-64). In the other case, the host has set an address."""
+    """In one case, the uplink has a generated address (EUI-64). In the other, the host has set an address."""
     former = {"ipv4/rp_filter": "2", "ipv4/arp_ignore": "2", "ipv6/addr_gen_mode": mode, "ipv6/disable_ipv6": "0"}
 
     def work() -> object:
@@ -163,7 +163,7 @@ def _uplink(kernel: NetlinkKernel, settings: dict[str, str] | None = None) -> No
 
 
 def _await_link_local(kernel: NetlinkKernel) -> tuple[str, ...]:
-    """Wait until the kernel has added link-local addresses to an interface that was set up. Return the addresses."""
+    """Wait for the link-local addresses that the kernel adds to an interface that was set up. Return them."""
     deadline = time.monotonic() + 10
     while not (found := kernel._link_local("uplink0")) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -204,7 +204,7 @@ def test_a_large_reading_has_few_messages_in_memory(in_namespace: Run, monkeypat
 
 
 def test_a_reading_that_a_change_interrupts_is_repeated(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bridge is deleted when its message has arrived, and before the kernel has sent the messages of all bridges."""
+    """A bridge is deleted after its message has arrived, before the kernel has sent the messages of all bridges."""
     bridges = {f"br{number}" for number in range(150)}
 
     def work() -> object:

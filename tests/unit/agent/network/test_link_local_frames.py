@@ -1,7 +1,7 @@
 """Tests that a cluster's bridge on the real kernel forwards frames to one link-local MAC address only.
 
 The link-local MAC addresses of 802.1Q are 01-80-C2-00-00-00 to 01-80-C2-00-00-0F (table 8-1). The bridge forwards
-frames to the first address, which the spanning tree protocol uses.
+frames to the first, which the spanning tree protocol uses.
 """
 
 import socket
@@ -63,5 +63,5 @@ def test_only_spanning_tree_frames_to_link_local_addresses_are_forwarded(in_name
 
 
 def test_frames_to_ciscos_protocols_are_forwarded(in_namespace: Run) -> None:
-    """A bridge forwards these frames like any other multicast. Only the filters of guests drop these frames."""
+    """A bridge forwards these frames like any other multicast. Only the filters of guests drop them."""
     assert in_namespace(lambda: forwarded([CISCO])) == [CISCO]

@@ -88,7 +88,7 @@ def test_an_answer_keeps_the_circuit_closed(sbf: ScriptedSbf) -> None:
 
 
 def test_the_state_survives_a_restart_of_the_interpreter() -> None:
-    """PBS restarts its Python interpreter after a hundred hooks. Only environment variables survive the restart."""
+    """PBS restarts its Python interpreter after a hundred hooks. Only environment variables survive."""
     sbf_client.record_failed_call(ALLOWED, ALLOWED, 60)
     read = "from pbs_hooks.kit import sbf_client; print(sbf_client.seconds_until_retry())"
     assert float(subprocess.check_output([sys.executable, "-c", read])) > 30  # noqa: S603 - our own code

@@ -16,7 +16,6 @@ ABOVE_SELECT = 1024
 
 @contextmanager
 def limited_files(soft: int) -> Iterator[None]:
-    """Limit the descriptors of this process."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
     try:

@@ -44,7 +44,6 @@ def _serve(server: socket.socket, behave: Callable[[socket.socket], None]) -> No
 
 
 def refused(url: str, token_file: Path | None = None, ca_file: Path | None = None) -> str:
-    """Return the error message of a failed call."""
     where = SbfAddress(url, token_file and str(token_file), ca_file and str(ca_file))
     with pytest.raises(SbfUnreachable) as caught:
         call_sbf(where, "GET", "/v1/clusters", None, Deadline(ALLOWED))

@@ -23,7 +23,7 @@ REQUESTED = RequestedSettings({"server": {"sbf": "https://sbf.example", "token_f
 
 @pytest.fixture
 def installation(tmp_path: Path) -> PbsInstallation:
-    """Return an OpenPBS installation whose Python accepts every script."""
+    """An OpenPBS installation whose Python accepts every script."""
     return with_python(tmp_path, "echo 3.6")
 
 
@@ -32,7 +32,6 @@ def with_python(folder: Path, script: str) -> PbsInstallation:
 
 
 def with_script(installation: PbsInstallation, name: str, script: str) -> PbsInstallation:
-    """Replace a program of the PBS installation with a shell script."""
     program = installation.exec / "bin" / name
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\n{script}\n")

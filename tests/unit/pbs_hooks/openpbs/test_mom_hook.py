@@ -40,7 +40,7 @@ def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | N
 
 
 def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **more: object) -> HookOutcome:
-    """Run the hook at an event. By default, the event belongs to run 3 of job 12.PBSsrv, on the job's first host."""
+    """Run the hook at an event: by default, of run 3 of job 12.PBSsrv, on the job's first host."""
     fields = {"job": None if kind.startswith("exechost") else job(folder)} | more
     config = json.dumps({"socket": str(folder / "agent.sock"), "patience": 5} if settings is None else settings)
     outcome = run_hook(MOM, HookEvent(kind, config=config, **fields))  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **m
 
 
 def reason(outcome: HookOutcome) -> str | None:
-    """Return the value of the job variable in which the hook passes the reason of a failed run to the server hook."""
+    """Return the job variable in which the hook passes the reason of a failed run to the server hook."""
     return outcome.changed.get("Variable_List.VCLUSTER_LAST")
 
 
@@ -246,7 +246,7 @@ def test_launch_rejects_a_lost_network(tmp_path: Path, agent: FakeAgent, monkeyp
 
 
 def test_launch_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) -> None:
-    """The deletion arrived after the prologue. The hook does not call ``rerun()``, because the job would run again."""
+    """The deletion arrived after the prologue. The hook does not call ``rerun()``: the job would run again."""
     agent.say("cancelled", reason="the job was deleted")
     outcome = hook("execjob_launch", tmp_path)
     assert (outcome.accepted, outcome.rerun, outcome.delete) == (False, False, True)
@@ -280,7 +280,7 @@ def test_launch_on_a_sister_does_nothing(tmp_path: Path, agent: FakeAgent) -> No
 
 
 def test_preterm_cancels_on_the_first_host(tmp_path: Path, agent: FakeAgent) -> None:
-    """Only the first host cancels the start, because on the other hosts PBS runs preterm whenever a job ends."""
+    """On the other hosts, PBS runs preterm whenever a job ends."""
     assert hook("execjob_preterm", tmp_path, job=job(tmp_path, head=False)).accepted
     assert agent.asked() == []
     assert hook("execjob_preterm", tmp_path).accepted
@@ -356,7 +356,7 @@ def test_the_periodic_report_omits_jobs_of_arrays(tmp_path: Path, agent: FakeAge
 
 
 def test_the_server_may_run_the_mom_hook(tmp_path: Path, agent: FakeAgent) -> None:
-    """If a hook has the event ``exechost_periodic``, OpenPBS 23.06 also runs this hook in the server."""
+    """If a hook has the event ``exechost_periodic``, OpenPBS 23.06 also runs it in the server."""
     assert hook("periodic", tmp_path).accepted
     assert agent.asked() == []
 

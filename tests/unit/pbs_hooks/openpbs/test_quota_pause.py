@@ -1,7 +1,7 @@
 """The pause after a refusal because of a quota.
 
-For ten seconds, or until a cluster ends, the hook sends SBF no other request of the same user for the same hosts and
-walltime.
+The pause lasts ten seconds, or until a cluster ends. Meanwhile, the hook sends SBF no other request of the same user
+for the same hosts and walltime.
 """
 
 import time

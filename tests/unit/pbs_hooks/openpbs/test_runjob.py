@@ -28,7 +28,7 @@ def member(key: str, *addresses: str) -> dict[str, object]:
 
 
 def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The server hook gets the number of the last run, and adds 1. The hook on the hosts gets the present run's number.
+    """The server hook gets the number of the last run, and adds 1. The hook on the hosts gets the present number.
 
     A recording shows both numbers (tests/pbs_recordings/qrerun).
     """
@@ -217,7 +217,7 @@ def test_a_failed_start_is_reported_and_delays_the_job(server_hook: ServerHook, 
 
 
 def waited(moment: str | None) -> int | None:
-    """Return 5 or 120, whichever is closer to the seconds from now until ``moment``. Return None for None."""
+    """Return 5 or 120, whichever is closer to the seconds from now until ``moment``, or None for None."""
     if moment is None:
         return None
     return min((5, 120), key=lambda wait: abs(int(moment) - time.time() - wait))
@@ -321,7 +321,7 @@ def test_an_unchecked_request_holds_the_job_for_its_user(
 
 
 def test_a_job_of_an_array_is_accepted(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """If the server hook rejected the job, the scheduler would try to start the job again forever (OpenPBS 23.06)."""
+    """If the hook rejected the job, the scheduler would try to start it again forever (OpenPBS 23.06)."""
     assert server_hook.start("image=debian12", key="5[1].pbssrv").accepted
     found = server_hook.end(1, key="5[1].pbssrv")
     assert (found.accepted, found.log, sbf.asked) == (True, (), [])

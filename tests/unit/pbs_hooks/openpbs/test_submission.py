@@ -1,4 +1,4 @@
-"""The server hook at submission and alteration: the messages, and the attributes that the hook sets in the job."""
+"""The server hook at submission and alteration: the messages, and the attributes that it sets in the job."""
 
 import os
 import pwd
@@ -21,7 +21,7 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become anot
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Yield a new folder that every user may read."""
+    """A new folder that every user may read."""
     made = Path(tempfile.mkdtemp(prefix="home-"))
     made.chmod(0o755)
     yield made

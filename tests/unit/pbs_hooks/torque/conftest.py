@@ -10,6 +10,5 @@ from batch_fakes.torque_host import TorqueHost, run_torque_host
 
 @pytest.fixture
 def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[TorqueHost]:
-    """Yield a host with a fake agent and a fake SBF."""
     with run_torque_host(tmp_path, getpass.getuser(), capsys) as host:
         yield host

@@ -42,7 +42,7 @@ def test_the_epilogue_has_a_time_limit(bench: TorqueHost) -> None:
 
 
 def test_a_sister_blocks_its_mom_only_briefly(bench: TorqueHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sister host's MoM runs the scripts in the MoM's only process, and does nothing else until the scripts end."""
+    """A sister host's MoM runs the scripts in its only process, and does nothing else until they end."""
     monkeypatch.setattr(prologue_epilogue, "SISTER_WAIT_S", 1.0)
     bench.settings(patience=260)
     bench.answer_as_agent = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
@@ -82,7 +82,7 @@ def test_a_sister_without_an_agent_reports_it(bench: TorqueHost) -> None:
 @pytest.mark.parametrize("first", [[], BUSY], ids=["restarting", "busy"])
 @pytest.mark.parametrize("script", ["epilogue", "epilogue.parallel"])
 def test_the_epilogue_waits_for_an_absent_agent(bench: TorqueHost, script: str, first: FakeAnswer) -> None:
-    """If it did not wait, the agent's record of the job and the script's access to guests would remain on the host."""
+    """Otherwise, the agent's record of the job and the script's access to guests would remain on the host."""
     answers, usual = [first], bench.answer_as_agent
     bench.answer_as_agent = lambda request: answers.pop() if answers else usual(request)
     assert bench.run(script) == ScriptResult(0, "")
@@ -146,7 +146,7 @@ def set_list_answer(bench: TorqueHost, answer: FakeAnswer) -> None:
 
 @pytest.mark.parametrize("answer", OVER, ids=["cancelled", "leaving", "gone"])
 def test_a_job_deleted_without_sbf_is_not_requeued(bench: TorqueHost, answer: FakeAnswer) -> None:
-    """A real Torque would run the job again if the job were requeued after a qdel."""
+    """A real Torque would run the job again if it were requeued after a qdel."""
     bench.settings(sbf="http://127.0.0.1:1")
     set_list_answer(bench, answer)
     assert bench.run("prologue") == DELETED

@@ -332,7 +332,7 @@ LONG = f"neednodes={NODES},nodect=49,walltime=01:00:00"
 
 @pytest.fixture
 def long_job(bench: TorqueHost) -> TorqueHost:
-    """Return a host whose job has the request in its script. The job's resource list is too long and is truncated."""
+    """A host whose job has the request in its script. The job's resource list is too long and is truncated."""
     (bench.folder / "7.SC").write_text(f"#!/bin/sh\n#PBS -l other=vcluster={REQUEST}\nhostname\n")
     return bench
 
@@ -356,6 +356,6 @@ def test_a_long_job_without_a_request_passes(bench: TorqueHost, script: str | No
 
 
 def test_a_short_resource_list_overrides_the_script(long_job: TorqueHost) -> None:
-    """Users may alter the resources of a waiting job. The script is read only if the resource list may be truncated."""
+    """Users may alter a waiting job's resources. The script is read only if the resource list may be truncated."""
     assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
     assert long_job.sbf_calls == []

@@ -1,4 +1,4 @@
-"""The submit filter: the script that the filter returns to qsub, and the filter's messages for invalid requests."""
+"""The submit filter: the script that it returns to qsub, and its messages for invalid requests."""
 
 import subprocess
 import sys

@@ -31,7 +31,6 @@ def draw(topology: Topology, *lit: str, only: frozenset[Name] | None = None) -> 
 
 
 def large_site() -> Topology:
-    """Return a site with twelve switches in a chain and forty hosts."""
     described = site("brno", 40)
     ports = [f"p{number}" for number in range(1, 5)]
     described["switches"] = [
@@ -108,7 +107,7 @@ def test_tiles_of_many_sites_are_apart(count: int) -> None:
 
 
 def test_each_tile_shows_the_use_of_its_pool() -> None:
-    """Each tile contains a gauge. The coloured part of the gauge shows the used fraction of the pool."""
+    """The coloured part of a tile's gauge shows the used fraction of the pool."""
     scene = draw_tiles([Tile("brno", Level.OK, 1, 10, 40, (), "/sites/brno")], [])
     (tile,), (whole, used) = scene.boxes, scene.gauges
     assert tile.x < whole.x < used.x + used.width < tile.x + tile.width
@@ -134,7 +133,6 @@ def test_a_long_name_keeps_its_beginning_and_end(text: str, width: float, short:
 
 
 def pool(vlans: str, claimed: str = "", quarantined: str = "", free: str = "") -> SiteView:
-    """Return a site with a pool."""
     sets = {"pool": vlans, "claimed": claimed, "quarantined": quarantined, "free": free}
     return SiteView(name=Name("brno"), **{key: VlanSet.parse(text) for key, text in sets.items()})
 

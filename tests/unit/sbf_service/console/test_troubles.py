@@ -59,7 +59,7 @@ def test_every_error_of_an_element_has_a_remedy(kind: ElementKind, reachable: bo
     [{"last_seen": None}, {"reachable": False}, {"unsaved_since": NOW}, {"notices": ("web.example.org: no answer",)}],
 )
 def test_every_state_of_an_element_has_a_remedy(kind: ElementKind, state: dict[str, object]) -> None:
-    """A device that was never read is not in trouble: SBF reads the device when a cluster first needs it."""
+    """A device that was never read is not in trouble: SBF reads it when a cluster first needs it."""
     found = remedies(element(kind, **state))
     assert all(remedy.endswith(".") for remedy in found)
     assert found or (kind in DEVICES and state == {"last_seen": None})
@@ -93,7 +93,7 @@ def test_a_remedy_has_no_markdown() -> None:
     ],
 )
 def test_remedies_of_elements_name_commands_of_the_runbook(alert: str, view: ElementView) -> None:
-    """Each command of a remedy is in the alert's section of the runbook or in the section VirtcloudChangeStuck."""
+    """Each command of a remedy is in the alert's section of the runbook or in VirtcloudChangeStuck."""
     section = read_runbook(alert) + read_runbook("VirtcloudChangeStuck")
     commands = {command for remedy in remedies(view) for command in COMMAND.findall(remedy)}
     assert commands

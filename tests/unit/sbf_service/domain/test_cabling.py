@@ -61,7 +61,7 @@ TRUNK2 = neighbour("Te 0/1", "brno-sw1.example.org", "Gi1/0/24", "to the second"
 
 
 def views(sw1: tuple[Neighbour, ...] | None, sw2: tuple[Neighbour, ...] | None = (TRUNK2,)) -> dict[str, CableView]:
-    """Return the views of the cables at site brno. A key is a cable's ends: ``brno-h1:eth0 brno-sw1:Gi1/0/1``.
+    """Return the cable views of site brno. A key is a cable's ends: ``brno-h1:eth0 brno-sw1:Gi1/0/1``.
 
     The arguments are the neighbours of each switch, or None if the switch was not read.
     """
@@ -79,7 +79,7 @@ def states(found: dict[str, CableView]) -> dict[str, str]:
 
 
 def test_any_form_of_names_and_ports_is_recognised() -> None:
-    """Port names may be short or long. System names may have a domain. The port's name may be in its description."""
+    """Port names may be short or long, system names may have a domain, and the description may name the port."""
     assert states(views((RIGHT1, RIGHT2, TRUNK1))) == {}
 
 

@@ -127,7 +127,7 @@ def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, obj
 
 
 def topology(data: st.DataObject, *, in_one: bool) -> Topology:
-    """Return a topology of two sites. The sites may have different first transports."""
+    """Return a topology of two sites, possibly with different first transports."""
     parts = [site(data, name, in_one=in_one) for name in SITES]
     sites = [made for made, _ in parts]
     if data.draw(st.booleans()):
@@ -220,7 +220,7 @@ def network_ports(made: Topology, own: LiveCluster, members: dict[str, LiveClust
 
 
 def test_a_members_path_leads_to_its_network() -> None:
-    """The member's path contains neither the network's hosts nor the switch ports that lead to these hosts."""
+    """The member's path contains neither the network's hosts nor the switch ports that lead to them."""
     found = find_path_ports(three_sites(), spec("praha-h1"), joined=spec("brno-h1", "brno-h2"))
     assert sorted(found) == ["brno-sw1:uplink", "praha-h1:eth0", "praha-sw1:p1", "praha-sw1:uplink"]
 
@@ -231,9 +231,9 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """The network's host has uplinks to two unconnected switches. Only one of these switches carries the network.
+    """The network's host has uplinks to two unconnected switches, one of which carries the network.
 
-    The transport is attached to the switch that does not carry the network.
+    The transport is attached to the other switch.
     """
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {

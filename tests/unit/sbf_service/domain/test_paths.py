@@ -139,9 +139,9 @@ TWO_UPLINKS = TRIANGLE | {"hosts": [host("h1", "eth0", "eth1"), host("h2"), host
 
 
 def ring(*without: str) -> list[tuple[str, str]]:
-    """Return the links of a ring of three switches. Host h1 is linked to sw1 and sw3.
+    """Return the links of a ring of three switches, except links of the ports in ``without``.
 
-    Links of the ports in ``without`` are omitted.
+    Host h1 is linked to sw1 and sw3.
     """
     second = {"name": "h1", "ports": ["eth0", "eth1"]}
     assert TWO_UPLINKS["hosts"][0] == second

@@ -21,7 +21,7 @@ CHANGE = SwitchDifference(
 
 @dataclass
 class RecordingLine:
-    """A command line that records the lines that it receives, and accepts every line."""
+    """A command line that records and accepts every line."""
 
     sent: list[str] = field(default_factory=list)
     prompt: str = "^#"

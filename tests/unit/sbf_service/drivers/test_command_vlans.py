@@ -1,4 +1,4 @@
-"""The VLANs that a refused command concerns. The error message is reported for the clusters of these VLANs."""
+"""The VLANs that a refused command concerns. The error is reported for the clusters of these VLANs."""
 
 import pytest
 

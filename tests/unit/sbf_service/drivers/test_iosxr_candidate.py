@@ -82,7 +82,7 @@ def vlans(text: str) -> VlanSet:
 
 
 def test_an_xr_configuration_is_parsed() -> None:
-    """SBF's subinterface 121 has no bridge domain, so the subinterface carries no VLAN and is not in other use."""
+    """SBF's subinterface 121 has no bridge domain, so it carries no VLAN and is not in other use."""
     reading = XR.see([CONFIGURATION])
     assert reading.vlans == vlans("112,130")
     assert reading.ports == {

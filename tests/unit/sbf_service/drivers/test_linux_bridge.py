@@ -1,6 +1,6 @@
 """Tests of the Linux bridge driver: the parser of iproute2's output, the commands, and the restoration of ports.
 
-To restore a port means to restore the configuration that the port had before SBF first configured it.
+A restored port has the configuration from before SBF first configured it.
 """
 
 import pytest

@@ -239,7 +239,7 @@ def test_vlan_1_is_allowed_before_an_aoscx_list_becomes_empty() -> None:
 
 
 def test_no_dialect_allows_all_vlans() -> None:
-    """SBF never makes a port carry all VLANs. Commands with ``undo`` may name all VLANs."""
+    """Commands with ``undo`` may name all VLANs."""
     lines = [line for dialect in DIALECTS.values() for line in (*dialect.prepare, *dialect.allow, *dialect.empty)]
     assert not [line for line in lines if line.endswith(" all") and not line.startswith("undo ")]
 
@@ -387,7 +387,7 @@ ACCESS_PORTS = {
 def test_an_access_port_moves_from_one_cluster_to_another(platform: str) -> None:
     """The port is shut down while it is in no VLAN.
 
-    On platforms that require a VLAN, the port is shut down while it is in the default VLAN.
+    On platforms that require a VLAN, it is shut down while it is in the default VLAN.
     """
     dialect, port = DIALECTS[platform], PortName(ACCESS_PORTS[platform])
     before = PortReading(ready=True, untagged=VlanSet([111]), access=VlanId(111))

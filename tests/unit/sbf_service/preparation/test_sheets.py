@@ -1,4 +1,4 @@
-"""Tests of the preparation sheets. ``site prepare`` prints these sheets of commands for administrators."""
+"""Tests of preparation sheets: the commands that ``site prepare`` prints for administrators."""
 
 import pytest
 
@@ -17,7 +17,6 @@ POOL = VlanSet.parse("100-149,160")
 
 
 def site(name: str, *attachments: dict[str, str]) -> dict[str, object]:
-    """Return a site with a switch and a provider edge."""
     number = {"brno": 1, "praha": 2}[name]
     edge = {"name": f"{name}-pe1", "platform": "linux_edge", "ports": ["ac"], "core_port": "core"}
     return {
@@ -29,7 +28,7 @@ def site(name: str, *attachments: dict[str, str]) -> dict[str, object]:
 
 
 def topology(kind: dict[str, object], port: str) -> Topology:
-    """Return a topology of two sites and one transport. Each site is attached at ``port`` of a switch or of an edge."""
+    """Return a topology of two sites and one transport, to which each site is attached at ``port``."""
     sites = [site(name, {"transport": "core", "port": f"{name}-{port}"}) for name in ("brno", "praha")]
     links = [{"a": f"{name}-sw1:Gi1/0/1", "b": f"{name}-pe1:ac"} for name in ("brno", "praha")]
     return Topology.model_validate(
@@ -222,7 +221,6 @@ def test_every_placeholder_is_known_or_explained(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_no_template_allows_all_vlans(name: str) -> None:
-    """SBF never makes a trunk carry all VLANs."""
     templates = PLATFORMS[name]
     for line in (*templates.uplink, *templates.tunnel, *templates.passing):
         assert "allowed vlan all" not in line

@@ -72,7 +72,7 @@ def test_a_failed_read_back_names_each_circuit() -> None:
 
 
 def test_an_unconfirmed_edge_may_carry_more_circuits() -> None:
-    """If an edge has not confirmed its wanted state, it may carry circuits that its last confirmed state lacks.
+    """Until an edge confirms its wanted state, it may carry circuits that its last confirmed state lacks.
 
     These circuits are no drift.
     """

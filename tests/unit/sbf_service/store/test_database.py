@@ -22,14 +22,14 @@ def ordinary_umask() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ordinary_umask")
 def test_a_new_database_is_read_by_its_owner_only(tmp_path: Path) -> None:
-    """The file mode also applies to the files that SQLite creates next to the database while the database is open."""
+    """The file mode also applies to the files that SQLite creates next to the open database."""
     with make_engine(f"sqlite:///{tmp_path}/sbf.db").connect() as connection:
         connection.exec_driver_sql("CREATE TABLE t (n INTEGER)")
         assert _modes(tmp_path) == {"sbf.db": 0o600, "sbf.db-wal": 0o600, "sbf.db-shm": 0o600}
 
 
 def test_a_database_readable_by_everybody_is_restricted_to_its_owner(tmp_path: Path) -> None:
-    """An old version of SBF left the database readable for all. Files next to the database contain the same data."""
+    """An old version of SBF left the database readable for all. Files next to it contain the same data."""
     for name in ("sbf.db", "sbf.db-wal", "sbf.db-shm"):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(0o644)

@@ -18,7 +18,7 @@ from sbf_service.store.unit_of_work import Store
 def start_waiting(
     lock: FairLock, order: list[str], name: str, acquired: Callable[[], AbstractContextManager[object]] | None = None
 ) -> Thread:
-    """Start a thread that acquires the lock and appends ``name`` to ``order``. Return when the thread waits.
+    """Start a thread that acquires the lock and appends ``name`` to ``order``. Return when it waits.
 
     ``acquired`` returns a context in which the thread holds the lock.
     """
@@ -91,7 +91,7 @@ def test_an_interrupted_thread_leaves_the_queue() -> None:
 
 
 class InterruptedGuard:
-    """A lock whose first release raises KeyboardInterrupt after the release, as if the thread received a signal."""
+    """A lock whose first release raises KeyboardInterrupt afterwards, as if the thread received a signal."""
 
     def __init__(self) -> None:
         self._lock, self._is_interrupted = Lock(), False

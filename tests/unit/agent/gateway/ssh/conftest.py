@@ -31,7 +31,7 @@ def shared(
 
 @pytest.fixture
 def world(shared: SshWorld, monkeypatch: pytest.MonkeyPatch) -> SshWorld:
-    """Return a gateway whose sshd is running, with a grant for alice. A user without a grant is refused at once."""
+    """A gateway whose sshd is running, with a grant for alice. A user without a grant is refused at once."""
     monkeypatch.setattr(ssh_requests, "GRANT_S", 0.0)
     shared.grant(make_segment("alice"))
     shared.wait_for_sessions(0)
@@ -40,7 +40,6 @@ def world(shared: SshWorld, monkeypatch: pytest.MonkeyPatch) -> SshWorld:
 
 @pytest.fixture
 def in_gateway(in_namespace: Callable[[Callable[[], T]], T], world: SshWorld) -> Callable[[Callable[[], T]], T]:
-    """Return a function that runs code in the gateway's network namespace."""
 
     def run(work: Callable[[], T]) -> T:
         def enter() -> T:

@@ -47,7 +47,7 @@ def test_without_an_agent_nobody_connects(world: SshWorld) -> None:
 
 
 def test_waiting_requests_of_one_user_are_limited(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a limit, a user without a grant could occupy all threads. Only one of two requests waits for a grant."""
+    """Without a limit, a user without a grant could occupy all threads. One of two requests waits for a grant."""
     monkeypatch.setattr(ssh_requests, "GRANT_S", 60.0)
     monkeypatch.setattr(ssh_requests, "MAX_WAITING", 1)
     with ThreadPoolExecutor(2) as threads:
