@@ -49,7 +49,6 @@ def running_switch(site: Site) -> Iterator[str]:
 
 
 def write_secrets(site: Site) -> list[dict[str, str]]:
-    """Write the switch's secrets to files. Return the inventory's variable ``sbf_files`` for these files."""
     secrets = {"site-brno.password": PASSWORD, "site-brno.enable": ENABLE_SECRET}
     for name, secret in secrets.items():
         (site.folder / name).write_text(f"{secret}\n")

@@ -94,7 +94,6 @@ class Site:
         return self._enter((*self._playbook(playbook), *options))
 
     def kill_at(self, playbook: str, task: str) -> None:
-        """Run a playbook, and kill Ansible when ``task`` begins. Raise AssertionError if this task never begins."""
         done = self.play_with(playbook, {task: [lambda process: os.killpg(process.pid, signal.SIGKILL)]})
         assert done.returncode == -signal.SIGKILL, f"no task {task}: {done.stdout[-4000:]}"
 
@@ -153,7 +152,6 @@ def ansible_environment() -> dict[str, str]:
 
 
 def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    """Return the number of tasks that changed each machine, by machine. Raise AssertionError if the playbook failed."""
     assert play.returncode == 0, play.stdout[-4000:] + play.stderr
     recap = play.stdout.partition("PLAY RECAP")[2].splitlines()[1:]
     rows = [line.split() for line in recap if "changed=" in line]

@@ -1,4 +1,4 @@
-"""Calls of the command line in tests: the type of the fixture ``run``, and the creation of a cluster."""
+"""The type of the fixture ``run``, and the creation of a cluster on the command line."""
 
 from collections.abc import Callable
 

@@ -51,7 +51,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator["PostgresServer"]:
-    """A PostgreSQL server for all tests. Without PostgreSQL, the tests are skipped."""
     from postgres import NoPostgresError, programs, running  # noqa: PLC0415 - imported only by tests that need it
 
     try:
@@ -96,7 +95,6 @@ def postgresql(postgres_server: "PostgresServer", recycled_postgresql: str) -> I
 
 @pytest.fixture(scope="session")
 def open_vswitch(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Daemons"]:
-    """A real Open vSwitch for all tests. Without Open vSwitch, the tests are skipped."""
     from ovs_daemons import daemons, missing  # noqa: PLC0415 - imported only by tests that need it
 
     if lacking := missing():

@@ -29,7 +29,6 @@ WHOLE = (
     *(LAB, "tests/compatibility/", "tests/pbs/", "tests/packages/"),
     *("tests/playbooks/test_one_site.py", "tests/playbooks/test_replicas.py", "tests/playbooks/test_pbs_hooks.py"),
 )
-"""Folders and files that are never divided, because the tests of a file share what one fixture starts."""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
 """``--quick`` runs the files that take at most ``QUICK_S``, and unit tests without a record.
@@ -66,7 +65,6 @@ class WorkUnit:
 
 
 def read_table(path: Path = TABLE) -> dict[str, Record]:
-    """Return the recorded durations by file."""
     found: dict[str, dict[str, float | str]] = json.loads(path.read_text()) if path.exists() else {}
     return {file: Record(float(one["seconds"]), str(one.get("lab", ""))) for file, one in found.items()}
 
@@ -138,7 +136,6 @@ class LongestFirst(LoadScopeScheduling):
         self._labs: dict[WorkerController, str] = {}
 
     def schedule(self) -> None:
-        """Divide the collected tests at the first call, then assign them as the base class does."""
         if not self._units:
             self._units = divide(next(iter(self.registered_collections.values())), self._table)
         super().schedule()

@@ -1,4 +1,4 @@
-"""Clusters with dnsmasq servers on the real kernel, and guests that send requests to the servers."""
+"""Clusters with dnsmasq servers on the real kernel, and their guests."""
 
 import re
 import select
@@ -142,7 +142,6 @@ class World:
 
 
 def make_runner(in_namespace: Run) -> Callable[..., Any]:
-    """Return a function that starts servers for segments, runs code, and removes the servers."""
 
     def run(work: Callable[[World], object], *segments: Segment, serves: bool = True) -> object:
         @contextmanager

@@ -57,7 +57,6 @@ def remnant(service: int, vlan: int | None = None, port: str | None = None) -> C
 
 
 def converge(bench: Bench, *wanted: Circuit) -> EdgeDifference:
-    """Configure these circuits on an edge. Return the difference that remains."""
     target = EdgeWanted(circuits=wanted)
     difference = compare_edge(target, bench.driver.read(MANAGED))
     check_edge_scope(EDGE.name, MANAGED, difference)

@@ -99,7 +99,6 @@ class FakePbsServer:
 
 
 def _attribute(key: str, value: str) -> str:
-    """Return the text of an attribute. The names of events are in reverse alphabetical order, one per line."""
     if key == "event" and value:
         first, *more = sorted(value.split(","), reverse=True)
         value = ",\n\t".join([first, *more])

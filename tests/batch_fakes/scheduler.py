@@ -1,4 +1,4 @@
-"""In-memory fakes for tests of reconciliation with a batch system: the batch system, SBF, a log, clocks, commands."""
+"""In-memory fakes for tests of reconciliation with a batch system."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,6 @@ def cluster(
     lease_s: float = 7200,
     created_by: str | None = "scheduler@pbssrv",
 ) -> ClusterView:
-    """Return a cluster that a batch system requested."""
     return ClusterView(
         key=ClusterKey(key),
         id=f"id-{key}-{attempt}",

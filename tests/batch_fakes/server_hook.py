@@ -68,7 +68,6 @@ class ServerHook:
         variables: Mapping[str, str] | None = None,
         **resources: str,
     ) -> HookOutcome:
-        """Run the event ``runjob``: the scheduler has chosen hosts for the job."""
         attributes: dict[str, str | int] = {"euser": owner, "exec_vnode": NODES}
         if run_version:
             attributes["run_version"] = run_version
@@ -85,7 +84,6 @@ class ServerHook:
         return self.run("modifyjob", HookJob("12.pbssrv", {}, change), before, requestor="alice")
 
     def end(self, run_version: int = 1, key: str = "12.PBSsrv") -> HookOutcome:
-        """Run the event ``jobobit``: a run of the job has ended."""
         attributes: dict[str, str | int] = {"euser": "alice", **({"run_version": run_version} if run_version else {})}
         return self.run("jobobit", HookJob(key, attributes, {**RAN, "vcluster": "image=debian12"}))
 

@@ -1,4 +1,4 @@
-"""A host for Torque's scripts: a fake agent on a real socket, a fake SBF on a real TCP port, and real files."""
+"""A host for Torque's scripts, with a fake agent and a fake SBF on real sockets."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -42,7 +42,6 @@ UNKNOWN = problem(404, "not-found", "cluster 7.torque is not known")
 
 
 def answer_as_agent(request: FakeRequest) -> FakeAnswer:
-    """Answer like an agent that creates and removes clusters immediately."""
     done: FakeAnswer = {"ok": True}
     return {
         "up": done,
@@ -83,7 +82,6 @@ class TorqueHost:
         return self.answer_as_agent(request)
 
     def settings(self, **keys: object) -> Path:
-        """Add keys to the settings file. Return the path of the file."""
         file = self.folder / "torque.json"
         known = json.loads(file.read_text()) if file.exists() else {}
         file.write_text(json.dumps({**known, **keys}))

@@ -86,7 +86,6 @@ class TorqueMoms:
         return CommandResult("qstat -x", 0, xml(job), "") if job else CommandResult("qstat -x", 153, "", "")
 
     def install_scripts(self, client: SbfClient, patience: int = 60) -> None:
-        """Install Torque's scripts on every host with ``virtcloud torque scripts``."""
         for host in self.hosts:
             settings = {
                 "sbf": f"http://{STATION_ADDRESS}:{SBF_PORT}",
@@ -108,7 +107,6 @@ class TorqueMoms:
         self.shell(host, f'sed -i \'s/"patience": [0-9]*/"patience": {seconds}/\' {SETTINGS}')
 
     def shell(self, host: str, text: str) -> str:
-        """Run commands on a host as root."""
         return self.lab.run(host, ("sh", "-c", text), check=True).stdout
 
     def script(self, host: str, name: str, job: TorqueJob, around: str = "") -> Done:
@@ -137,7 +135,6 @@ class TorqueMoms:
         return self.threads.submit(self.start, job)
 
     def end(self, job: TorqueJob) -> list[int]:
-        """End a job on all its hosts. Return the exit codes."""
         first = self.threads.submit(self.script, job.hosts[0], "epilogue", job)
         sisters = self._on_sisters("epilogue.parallel", job)
         return [first.result().returncode, *(done.returncode for done in sisters)]

@@ -61,7 +61,6 @@ class FakeMachines:
 
 @contextmanager
 def fake_batch(world: FakeWorld, folder: Path) -> Iterator[FakeBatch]:
-    """Run a batch system with virtcloud's hooks while the context is open."""
     token = folder / "pbs.token"
     write_token(token, world.world.token(Role.SCHEDULER, "pbs"))
     settings = {"sbf": world.serving.url, "token_file": str(token), **SERVER}

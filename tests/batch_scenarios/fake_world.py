@@ -1,4 +1,4 @@
-"""A real SBF over HTTP with fake switches in memory, and real agents with job sockets on fake hosts."""
+"""A real SBF with fake switches in memory, and real agents on fake hosts."""
 
 import getpass
 import os
@@ -242,7 +242,6 @@ class FakeWorld:
 
 @contextmanager
 def fake_world(folder: Path, hosts: Sequence[str]) -> Iterator[FakeWorld]:
-    """Run SBF, and an agent for each of ``hosts``, while the context is open."""
     clock = FakeClock(stands=False)
     world = World(f"sqlite:///{folder / 'sbf.db'}", timing=TIMING, clock=clock)
     world.furnish(topology=three_sites())

@@ -1,4 +1,4 @@
-"""A fake batch system on hosts of a lab: hooks and scripts run on the lab's nodes, beside the hosts' agents."""
+"""A fake batch system whose hooks and scripts run on a lab's nodes, beside the hosts' agents."""
 
 import json
 import os
@@ -57,7 +57,6 @@ class HostInLab(FakeHost):
 
 @contextmanager
 def batch_in_lab(lab: Lab, client: SbfClient, hosts: Sequence[str]) -> Iterator[FakeBatch]:
-    """Run a batch system with virtcloud's hooks on hosts of the lab. The server is this machine."""
     with TemporaryDirectory(dir=node_services.CACHE) as name:
         folder = Path(name)
         created = client.create_token("fake-pbs", Role.SCHEDULER)

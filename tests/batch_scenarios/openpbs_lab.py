@@ -1,4 +1,4 @@
-"""OpenPBS in a lab with hosts, SBF and switches: implements the classes `Batch`, `Machines` and `BatchWorld`."""
+"""OpenPBS in a lab with hosts, SBF and switches."""
 
 import json
 import time
@@ -48,7 +48,6 @@ class RealBatch:
     hosts: Sequence[str]
 
     def submit(self, wanted: BatchSubmission) -> str:
-        """Submit a job as its user, with the script on standard input."""
         options = {"select": wanted.select, "place": wanted.place, "walltime": wanted.walltime, **wanted.resources}
         words = [word for key, value in options.items() if value is not None for word in ("-l", f"{key}={value}")]
         return self._ask(as_user(wanted.user, ["qsub", *words, *(["-h"] if wanted.held else [])]), wanted.script)
@@ -64,7 +63,6 @@ class RealBatch:
         self._ask([self._program("qrerun"), job])
 
     def status(self, job: str) -> JobStatus:
-        """Return the status of a job, even after its end."""
         reply = json.loads(self._ask([self._program("qstat"), "-x", "-f", "-F", "json", job]))["Jobs"][job]
         places = [slot.split("/")[0] for slot in reply.get("exec_host", "").split("+") if slot]
         return JobStatus(
@@ -120,14 +118,12 @@ class RealBatch:
         self._shell(name, f"kill -0 $(cat {SPOOL}/mom_priv/mom.lock) 2>/dev/null || {start}")
 
     def stop_server(self) -> None:
-        """Kill the server, as in a crash."""
         self._shell(addressing.STATION, f"kill -9 $(cat {SPOOL}/server_priv/server.lock)")
 
     def start_server(self) -> None:
         self.pbs.start_server(self.pbs.version())
 
     def log(self, job: str) -> str:
-        """Return the messages of PBS about a job, for the report of a failed test."""
         nodes = [addressing.STATION, *self.hosts]
         messages = {node: self._run(node, f"grep -h '{job}' {SPOOL}/*_logs/* | tail -30") for node in nodes}
         return "\n".join(f"--- {node}\n{text}" for node, text in messages.items())
@@ -222,5 +218,4 @@ class RealWorld:
         self.lab.run(host, ["sh", "-c", script], timeout_s=self.patience, check=True)
 
     def log(self, job: str) -> str:
-        """Return the messages of PBS about a job."""
         return self.batch.log(job)

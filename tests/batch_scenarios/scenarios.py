@@ -46,7 +46,6 @@ def job_without_a_cluster(stage: ScenarioStage) -> None:
 
 
 def wrong_request(stage: ScenarioStage) -> None:
-    """An invalid request is rejected at submission, with the position of the error."""
     with pytest.raises(BatchRefused, match="vcluster: guests: expected a number from 1 to 64, got 'many'"):
         stage.submit(request="guests=many")
 
@@ -221,7 +220,6 @@ def agent_dies_in_begin(stage: ScenarioStage) -> None:
 
 
 def agent_hangs_in_begin(stage: ScenarioStage) -> None:
-    """If the agent does not answer in time, the host rejects the job."""
     _agent_fails_in_begin(stage, HostFault.AGENT_HANGS)
 
 
@@ -262,7 +260,6 @@ def host_dies(stage: ScenarioStage) -> None:
 
 
 def over_quota(stage: ScenarioStage) -> None:
-    """A job that would exceed the quota waits, and its comment contains the limit."""
     stage.world.client.put_quota(stage.user, clusters=1)
     try:
         first = stage.submit_started()
@@ -299,7 +296,6 @@ def join(stage: ScenarioStage) -> None:
 
 
 def join_not_allowed(stage: ScenarioStage) -> None:
-    """A job cannot join a network that the network's owner has not shared."""
     first = stage.submit_started(request="name=closed")
     with pytest.raises(BatchRefused, match="closed"):
         stage.submit(request="net=closed", user="bob")

@@ -1,4 +1,4 @@
-"""The stage of a scenario: a batch system, its world (SBF, switches, hosts), and waits for states."""
+"""The batch system and the world (SBF, switches, hosts) of a scenario, and waits for states."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -84,7 +84,6 @@ class ScenarioStage:
     jobs: list[str] = field(default_factory=list)
 
     def submit(self, hosts: int = 1, request: str = "", user: str | None = None, script: str = SCRIPT) -> str:
-        """Submit a job with a cluster on ``hosts`` hosts. ``request`` contains further keys of the request line."""
         resources = {"vcluster": f"{REQUEST}:{request}" if request else REQUEST}
         job = self.batch.submit(BatchSubmission(script, user or self.user, f"{hosts}:ncpus=1", resources=resources))
         self.jobs.append(job)
@@ -102,7 +101,6 @@ class ScenarioStage:
         )
 
     def force_delete(self, job: str) -> None:
-        """Delete a job by force, unless it has ended."""
         with suppress(BatchRefused):
             self.batch.delete(job, force=True)
 
@@ -111,14 +109,12 @@ class ScenarioStage:
         return self.await_job(job, lambda status: status.state is JobState.RUNNING, "run")
 
     def await_not_running(self, job: str) -> JobStatus:
-        """Wait until the batch system no longer reports a job as running."""
         return self.await_job(job, lambda status: status.state is not JobState.RUNNING, "stop running")
 
     def await_end(self, job: str) -> JobStatus:
         return self.await_job(job, lambda status: status.state is JobState.FINISHED, "end")
 
     def await_queued(self, job: str, words: str) -> JobStatus:
-        """Wait until a job is queued with a comment that contains ``words``."""
         return self.await_job(
             job,
             lambda status: status.state in WAITING and words in (status.comment or ""),
@@ -126,7 +122,6 @@ class ScenarioStage:
         )
 
     def await_job(self, job: str, reached: Callable[[JobStatus], bool], goal: str) -> JobStatus:
-        """Wait until the status of a job fulfils a condition. Return the status."""
         statuses = [self.batch.status(job)]
 
         def is_reached() -> bool:
@@ -137,7 +132,6 @@ class ScenarioStage:
         return statuses[-1]
 
     def cluster(self, job: str) -> ClusterView | None:
-        """Return a job's cluster, or None if SBF does not have the cluster."""
         try:
             return self.world.client.cluster(job.lower())
         except NotFound:
@@ -147,11 +141,9 @@ class ScenarioStage:
         return self._await_cluster(job, lambda view: view.state is ClusterState.ACTIVE, "active")
 
     def await_requested(self, job: str) -> ClusterView:
-        """Wait until SBF has received the request for a job's cluster."""
         return self._await_cluster(job, lambda _: True, "requested")
 
     def await_released(self, job: str) -> None:
-        """Wait until a job's cluster has ended."""
         self.await_that(
             lambda: (view := self.cluster(job)) is None or view.state in ENDED_STATES,
             f"the cluster of {job} to be released",

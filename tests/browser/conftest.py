@@ -1,4 +1,4 @@
-"""Fixtures of the tests in headless Chromium: the console of a small university, and visits of its pages."""
+"""Fixtures of the tests in headless Chromium."""
 
 import os
 import shutil
@@ -18,10 +18,7 @@ REQUIRED = "VIRTCLOUD_REQUIRE_LAB"
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium. If Chromium is missing, skip the tests.
-
-    If the environment variable ``VIRTCLOUD_REQUIRE_LAB`` is set, fail instead.
-    """
+    """Debian's Chromium. If Chromium is missing, skip the tests, or fail if ``VIRTCLOUD_REQUIRE_LAB`` is set."""
     program = shutil.which("chromium")
     if program is None:
         assert not os.environ.get(REQUIRED), "chromium is missing: apt-get install chromium"
@@ -34,7 +31,6 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The installation of a small university: three sites, five clusters, a dead host, a quarantined VLAN ID."""
     installation = make_world(tmp_path_factory.mktemp("browser"))
     installation.clock.now = datetime.now(UTC).replace(microsecond=0)
     furnish_university(installation)
@@ -52,8 +48,7 @@ def address(world: World) -> Iterator[str]:
 def visit(chromium: Browser, world: World, address: str) -> Iterator[Visitor]:
     """Return a function that opens a browser and logs in. After the test, check all requests and messages.
 
-    Every request must go to SBF. Chromium's console must be empty: no violation of the Content Security Policy, no
-    error.
+    Every request must go to SBF. Chromium's console must contain no message.
     """
     visits: list[Visit] = []
 

@@ -1,4 +1,4 @@
-"""Tests of the console in Chromium: accessibility in both themes, the keyboard, live changes, use without scripts."""
+"""Tests of the console in Chromium."""
 
 import os
 from pathlib import Path
@@ -36,7 +36,6 @@ SCREENSHOTS = "VIRTCLOUD_SCREENSHOTS"
 
 
 def list_violations(visit_page: object) -> list[str]:
-    """Return the violations that axe-core finds in a page, each with the first element concerned."""
     found = Axe().run(visit_page, options=RULES).response["violations"]
     return [f"{one['id']}: {one['nodes'][0]['html'][:160]} {one['nodes'][0]['failureSummary']}" for one in found]
 

@@ -112,7 +112,6 @@ def sbf(tmp_path: Path) -> Iterator[KilledSbf]:
 
 @pytest.fixture
 def page(chromium: Browser, sbf: KilledSbf) -> Iterator[Page]:
-    """The overview page, connected to SBF's stream of events."""
     context = chromium.new_context()
     visit = Visit(context.new_page(), f"http://127.0.0.1:{sbf.port}")
     visit.page.set_default_timeout(TIMEOUT_MS)

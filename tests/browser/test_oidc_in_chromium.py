@@ -40,7 +40,6 @@ def issuer() -> Iterator[str]:
 
 @pytest.fixture
 def world(tmp_path: Path, issuer: str) -> Iterator[World]:
-    """The installation of a small university, whose users log in with the provider."""
     installation = make_world(tmp_path)
     installation.clock.now = datetime.now(UTC).replace(microsecond=0)
     furnish_university(installation)
@@ -61,7 +60,6 @@ def address(world: World) -> Iterator[str]:
 
 @pytest.fixture
 def page(chromium: Browser) -> Iterator[Page]:
-    """A page of a new browser. Requests to other hosts fail, such as the one for the provider's style sheet."""
     context = chromium.new_context()
 
     def admit(route: Route) -> None:
@@ -119,7 +117,6 @@ def test_an_answer_with_a_wrong_state_logs_nobody_in(page: Page, address: str) -
 
 
 def test_the_login_page_stays_if_the_provider_is_down(page: Page, world: World, issuer: str, address: str) -> None:
-    """The user stays on the login page. When the provider answers again, a second login succeeds."""
     move_provider(world, "http://localhost:1")
     page.goto(f"{address}/console/clusters")
     page.click(LOGIN)

@@ -18,7 +18,6 @@ class CommandLine:
     """A process that has imported the command line of one version, and forks for each command."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start the process with environment variables that select the version."""
         self._environment = environment
         self._folder = tempfile.TemporaryDirectory(prefix="commands")
         self._output, self._errors = (Path(self._folder.name, name) for name in ("stdout", "stderr"))

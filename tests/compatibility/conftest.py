@@ -32,7 +32,6 @@ def before_restructuring(tmp_path_factory: pytest.TempPathFactory) -> Version:
 
 @pytest.fixture(params=["previous", "before_restructuring"])
 def former(request: pytest.FixtureRequest) -> Version:
-    """A former version. Tests with this fixture upgrade from it to the current version."""
     version: Version = request.getfixturevalue(request.param)
     return version
 

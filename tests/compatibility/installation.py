@@ -35,7 +35,6 @@ class Installation:
         return self.peer.cli(self.url, *words)
 
     def json(self, *words: str) -> Any:  # noqa: ANN401 - any JSON
-        """Run the peer's command line and return its JSON output. Raise AssertionError if the command fails."""
         done = self.cli(*words, "--json")
         assert done.returncode == 0, done
         return json.loads(done.stdout)
@@ -66,7 +65,6 @@ def installation(sbf: Version, peer: Version) -> Iterator[Installation]:
 
 @contextmanager
 def standing(sbf: Version, peer: Version, folder: Path, switch: EmulatedSwitch) -> Iterator[Installation]:
-    """Run an SBF with the settings and the database in ``folder``, and agents of ``peer``."""
     with ExitStack() as stack:
         url = stack.enter_context(running(sbf, folder))
         for host in HOSTS:
@@ -102,7 +100,6 @@ def agent(version: Version, url: str, host: str, folder: Path) -> Iterator[None]
 
 @contextmanager
 def agent_socket(version: Version, url: str, host: str, folder: Path) -> Iterator[Path]:
-    """Run the job socket of a host's agent. Yield its path."""
     argv = [sys.executable, str(SOCKET), url, host, str(folder)]
     with (
         (folder / "socket.log").open("w") as log,
@@ -127,7 +124,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def await_(reached: Callable[[], bool]) -> None:
-    """Wait until ``reached()`` returns True."""
     ends = time.monotonic() + WAIT_S
     while not reached():
         assert time.monotonic() < ends

@@ -38,7 +38,6 @@ class Version:
         return dict(os.environ) if self.site is None else {**os.environ, "PYTHONPATH": str(self.site)}
 
     def run(self, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run this version's interpreter with these arguments, in the folder ``/``. Return the output."""
         env = {**self.environment, **environment}
         return subprocess.run(  # noqa: S603 - our own program
             [sys.executable, *argv], env=env, cwd="/", capture_output=True, text=True, timeout=60, check=False
@@ -56,7 +55,6 @@ COMMAND_LINES: dict[Version, CommandLine] = {}
 
 
 def end_command_lines() -> None:
-    """End the processes that run the commands of each version."""
     while COMMAND_LINES:
         COMMAND_LINES.popitem()[1].end()
 

@@ -1,4 +1,4 @@
-"""Tests of a restore on another machine: real SBF processes, agents' reconcilers, and an emulated Cisco switch."""
+"""Tests of a restore on another machine, with agents' reconcilers and an emulated switch."""
 
 import subprocess
 from collections.abc import Iterator
@@ -35,13 +35,11 @@ class TwoMachines:
     stack: ExitStack
 
     def sbf(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the service with the settings of this installation."""
         done = THIS.run(*SBF, *words, "--config", str(self.folder / "sbf.toml"))
         assert done.returncode == 0, done
         return done
 
     def count_refusals(self) -> int:
-        """Return the number of the agents' calls that SBF refused."""
         return sum((self.folder / f"{host}.log").read_text().count("sbf_refused") for host in HOSTS)
 
     def carried(self) -> dict[str, set[int]]:
@@ -58,7 +56,6 @@ def machines() -> Iterator[TwoMachines]:
 
 
 def use_other_database(folder: Path) -> None:
-    """Change the database in the settings to an empty one, as on a new machine."""
     path = folder / "sbf.toml"
     path.write_text(path.read_text().replace("sbf.db", "restored.db"))
 

@@ -1,4 +1,4 @@
-"""Tests of the tables in ``version_0_1.py``: they agree with the OpenAPI document of the previous version."""
+"""Tests that the tables in ``version_0_1.py`` agree with the OpenAPI document of the previous version."""
 
 import json
 from collections.abc import Iterator

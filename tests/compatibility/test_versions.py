@@ -1,4 +1,4 @@
-"""Tests of parts with different versions (docs/decisions/0040): command line, hook, agents and SBF, and upgrades."""
+"""Tests of parts with different versions (docs/decisions/0040)."""
 
 import getpass
 import json

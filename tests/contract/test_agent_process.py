@@ -1,4 +1,4 @@
-"""Tests of the agent as a process: start, prompt stop while clients wait, and restart after SIGKILL."""
+"""Tests of the agent as a process."""
 
 import json
 import os
@@ -39,7 +39,6 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path, path: Path) -> Path:
-    """The settings of an agent whose SBF is unreachable."""
     settings = {
         "element": "brno-h1",
         "sbf": "unix:///nowhere/sbf.sock",

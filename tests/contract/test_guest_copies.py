@@ -48,7 +48,6 @@ def copy(sshd: RealSshd, *arguments: object, **proxies: str) -> Result:
 
 
 def describe(root: Path) -> dict[str, tuple[int, object]]:
-    """Return the mode and the content of each file below a folder."""
     return {
         str(path.relative_to(root)): (
             path.lstat().st_mode,

@@ -1,7 +1,7 @@
 """Tests of a gateway with a real agent that routes guests to external destinations, with real packets and faults.
 
-All computers are network namespaces. The gateway has an access port for each of two clusters with identical addresses.
-Each guest is connected to an access port. A fake SBF sends the gateway's wanted document.
+All computers are network namespaces. Each of two clusters with identical addresses has a guest on an access port. A
+fake SBF sends the wanted document.
 """
 
 import json
@@ -84,7 +84,6 @@ time.sleep(3600)
 
 
 def make_wanted(*vlans: int) -> HostWanted:
-    """Return the wanted state of a gateway that is the router of networks with identical addresses."""
     networks = ["192.0.2.0/24", "198.51.100.0/24", "2001:db8:5::/64", "2001:db8:6::/64"]
     destination = {"name": "web", "networks": networks, "ports": [f"tcp/{PORT}", "tcp/8081"]}
     router = {
@@ -105,7 +104,6 @@ def make_wanted(*vlans: int) -> HostWanted:
 
 
 def make_named() -> HostWanted:
-    """Return the wanted state of `make_wanted`, but with a destination that has a DNS name."""
     segments = make_wanted(100, 200).model_dump(mode="json")["segments"]
     for segment in segments:
         (destination,) = segment["router"].pop("destinations")
@@ -196,7 +194,6 @@ class OutsideWorld:
         return (self.folder / "log").read_text()
 
     def start_agent(self) -> None:
-        """Start the agent in the namespaces of the gateway, and wait until it runs."""
         former = self.log.count('"started"') if (self.folder / "log").exists() else 0
         argv = [sys.executable, "-m", "virtcloud.cli", "agent", "--config", str(self.folder / "agent.toml")]
         with (self.folder / "log").open("a") as log:
@@ -212,7 +209,6 @@ class OutsideWorld:
 
     @contextmanager
     def sbf_away(self) -> Iterator[None]:
-        """Hide SBF's socket from the agent."""
         hidden = self.socket.with_suffix(".hidden")
         self.socket.rename(hidden)
         yield

@@ -87,7 +87,6 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
         return self.json_of(line) if encoding == "json" else {"output": output}
 
     def execute(self, session: EmulatedSession, out: OutputCollector, line: str) -> str:
-        """Execute one line, in the configuration session that the request names, if any."""
         with self.lock:
             name = session.pending_session  # type: ignore[attr-defined]
             if name is None or line.startswith("show "):
@@ -197,7 +196,6 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
 
     @accepts("exec", "configure replace <file>")
     def replace_all(self, session: EmulatedSession, file: str) -> None:
-        """Replace the running configuration by a copy of the startup configuration."""
         self.activate(deepcopy(self.startup))
 
     def refuse_if_commit_pending(self, name: str) -> None:

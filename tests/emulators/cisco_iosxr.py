@@ -188,7 +188,6 @@ def join(port: EmulatedPort, domains: list[str]) -> None:
 
 
 def render_data(text: str) -> str:
-    """Return a configuration as the answer to ``get-config``."""
     return f"<data><cli {CLI}>{text}\n</cli></data>"
 
 

@@ -1,4 +1,4 @@
-"""Two clients of emulated devices: an administrator's terminal over SSH, and a command line without SSH.
+"""Two clients of emulated devices: a terminal over SSH, and a command line without SSH.
 
 The command line without SSH is for tests that need hundreds of sessions.
 """
@@ -51,7 +51,6 @@ class AdministratorClient:
 
     @property
     def prompt(self) -> str:
-        """The pattern of the prompt at the end of the output."""
         return rf"(^|\n)[^\n]*{self._switch.hostname}[^\n]*[#>$\]] ?\Z"
 
     def send(self, line: str, until: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The base class of switches with commits: the confirm timer, the lock of another user, and injected faults."""
+"""The base class of switches with commits: confirm timer, lock, and injected faults."""
 
 import threading
 from collections.abc import Callable
@@ -22,7 +22,6 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         self.record("initial configuration")
 
     def record(self, cause: str) -> None:
-        """Record the VLANs that the switch carries now."""
         now = self.carrying()
         if not self.timeline or self.timeline[-1][1] != now:
             self.timeline.append((cause, now))
@@ -30,7 +29,6 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self.untagged_timeline.append(self.untagged())
 
     def activate(self, state: SwitchState, minutes: float | None = None) -> None:
-        """Replace the running configuration by ``state``, permanently or until the confirm timer expires."""
         with self.lock:
             self._stop_timer()
             if minutes is None:
@@ -77,7 +75,6 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self._timer = None
 
     def with_faults(self, command: str, perform: Callable[[], str], refuse: Callable[[InjectedFault], str]) -> str:
-        """Execute a command, or cause the fault that is planned for it."""
         if self.slowness:
             self.closing.wait(self.slowness)
         self.commands.append(command)

@@ -164,7 +164,6 @@ class DellForce10(IosLikeSwitch):
         return name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po")
 
     def members(self, ports: str) -> list[str]:
-        """Return the ports of a list such as ``TenGigabitEthernet 0/1,3``."""
         words, _, numbers = ports.rpartition(" ")
         slot, _, rest = numbers.rpartition("/")
         return [self.port(f"{words} {slot}/{number}" if slot else f"{words} {number}") for number in rest.split(",")]

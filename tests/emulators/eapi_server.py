@@ -1,4 +1,4 @@
-"""Arista's eAPI for an emulated switch: commands as JSON-RPC over HTTPS on the loopback interface."""
+"""Arista's eAPI for an emulated switch: JSON-RPC over HTTPS on the loopback interface."""
 
 import base64
 import contextlib
@@ -114,7 +114,6 @@ def listening(device: EapiDevice) -> Iterator[EapiDevice]:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Return the server's TLS context, with a self-signed certificate such as switches create."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "pem"

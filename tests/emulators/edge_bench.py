@@ -1,4 +1,4 @@
-"""Emulated provider edges with their drivers, and the data of each platform for tests of all platforms."""
+"""Emulated provider edges with their drivers, and data of each platform for tests of all platforms."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -221,7 +221,6 @@ class EdgeBench:
 
     @property
     def managed(self) -> EdgeScope:
-        """The managed scope. All VLANs of the pool are recorded as created by SBF."""
         return EdgeScope(self.ports, POOL, (self.transport,), created=POOL)
 
     def circuit(self, vlan: int, port: int = 0) -> Circuit:
@@ -287,7 +286,6 @@ def edge_driver_for(device: Emulated, transport: Transport, *ports: str, read_ti
 
 
 def open_direct_bench(name: str, kind: str) -> EdgeBench:
-    """Return a bench without SSH."""
     device = EDGES[name]()
     transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
     ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))

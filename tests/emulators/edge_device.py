@@ -1,4 +1,4 @@
-"""The base classes of emulated provider edges: services, and the VLANs on ports that are joined to services."""
+"""The base classes of emulated provider edges."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -107,7 +107,6 @@ class CandidateEdge(EmulatedEdge):
         self.discard_candidate(session)
 
     def find_faults(self, state: EdgeState) -> Iterator[str]:
-        """Yield the faults of a candidate."""
         raise NotImplementedError
 
 

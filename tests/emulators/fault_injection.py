@@ -52,7 +52,6 @@ class Faults:
         self.forbidden: list[tuple[str, str]] = []
 
     def fail(self, kind: Kind, pattern: str, **options: object) -> None:
-        """Plan a fault of the next command that matches ``pattern``."""
         self.faults.append(InjectedFault(kind, pattern, **options))  # type: ignore[arg-type]
 
     def ignore_all(self, pattern: str) -> None:
@@ -118,7 +117,6 @@ class Power:
         return state
 
     def power_off(self) -> None:
-        """Drop every session and refuse connections."""
         self.off = True
         self.refuse()
         self.hang_up()

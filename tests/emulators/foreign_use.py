@@ -1,4 +1,4 @@
-"""VLANs and ports of other users on an emulated switch: their configuration, and a record of changes."""
+"""Foreign VLANs and ports on an emulated switch, and a record of their changes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
@@ -56,7 +56,6 @@ class ConfigurationRecorder:
         self.before = deepcopy(self.switch.running)
 
     def compare(self, line: str, mode: str, context: Iterable[str]) -> None:
-        """Compare the state with the previous state. The switch calls this method after each line."""
         now = self.switch.running
         changes = [*self._vlan_changes(now), *self._port_changes(now)]
         self.changes += [(line, change) for change in (*changes, *self._entered(line, mode, context))]

@@ -1,4 +1,4 @@
-"""Command lines that resemble IOS: user mode, privileged mode, ``configure terminal``, saves, VLAN lists of trunks."""
+"""Command lines that resemble IOS."""
 
 from typing import ClassVar
 

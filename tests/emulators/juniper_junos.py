@@ -254,7 +254,6 @@ def set_switching(config: JunosConfiguration, verb: str, name: str, rest: str) -
 
 
 def compare(before: JunosConfiguration, after: JunosConfiguration) -> Iterator[str]:
-    """Yield the lines of the comparison of two configurations."""
     old, new = set(render_lines(before)), set(render_lines(after))
     yield from (f"-  {line}" for line in sorted(old - new))
     yield from (f"+  {line}" for line in sorted(new - old))

@@ -1,4 +1,4 @@
-"""NETCONF over SSH (RFC 6241, 6242) for emulated devices: framing, hello, requests and their answers."""
+"""NETCONF over SSH (RFC 6241, 6242) for emulated devices."""
 
 import re
 from collections.abc import Callable

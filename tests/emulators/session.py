@@ -18,7 +18,6 @@ Grammar = dict[str, list[tuple[str, str]]]
 
 
 def accepts(mode: str, *patterns: str) -> Callable[[F], F]:
-    """Register a method for ``patterns`` in ``mode``."""
 
     def mark(function: F) -> F:
         function.__dict__.setdefault("_patterns", []).extend((mode, pattern) for pattern in patterns)
@@ -39,7 +38,6 @@ def grammar_of(kind: type) -> Grammar:
 
 
 def match(pattern: str, line: str) -> tuple[str, ...] | None:
-    """Return the values of ``line`` for ``pattern``; None if the line does not match."""
     typed, values = line.split(), []
     words = pattern.split()
     for index, word in enumerate(words):
@@ -78,7 +76,6 @@ class EmulatedSession:
         self._deferred: list[Callable[[], None]] | None = None
 
     def run(self) -> None:
-        """Print the greeting, then answer line by line. Raise Hangup when the session ends."""
         self.switch.open_sessions.append(self)
         try:
             self.switch.greeting(self)
@@ -207,7 +204,6 @@ class EmulatedSession:
         self.later(lambda: paged(self.terminal, text, self.page, self.switch.more, self.terminal.key))
 
     def write(self, text: str) -> None:
-        """Print ``text`` immediately, without pages."""
         if text:
             self.terminal.write(text if text.endswith("\n") else f"{text}\n")
 
@@ -219,7 +215,6 @@ class EmulatedSession:
             self._deferred.append(action)
 
     def ask(self, question: str, echo: bool = True) -> str:
-        """Print a question and return the reply."""
         waiting, self._deferred = self._deferred, None
         for answer in waiting or ():
             answer()
@@ -232,7 +227,6 @@ class EmulatedSession:
 
     @property
     def ports(self) -> list["EmulatedPort"]:
-        """Return the ports that the mode configures."""
         return [self.switch.running.ports[name] for name in self.context]
 
 

@@ -176,7 +176,6 @@ class Sonic(EmulatedSwitch):
 
 
 def _table(rows: list[tuple[str, str, str, str]]) -> str:
-    """Return a table in the style "simple" of Python's tabulate."""
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [rows[0], tuple("-" * width for width in widths), *rows[1:]]
     return "\n".join(

@@ -79,7 +79,6 @@ class SshServer:
             listening.close()
 
     def stop(self) -> None:
-        """Close everything, and wait until the threads have ended."""
         self._switch.closing.set()
         self.refuse()
         self._reserved.close()
@@ -151,7 +150,6 @@ def _bind(address: tuple[str, int]) -> socket.socket:
 
 @contextlib.contextmanager
 def listening(switch: S) -> Iterator[S]:
-    """Serve a switch at its ``address`` during the context."""
     shorten_pauses()
     server = SshServer(switch)
     server.start()

@@ -1,7 +1,4 @@
-"""A bench for contract tests: an emulated switch together with its driver.
-
-Functions of this module return patterns of commands, for which a test can plan faults.
-"""
+"""An emulated switch together with its driver, and patterns of commands for which a test can plan faults."""
 
 import re
 from collections.abc import Callable
@@ -39,7 +36,6 @@ class SwitchBench:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of the managed ports in the emulator."""
         return self.switch.port_names[0], self.switch.port_names[1]
 
     def read(self) -> SwitchObserved:

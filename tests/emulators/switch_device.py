@@ -135,11 +135,9 @@ class EmulatedSwitch(Faults, Saving, Power):
         return port.mode == "access"
 
     def silent_session(self) -> EmulatedSession:
-        """Return a session whose output is discarded."""
         return EmulatedSession(self, Terminal(_NullChannel()))
 
     def configure(self, *lines: str) -> None:
-        """Execute configuration lines in the syntax of the platform."""
         silent = self.silent_session()
         silent.mode = "config"
         for line in (*lines, "end"):
@@ -154,7 +152,6 @@ class EmulatedSwitch(Faults, Saving, Power):
         native: Mapping[str, int] | None = None,
         shut: Collection[str] = (),
     ) -> None:
-        """Call :func:`emulators.foreign_use.occupy`."""
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def record_changes(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
@@ -173,7 +170,6 @@ class EmulatedSwitch(Faults, Saving, Power):
         return SwitchState({1: self.default_name}, {name: make() for name in self.port_names})
 
     def become_access(self, port: EmulatedPort, vlan: int) -> None:
-        """Make a port an access port of ``vlan``, without a command."""
         port.mode, port.native = "access", vlan
 
     def become_trunk(self, port: EmulatedPort, allowed: set[int] | None) -> None:
@@ -205,11 +201,9 @@ class EmulatedSwitch(Faults, Saving, Power):
         """Print the text before the first prompt."""
 
     def invalid(self, session: "EmulatedSession", line: str) -> str:
-        """Return the message for an invalid line."""
         raise NotImplementedError
 
     def running_config(self) -> str:
-        """Return the complete running configuration as the device shows it."""
         raise NotImplementedError
 
     def neighbours(self, ports: Collection[str] | None = None) -> str:

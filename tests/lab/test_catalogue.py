@@ -1,4 +1,4 @@
-"""Test of guests with an image of SBF's catalogue in the lab: their hosts fetch, verify and unpack the image."""
+"""Test of guests with an image of SBF's catalogue in the lab."""
 
 import hashlib
 import io

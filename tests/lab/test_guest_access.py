@@ -1,4 +1,4 @@
-"""Tests of users' access through SBF to a container and a virtual machine: logs, consoles, ports, power states."""
+"""Tests of users' access through SBF to a container and a virtual machine."""
 
 from collections.abc import Iterator
 

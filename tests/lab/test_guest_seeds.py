@@ -1,4 +1,4 @@
-"""Tests of guests with seeds in the lab: logins without prompts, logins between guests, and later members."""
+"""Tests of guests with seeds in the lab."""
 
 import time
 from collections.abc import Iterator

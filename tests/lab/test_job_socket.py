@@ -1,4 +1,4 @@
-"""Tests of the job socket with real agents and guests: the answers that a hook gets about its job's cluster."""
+"""Tests of the job socket with real agents and guests."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Tests of a lab without SBF and agents: VLAN tags on the core, programs on nodes, and removal without remains."""
+"""Tests of a lab without SBF and agents."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Tests of what a device and a guest must not reach: hosts' servers, the gateway, SBF and the management network."""
+"""Tests of what a device and a guest must not reach."""
 
 import re
 import shutil

@@ -1,7 +1,4 @@
-"""Tests of ``virtcloud element try`` on emulated switches: output, recordings and replays.
-
-The command changes no switch.
-"""
+"""Tests of ``virtcloud element try`` on emulated switches. The command changes no switch."""
 
 import re
 import subprocess

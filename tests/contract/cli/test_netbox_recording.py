@@ -1,4 +1,4 @@
-"""Tests of the import with recorded answers of a real NetBox, and of the NetBox emulator against these answers."""
+"""Tests of the import, and of the NetBox emulator, with recorded answers of a real NetBox."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,6 @@ ROLES = {"switch_roles": ["access-switch", "core-switch"], "host_roles": ["serve
 
 
 def request_key(path: str) -> tuple[str, str]:
-    """Return the path and the sorted parameters of a request, without ``limit`` (the page size)."""
     parameters = parse_qs(urlsplit(path).query)
     return urlsplit(path).path, str(sorted((key, sorted(parameters[key])) for key in parameters if key != "limit"))
 
@@ -35,7 +34,6 @@ def play(request: HttpRequest) -> HttpAnswer:
 
 @pytest.fixture(scope="module")
 def merged() -> Iterator[NetBoxMerge]:
-    """The import from the recorded NetBox, merged without a former topology."""
     with serve_answers(play) as url:
         file = NetBoxFile.model_validate({"url": url, "sites": ["ostrava", "praha"], **ROLES})
         yield merge(translate(file, read_netbox(file)), None)
@@ -71,7 +69,6 @@ def test_each_unusable_object_is_named_in_a_note(merged: NetBoxMerge) -> None:
 
 
 def list_fields(value: Any, path: str = "") -> set[str]:  # noqa: ANN401 - JSON
-    """Return the path and the type of each field with a value, such as ``.device.id=int``."""
     if isinstance(value, dict):
         return {field for key, part in value.items() for field in list_fields(part, f"{path}.{key}")}
     if isinstance(value, list) and value and isinstance(value[0], dict):

@@ -24,7 +24,6 @@ ANSWER_S = 5
 
 
 def write_secrets(folder: Path, switch: EmulatedSwitch) -> dict[str, object]:
-    """Return the credential of an emulated switch, with its secrets in files."""
     (folder / "password").write_text(f"{switch.password}\n", encoding="utf-8")
     (folder / "enable").write_text(f"{switch.secret}\n", encoding="utf-8")
     sources = {key: {"file": str(folder / key)} for key in ("password", "enable")}
@@ -32,7 +31,6 @@ def write_secrets(folder: Path, switch: EmulatedSwitch) -> dict[str, object]:
 
 
 def describe(folder: Path, switches: Mapping[str, EmulatedSwitch], **more: object) -> str:
-    """Return a site file with these switches."""
     credentials = {"viewer": write_secrets(folder, next(iter(switches.values())))}
     entries = [
         {"name": name, "address": switch.address, "platform": switch.platform, "credential": "viewer"}
@@ -42,7 +40,6 @@ def describe(folder: Path, switches: Mapping[str, EmulatedSwitch], **more: objec
 
 
 def survey(text: str, **options: object) -> SiteSurvey:
-    """Read the switches of a site file in this process."""
     return survey_site(SurveyRequest(text=text, source="site.yaml", timeout_s=ANSWER_S, **options))
 
 

@@ -1,4 +1,4 @@
-"""Tests of the console's actions: rights, confirmations, and the audit log."""
+"""Tests of the console's actions."""
 
 import pytest
 from sbf_fakes.console_browser import logged_in, text_of

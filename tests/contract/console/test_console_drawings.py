@@ -1,4 +1,4 @@
-"""Tests of the console's drawings in pages: what each role sees of paths, sites and pools."""
+"""Tests of the console's drawings in pages."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,6 @@ BOXES = re.compile(r"<title>(?:host|switch|edge) ([\w-]+)[ ,]")
 
 @pytest.fixture
 def installed(world: World) -> World:
-    """Alice has a cluster on brno-h1 and praha-h2."""
     world.put("hers", spec("brno-h1", "praha-h2", owner="alice"))
     world.settle()
     return world

@@ -1,4 +1,4 @@
-"""Tests of the streams of events: what causes an event, and what ends a stream."""
+"""Tests of the streams of events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -34,7 +34,6 @@ def open_browser(world: World, role: Role = Role.USER, name: str = "alice") -> B
 
 
 def follow(world: World, browser: Browser, counts: StreamCounts) -> AsyncIterator[str]:
-    """Return the stream of events about cluster ``hers``."""
 
     def read_version() -> int:
         with world.store.read() as unit:

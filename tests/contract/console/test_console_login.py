@@ -1,4 +1,4 @@
-"""Tests of the console's logins, sessions, and protection against forged forms."""
+"""Tests of the console's logins and sessions."""
 
 from pathlib import Path
 

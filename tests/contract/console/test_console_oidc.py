@@ -43,7 +43,6 @@ USERS = {
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
-    """The address of a provider with four users."""
     users = [oidc_provider_mock.User(sub=sub, claims=claims) for sub, claims in USERS.items()]
     with oidc_provider_mock.run_server_in_thread(user_claims=users, require_nonce=True) as server:
         yield f"http://localhost:{server.server_port}"
@@ -51,7 +50,6 @@ def issuer() -> Iterator[str]:
 
 @pytest.fixture
 def connected(world: World, issuer: str, tmp_path: Path) -> Iterator[World]:
-    """An installation whose users log in with the provider."""
     (secret := tmp_path / "oidc.secret").write_text("s3cret&more\n")
     keys = {
         "client_secret": {"file": str(secret)},
@@ -78,7 +76,6 @@ def authorize(address: str, sub: str) -> str:
 
 
 def log_in(world: World, sub: str, **query: str) -> tuple[ConsoleBrowser, httpx.Response]:
-    """Log in as the user ``sub``. Return the browser and SBF's answer."""
     browser = ConsoleBrowser(world)
     return browser, browser.get(authorize(begin(browser, **query), sub))
 

@@ -20,7 +20,6 @@ MakeBench = Callable[..., EdgeBench]
 
 @pytest.fixture
 def make_edge_bench() -> Iterator[MakeBench]:
-    """Return a function that creates an emulated provider edge with its driver."""
     with ExitStack() as stack:
 
         def make(platform: str, kind: str, *, read_timeout: float = 5, **options: object) -> EdgeBench:

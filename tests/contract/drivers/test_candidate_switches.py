@@ -62,7 +62,6 @@ def wait_until(condition: Callable[[], bool]) -> bool:
 
 
 def has_no_vlans(driver: SwitchDriver, managed: SwitchScope) -> bool:
-    """Return whether a reading succeeds and shows no VLAN."""
     try:
         return driver.read(managed).vlans == VlanSet()
     except Unreachable:

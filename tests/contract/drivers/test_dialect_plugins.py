@@ -1,4 +1,4 @@
-"""Tests of dialects in another Python distribution, which pip installs: usable and unusable plug-ins."""
+"""Tests of dialects in another Python distribution, which pip installs."""
 
 import json
 import os
@@ -60,7 +60,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def entries(site: Path) -> Iterator[EntryPoints]:
-    """The entry points of the installed distribution. Its module can be imported during the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(site))
         (distribution,) = distributions(path=[str(site)])

@@ -1,4 +1,4 @@
-"""Tests of drivers on switches that print log lines, answer slowly, or refuse commands because a right is missing.
+"""Tests of drivers on switches that print log lines, answer slowly, or refuse commands.
 
 The error for a slow switch contains the switch, the expectation, the last output and the remedy.
 """

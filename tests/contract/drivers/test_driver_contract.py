@@ -241,7 +241,6 @@ def test_closing_is_idempotent_and_a_session_can_be_reopened(device: Device) -> 
 
 
 def converge(device: Device, **wanted: str) -> SwitchDifference:
-    """Configure these VLANs. Return the applied difference. Port p2 is an access port."""
     target = SwitchWanted(
         ports={PortName("p1"): VlanSet(), PortName("p2"): VlanSet()} | ports(**wanted), access=("p2",)
     )

@@ -1,4 +1,4 @@
-"""Tests of Arista over eAPI: configuration sessions of SBF and of other users, and the switch's certificate."""
+"""Tests of Arista over eAPI."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -45,7 +45,6 @@ def test_a_change_is_confirmed_in_both_forms_of_sessions(release: float, make_be
 def test_a_revert_restores_the_running_not_the_startup_configuration(
     bench: SwitchBench, fault: str, command: str
 ) -> None:
-    """NAPALM's rollback would restore the startup configuration instead of the running configuration."""
     arista_switch(bench).configure("vlan 77")
     arista_switch(bench).fail(fault, command, times=9)
     with pytest.raises(Refused, match=r"which was reverted|Invalid input"):

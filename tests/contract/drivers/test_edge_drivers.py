@@ -304,7 +304,6 @@ def test_a_port_in_other_use_is_refused_without_a_change(platform: str, mode: st
 
 
 def test_a_session_that_the_device_counts_as_open_is_awaited(make_edge_bench: MakeBench) -> None:
-    """Many devices count a lost session as open for a minute."""
     bench = make_edge_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=3)
     bench.device.fail("disconnect", ATTACH["cisco_iosxr"])
     with pytest.raises(Unreachable, match="ended the session"):

@@ -1,4 +1,4 @@
-"""Tests of properties of single provider-edge platforms. ``test_edge_drivers.py`` tests all platforms equally."""
+"""Tests of properties of single provider-edge platforms."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tests of the emulated switches: foreign VLANs and ports, the recording of changes, and simulated session failures."""
+"""Tests of the emulated switches."""
 
 import threading
 import time

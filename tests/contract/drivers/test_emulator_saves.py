@@ -1,4 +1,4 @@
-"""Tests of the emulated switches' startup configuration: reboots, and saves as the platforms document them."""
+"""Tests of the emulated switches' startup configuration."""
 
 import socket
 import time
@@ -34,7 +34,6 @@ def switch(request: pytest.FixtureRequest) -> Iterator[EmulatedSwitch]:
 
 
 def change(switch: EmulatedSwitch) -> EmulatedSwitch:
-    """Create VLAN 112 and do not save. Return the switch."""
     switch.configure(VLAN.get(switch.platform, "vlan 112"))
     assert 112 in switch.running.vlans
     return switch

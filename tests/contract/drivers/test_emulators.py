@@ -1,4 +1,4 @@
-"""Tests of the emulated switches, partly over Netmiko: the behaviour that the tests of drivers require."""
+"""Tests of the emulated switches, partly over Netmiko."""
 
 import time
 
@@ -82,7 +82,6 @@ def test_long_output_stops_at_more_unless_paging_is_off() -> None:
 
 
 def test_add_has_no_effect_without_a_vlan_list() -> None:
-    """A trunk without a VLAN list carries every VLAN, so ``add`` has no effect."""
     with emulate("cisco_ios") as switch:
         switch.configure(
             "vlan 112", "interface Gi1/0/1", "switchport mode trunk", "switchport trunk allowed vlan add 112"

@@ -33,7 +33,6 @@ def observe(bench: SwitchBench, created: str = "") -> SwitchObserved:
 
 
 def converge(bench: SwitchBench, a: str, created: str = "") -> None:
-    """Configure the VLANs ``a`` on port a, except VLANs in other use. ``created`` is SBF's record of created VLANs."""
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(a), bench.b: VlanSet()})
     difference = compare_switch(wanted, observe(bench, created))
     if difference:

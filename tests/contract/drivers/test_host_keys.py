@@ -21,7 +21,6 @@ OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJSJZw4r0uCkyBAxxVvJAjHCGlLE3yq
 
 
 def read(switch: EmulatedSwitch, known_hosts: Path) -> SwitchObserved:
-    """Read the switch. Only the host keys in ``known_hosts`` are accepted."""
     port = PortName(switch.port_names[0])
     element = SwitchElement(name=Name("sw1"), ports=(port,), platform=switch.platform, address=switch.address)
     secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}

@@ -1,4 +1,4 @@
-"""Tests of a cluster whose transport connects edges of three vendors, from the store to the emulated devices."""
+"""Tests of a cluster whose transport connects emulated edges of three vendors."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

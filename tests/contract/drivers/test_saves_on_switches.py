@@ -1,4 +1,4 @@
-"""Tests of saves: the driver recognizes success and failure by each platform's output."""
+"""Tests of saves. The driver recognizes success and failure by the output."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

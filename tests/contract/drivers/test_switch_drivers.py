@@ -171,7 +171,6 @@ def test_a_refused_line_does_not_stop_the_others(platform: str, make_bench: Make
 
 @pytest.mark.parametrize("platform", WITH_PORT_MODE)
 def test_a_refused_port_does_not_stop_other_ports(platform: str, make_bench: MakeBench) -> None:
-    """The lines of the refused port do not take effect on another port."""
     bench = make_bench(platform)
     # On IOS, a port without a configured mode can negotiate a trunk that carries all VLANs. If the device refuses to
     # empty this port's list, the driver adds no VLAN to any port. So this test configures the mode.
@@ -244,7 +243,6 @@ def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None
 
 
 def test_a_session_that_the_device_counts_as_open_is_awaited(make_bench: MakeBench) -> None:
-    """Many devices count a lost session as open for a minute."""
     bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
     bench.switch.fail("disconnect", ALLOW["dell_os10"])
     with pytest.raises(Unreachable, match="ended the session"):

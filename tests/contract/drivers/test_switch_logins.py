@@ -1,4 +1,4 @@
-"""Tests of logins to switches: wrong passwords, late prompts, and switches that do not answer."""
+"""Tests of logins to switches."""
 
 from pathlib import Path
 

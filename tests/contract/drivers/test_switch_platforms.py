@@ -1,4 +1,4 @@
-"""Tests of properties of single switch platforms. ``test_switch_drivers.py`` tests all platforms equally."""
+"""Tests of properties of single switch platforms."""
 
 import pytest
 from emulators.switch_bench import MakeBench

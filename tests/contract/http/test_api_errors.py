@@ -1,4 +1,4 @@
-"""Tests of the HTTP API's errors: invalid requests, unknown paths, and faults in the service."""
+"""Tests of the HTTP API's errors."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of the audit log: each change has a row, and no row contains a secret (docs/explanation/invariants.md, 8)."""
+"""Tests of the audit log (docs/explanation/invariants.md, 8)."""
 
 import asyncio
 import time

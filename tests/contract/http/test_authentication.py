@@ -1,4 +1,4 @@
-"""Tests of authentication over HTTP: calls without a token, tokens in every state, and local callers."""
+"""Tests of authentication over HTTP."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,6 @@ def database(sqlite_database: str) -> str:
 
 
 def database_contents(world: World) -> str:
-    """Return the contents of the database's files."""
     folder = Path(world.database.removeprefix("sqlite:///")).parent
     return "".join(file.read_bytes().decode("latin-1") for file in folder.glob("sbf.db*"))
 

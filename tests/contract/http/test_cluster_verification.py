@@ -1,4 +1,4 @@
-"""Tests of the check of paths: a real SBF on the loopback, agents' listeners, and a network that loses frames."""
+"""Tests of the check of paths, with real listeners of agents and a network that loses frames."""
 
 import queue
 import threading
@@ -169,7 +169,6 @@ def serving(folder: Path, *agents: str, mtu: int | None = None) -> Iterator[Serv
 
 
 def await_polls(made: Served, *hosts: str) -> None:
-    """Wait until the agents of these hosts have polled for sessions."""
     deadline = time.monotonic() + 10
     while not set(hosts) <= made.relay._known_kinds.keys():
         assert time.monotonic() < deadline
@@ -193,7 +192,6 @@ def upgrading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @contextmanager
 def agent_wait(made: Served, seconds: float) -> Iterator[None]:
-    """Set the time limit for an agent's first answer to a check, while the context lasts."""
     settings = made.world.service.settings
     with patch.dict(settings.__dict__, relay=settings.relay.model_copy(update={"agent_wait": seconds})):
         yield
@@ -201,7 +199,6 @@ def agent_wait(made: Served, seconds: float) -> Iterator[None]:
 
 @pytest.fixture
 def made(shared: Served) -> Served:
-    """The shared service, with a network that loses no frames."""
     shared.network.loses = FakeNetwork.loses
     shared.network.fault = None
     return shared

@@ -1,4 +1,4 @@
-"""Tests of the HTTP calls about clusters: create, end, list and long polls."""
+"""Tests of the HTTP calls about clusters."""
 
 import asyncio
 import time

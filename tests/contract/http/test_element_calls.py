@@ -1,4 +1,4 @@
-"""Tests of the HTTP calls about elements: agents' calls and views of elements."""
+"""Tests of the HTTP calls about elements."""
 
 import asyncio
 import time

@@ -14,7 +14,6 @@ FAILED = "could not remove VLAN 100: tap7 is a port of br100"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A world with an active cluster `old`. The tests send confirmations in place of the cluster's host."""
     installation = make_world(tmp_path)
     installation.furnish(pool="100-101")
     installation.put("old", spec("brno-h1"))
@@ -32,7 +31,6 @@ def confirm(world: World, **exceptions: dict[str, str]) -> None:
 
 
 def end_with_failed_removal(world: World) -> str:
-    """End the cluster `old`, which its host cannot remove. Return the cluster's ID."""
     world.delete("old")
     cluster = world.view("old").id
     confirm(world, remaining={cluster: FAILED})
@@ -106,7 +104,6 @@ def test_an_unknown_remaining_cluster_is_shown_by_its_id(world: World) -> None:
 
 @pytest.fixture
 def network(world: World) -> str:
-    """The ID of the network `net` on brno-h2, which the cluster `member` joins on brno-h1."""
     world.delete("old")
     confirm(world)
     world.put("net", spec("brno-h2"))

@@ -1,4 +1,4 @@
-"""Tests of clones: a real SBF on the loopback, the agent's listener, and the files of a stopped container."""
+"""Tests of clones of guests, with a real SBF and the listener of an agent."""
 
 import io
 import os
@@ -102,7 +102,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def cloning(start: Start, tmp_path: Path) -> Cloning:
-    """The guest is stopped. Its root file system has a host key and a file of the user."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: user namespaces of guests need root")
     made, root = start(agent=False, agent_wait=5), tmp_path / "root"
@@ -244,7 +243,6 @@ def test_a_dying_agent_leaves_no_image_or_file(cloning: Cloning, monkeypatch: py
 
 
 def test_a_user_who_leaves_gets_no_image(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user closes the connection while the host packs the files. The agent then permits a start of the guest."""
     left, reached = threading.Event(), threading.Event()
     pack = RootArchive.pack
 

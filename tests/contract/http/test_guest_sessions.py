@@ -1,4 +1,4 @@
-"""Tests of sessions with guests: a real SBF on the loopback, the agent's listener, and socket pairs as guests."""
+"""Tests of sessions with guests, with a real SBF, the listener of an agent, and socket pairs as guests."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Tests of guests' power states: stop, start and reset, with rights, revisions and audit rows."""
+"""Tests of guests' power states."""
 
 import time
 from collections.abc import Callable

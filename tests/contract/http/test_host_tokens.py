@@ -1,4 +1,4 @@
-"""Tests of an attacker who is root on a host and has the tokens of the host's agent and job starter."""
+"""Tests of an attacker who is root on a host and has the tokens of the agent and the job starter."""
 
 import re
 from collections.abc import Iterator

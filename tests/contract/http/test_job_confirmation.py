@@ -15,7 +15,6 @@ CLUSTER = f"/v1/clusters/{KEY}"
 def request_cluster(
     world: World, *hosts: str, host: str = "brno-h1", attempt: int = 1, **changes: object
 ) -> httpx.Response:
-    """Request the cluster of job 7.torque on ``hosts`` with the token of the job starter on ``host``."""
     token = world.token(Role.JOB_STARTER, host)
     wanted = {"spec": spec(*hosts, **changes).model_dump(mode="json"), "attempt": attempt}
     return ask(world, "PUT", CLUSTER, wanted, token=token)
@@ -27,7 +26,6 @@ def list_open_requests(world: World, server: str = "torque") -> list[str]:
 
 
 def confirm(world: World, *hosts: str, owner: str = "alice", **statement: object) -> None:
-    """Confirm or deny the job with the token of the batch server."""
     document = {"runs": True, "owner": owner, "hosts": hosts} | statement
     answered = ask(world, "PUT", f"/v1/jobs/{KEY}", document, token=world.token(Role.SCHEDULER, "pbs"))
     assert answered.status_code == 204
@@ -36,7 +34,6 @@ def confirm(world: World, *hosts: str, owner: str = "alice", **statement: object
 def request_and_confirm(
     world: World, *hosts: str, statement: dict[str, object] | None = None, **changes: object
 ) -> httpx.Response:
-    """Request the cluster as the host, confirm the job as the batch server, and request the cluster again."""
     assert request_cluster(world, *hosts, **changes).status_code == 503
     confirm(world, *hosts, **(statement or {}))
     return request_cluster(world, *hosts, **changes)

@@ -1,4 +1,4 @@
-"""Tests of long polls: what wakes a waiting call, and what a waiting call costs."""
+"""Tests of long polls."""
 
 import asyncio
 import threading

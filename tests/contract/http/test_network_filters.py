@@ -24,7 +24,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def put(world: World, key: str, *hosts: str, **keys: object) -> tuple[int, str]:
-    """Request a cluster. Return the status, and the detail of a problem."""
     answer = ask(world, "PUT", f"/v1/clusters/{key}", {"spec": spec(*hosts, **keys).model_dump(mode="json")})
     return (answer.status_code, "" if answer.is_success else problem(answer)[2])
 

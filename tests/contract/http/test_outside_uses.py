@@ -1,4 +1,4 @@
-"""Tests of uses of external destinations: gateways' reports, their sums, and the rights to read and report."""
+"""Tests of uses of external destinations."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -31,7 +31,6 @@ def filled(world: World) -> World:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The installation of ``filled`` on SQLite, for tests that only read."""
     made = make_world(tmp_path_factory.mktemp("pages"))
     made.furnish()
     yield fill(made)

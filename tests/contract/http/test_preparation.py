@@ -1,8 +1,4 @@
-"""Tests of ``GET /v1/sites/{name}/preparation``.
-
-A preparation sheet lists commands for the site's switch and the backbone, from the current topology. If SBF cannot make
-the sheets, the answer is an error with the reason.
-"""
+"""Tests of ``GET /v1/sites/{name}/preparation``: sheets of commands for a site's switch and the backbone."""
 
 import pytest
 from sbf_fakes.http_calls import ask, problem

@@ -1,4 +1,4 @@
-"""Tests of publications whose gateway fails: SBF moves them to other gateways, if possible with the same port."""
+"""Tests of publications whose gateway fails. SBF moves them, if possible with the same port."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -80,7 +80,6 @@ def places(world: World) -> list[tuple[str, str, int]]:
 
 
 def ports_of(world: World, name: str) -> list[int]:
-    """Return the published ports in the wanted document of a gateway."""
     return [one.port for segment in world.wanted_of_host(name).segments for one in segment.publications]
 
 

@@ -1,4 +1,4 @@
-"""Tests of publications (public ports of guests) over HTTP: rights, conditions, suspension and end."""
+"""Tests of publications (public ports of guests) over HTTP."""
 
 from collections.abc import Iterator
 from pathlib import Path

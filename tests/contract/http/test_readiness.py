@@ -94,7 +94,6 @@ def test_a_service_on_a_full_disk_is_not_ready(tmp_path: Path) -> None:
 
 
 def fill(path: Path) -> None:
-    """Write a file until the disk is full."""
     with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
         file.writelines(repeat(bytes(4096)))
 

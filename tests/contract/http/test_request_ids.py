@@ -1,4 +1,4 @@
-"""Tests of request IDs: one ID is in the answer, SBF's log lines, audit rows and the agents' documents."""
+"""Tests of request IDs."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Tests with valid and invalid calls that are generated from the OpenAPI document, with a fixed seed.
+"""Tests with calls that are generated from the OpenAPI document, with a fixed seed.
 
 No answer has status 500, and all answers conform to the document. No worker runs, and the switches are fakes.
 """
@@ -44,7 +44,6 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def schema(world: World) -> BaseSchema:
-    """The OpenAPI document. Generated calls reach the application as an operator."""
     app = create_app(world.service)
     app.openapi_schema = openapi_document()
     return schemathesis.openapi.from_asgi("/openapi.json", without_workers(from_peer(app, ROOT)))

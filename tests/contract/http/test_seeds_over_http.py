@@ -1,4 +1,4 @@
-"""Tests of who receives the secrets of guests: the agent of the guest's host, and root on SBF's machine."""
+"""Tests that only the agent of a guest's host, and root on SBF's machine, receive the guest's secrets."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,6 @@ HIDDEN = "*" * 10
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A network with guests on brno-h1 and brno-h2."""
     installation = make_world(tmp_path)
     installation.furnish()
     installation.put("demo", spec("brno-h1", "brno-h2", name="ring"))

@@ -1,4 +1,4 @@
-"""Tests of dry runs of a new pool and a new topology: SBF reads devices, shows differences and changes nothing."""
+"""Tests of dry runs of a new pool and a new topology."""
 
 import time
 from collections.abc import Iterator
@@ -23,7 +23,6 @@ TOPOLOGY = "/v1/topology/dry-run"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Three sites, on SQLite. SBF has read each device once."""
     installation = make_world(tmp_path)
     installation.furnish()
     installation.settle()

@@ -33,7 +33,6 @@ Act = Callable[[Caller], Awaitable[None]]
 
 @pytest.fixture
 def settled(world: World) -> World:
-    """A world in which the agent of `HOST` is settled."""
     world.confirm(HOST, 1)
     world.service.change_reader.listens = True
     world.service.settled_agents.load()

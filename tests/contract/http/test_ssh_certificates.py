@@ -1,4 +1,4 @@
-"""Tests of SSH certificates over HTTP: content, expiry, rights, and grants in gateways' wanted documents."""
+"""Tests of SSH certificates over HTTP."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -184,7 +184,6 @@ def test_a_gateway_with_only_an_sshd_is_enough(world: World, alice: str) -> None
 
 
 def test_another_gateway_serves_after_the_removal_of_the_first(world: World, alice: str) -> None:
-    """An administrator first removes the gateway's tasks, and then the gateway."""
     put(world)
     certify(world, alice)
     for removed in ((gateway("brno-gw", vpn=None),), ()):

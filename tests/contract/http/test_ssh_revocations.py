@@ -1,4 +1,4 @@
-"""Tests of the revocation of SSH certificates over HTTP: gateways' documents, lists, rights, reports."""
+"""Tests of the revocation of SSH certificates over HTTP."""
 
 from collections.abc import Iterator
 from datetime import datetime

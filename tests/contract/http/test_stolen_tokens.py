@@ -345,7 +345,6 @@ def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, 
 
 @cache
 def calls() -> tuple[tuple[str, str, str], ...]:
-    """Return the name, method and path of every operation. The operations in ``LAST`` come last."""
     operations = [
         (call["operationId"], method.upper(), path)
         for path, methods in openapi_document()["paths"].items()
@@ -390,7 +389,6 @@ def permitted_calls(world: World, token: str, *, own: bool, agent: str = "h1") -
 
 
 def read_resources(world: World) -> list[object]:
-    """Read all resources as an operator."""
     paths = ("clusters", "sites", "elements", "topology", "tokens", "quotas", "audit?limit=1000")
 
     async def run() -> list[object]:

@@ -1,4 +1,4 @@
-"""Tests of the traffic of clusters: the reports of agents, the rates that users see, and the removal of samples."""
+"""Tests of the traffic of clusters."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,6 @@ PATH = "/v1/clusters/demo/traffic"
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
-    """Alice's cluster ``demo`` has the hosts brno-h1 and praha-h1."""
     installation = World(database)
     installation.furnish()
     installation.put("demo", spec("brno-h1", "praha-h1", owner="alice"))

@@ -1,4 +1,4 @@
-"""Tests of users' SSH keys over HTTP: add, list and remove, rights, limits, and audit rows."""
+"""Tests of users' SSH keys over HTTP."""
 
 from collections.abc import Iterator
 from dataclasses import replace

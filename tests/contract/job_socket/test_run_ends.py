@@ -1,4 +1,4 @@
-"""Tests of the end of a job's run through a host's agent: removals, late calls, lost runs, and interruptions."""
+"""Tests of the end of a job's run through a host's agent."""
 
 import errno
 import shutil

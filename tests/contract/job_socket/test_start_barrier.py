@@ -1,4 +1,4 @@
-"""Tests of a job's start through a host's agent: what the job waits for, and why it fails."""
+"""Tests of a job's start through a host's agent."""
 
 import threading
 from datetime import timedelta

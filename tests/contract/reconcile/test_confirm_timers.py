@@ -1,4 +1,4 @@
-"""Tests of a switch with a confirm timer: a cluster is active only after the commit is confirmed."""
+"""Tests that a cluster on a switch with a confirm timer is active only after the commit is confirmed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,6 @@ PORTS = {"brno-sw1:p1": "ge-0/0/0", "brno-sw1:p2": "ge-0/0/1", "brno-sw1:uplink"
 
 @pytest.fixture
 def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTimerSwitch]:
-    """The emulated Junos device that is Brno's switch. The other switches of the service are fakes."""
     document = three_sites().model_dump_json()
     for port, name in PORTS.items():
         document = document.replace(f'"{port}"', f'"brno-sw1:{name}"')

@@ -31,7 +31,6 @@ def find_due_clusters(world: World) -> list[str]:
 
 @pytest.fixture
 def active(world: World) -> World:
-    """Two active clusters at different hosts. The second has a lease of one hour."""
     world.put("a", spec("brno-h1"))
     world.put("b", spec("praha-h1", lease_s=3600))
     world.settle()

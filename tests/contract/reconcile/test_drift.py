@@ -18,7 +18,6 @@ INTERVAL_S = 301
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Cluster demo is active on VLAN 100 at Brno."""
     world = make_world(tmp_path)
     world.furnish()
     world.put("demo", spec("brno-h1", "praha-h1"))
@@ -36,7 +35,6 @@ def change_by_hand(world: World, **ports: set[int]) -> FakeSwitch:
 
 
 def last_change(world: World) -> tuple[str | None, str | None, SwitchDifference]:
-    """Return the author, the reason and the difference of the last change in the audit log."""
     row = world.audit("switch_change")[-1]
     return row.who, row.why, SwitchDifference.model_validate_json(row.difference or "")
 

@@ -21,7 +21,6 @@ def world(edge_world: World) -> World:
 
 
 def two_edges_at_brno(at: str) -> Topology:
-    """Return a topology with two edges at Brno. The site is attached to a port of the edge ``at``."""
     document = three_edges().model_dump(mode="json")
     brno = document["sites"][0]
     brno["switches"][0]["ports"].append("uplink2")

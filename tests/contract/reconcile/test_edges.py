@@ -1,4 +1,4 @@
-"""Tests of clusters over provider edges: circuits, service IDs, translation of VLAN IDs, and failures."""
+"""Tests of clusters over provider edges."""
 
 import pytest
 from sbf_fakes.http_calls import ask, body, problem

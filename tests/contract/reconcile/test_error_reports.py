@@ -1,6 +1,6 @@
 """Tests of error reports of elements, with a separate text for each failed cluster.
 
-Administrators see the whole report. A cluster's owner sees only the text of this cluster.
+A cluster's owner sees only the text of this cluster. Administrators see the whole report.
 """
 
 import logging
@@ -23,7 +23,6 @@ OTHER_CLUSTER_ERROR = "its error concerns another cluster"
 
 @pytest.fixture
 def world(world: World) -> World:
-    """A host with clusters of three owners. Two of them fail on this host."""
     for owner in ("alice", "bob", "dora"):
         world.put(f"of-{owner}", spec("brno-h1", owner=owner))
     report(world, {world.view("of-alice").id: ALICE_ERROR, world.view("of-bob").id: BOB_ERROR})
@@ -129,7 +128,6 @@ def test_an_agent_can_report_text_with_lone_surrogates() -> None:
 
 
 def refuse_vlan_of_alice(world: World) -> None:
-    """Reconcile a switch that refuses the VLAN of alice's cluster and accepts the VLAN of bob's cluster."""
 
     def refuse() -> None:
         message = "switch brno-sw1: sent 'vlan 100', the device answered 'no'"

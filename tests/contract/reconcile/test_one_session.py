@@ -46,7 +46,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
-    """Two workers on one database, with separate sessions to the same device."""
 
     def driver(_login: DeviceLogin) -> SwitchDriver:
         return driver_for(device, *map(PortName, PORTS), read_timeout=1)

@@ -52,7 +52,6 @@ def attach(small: World) -> Iterator[Attach]:
 
 
 def make_access_port(switch: EmulatedSwitch, name: str, vlan: int) -> None:
-    """Turn a port into an access port of a VLAN that SBF does not own."""
     switch.running.vlans[vlan] = "other"
     port = switch.running.ports[name]
     port.native, port.mode = vlan, port.mode if switch.platform == "hp_procurve" else "access"
@@ -142,7 +141,6 @@ def release(world: World, *ports: str, forget: bool = False) -> None:
 
 
 def configure_use(switch: EmulatedSwitch, name: str, use: str) -> None:
-    """Configure a port for a use other than SBF's."""
     lists_ports = switch.platform in ("dell_force10", "dell_os10", "hp_procurve", "sonic")
     port = replace(USES[use])
     port.allowed = set() if port.allowed is None and lists_ports else port.allowed

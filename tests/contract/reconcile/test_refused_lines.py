@@ -1,4 +1,4 @@
-"""Tests of refused commands: the error names the VLANs concerned and quotes the switch's message."""
+"""Tests that the error about a refused command names the VLANs and quotes the switch's message."""
 
 import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED

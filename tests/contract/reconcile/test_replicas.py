@@ -95,7 +95,6 @@ class Installation:
             return connection.execute(statement.encode(), values).fetchall()
 
     def wait_for_change(self, name: str) -> tuple[Replica, list[Replica]]:
-        """Wait until a replica has begun to change a switch. Return this replica and the other replicas."""
         before = len(self.switches[name].commands)
         wait_until(lambda: "configure terminal" in self.switches[name].commands[before:])
         holder = self.query("SELECT lease_holder FROM elements WHERE name = %s", name)[0][0].removeprefix("sbf@")
@@ -103,7 +102,6 @@ class Installation:
         return replica, [other for other in self.replicas if other is not replica]
 
     def confirmations(self, name: str, revision: int) -> list[str]:
-        """Return the replicas that confirmed a revision of an element."""
         rows = self.query(
             "SELECT who FROM audit WHERE what = 'element_confirmed' AND element = %s AND why = %s",
             name,

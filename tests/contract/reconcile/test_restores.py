@@ -1,4 +1,4 @@
-"""Tests of a restored SBF: clusters that were created or had ended after the backup (docs/decisions/0073)."""
+"""Tests of a restored SBF and of clusters that changed after the backup (docs/decisions/0073)."""
 
 from collections.abc import Iterator
 from pathlib import Path

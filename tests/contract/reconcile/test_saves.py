@@ -1,4 +1,4 @@
-"""Tests that SBF confirms only saved changes: pending saves, failed saves, restarts."""
+"""Tests that SBF confirms only saved changes."""
 
 from contextlib import suppress
 from copy import deepcopy
@@ -39,7 +39,6 @@ def is_unsaved(world: World) -> bool:
 
 
 def create_active(world: World, key: str = "alice") -> None:
-    """Create an active cluster of alice with VLAN 100. The switch has saved its configuration."""
     world.settle()
     world.put(key, ALICE)
     world.settle()
@@ -114,7 +113,6 @@ def test_a_vlan_id_with_unsaved_removal_is_not_allocated(world: World) -> None:
 
 
 def test_a_restart_between_change_and_save_prevents_confirmation(world: World) -> None:
-    """The restarted switch saves its old configuration."""
     create_active(world)
     delete_on_hosts(world)
     switch = world.switches["brno-sw1"]

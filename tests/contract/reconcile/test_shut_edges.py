@@ -14,7 +14,6 @@ PE = Name("pe1")
 
 
 def open_converged_bench(platform: str) -> EdgeBench:
-    """Return an edge with the platform's first kind of transport, and VLAN 112 on its first port."""
     bench = open_direct_bench(platform, next(kind for name, kind in PAIRS if name == platform))
     assert not bench.converge(112)
     return bench

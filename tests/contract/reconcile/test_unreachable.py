@@ -1,4 +1,4 @@
-"""Tests of unreachable elements: retries with pauses, and the time of the last reading in views."""
+"""Tests of unreachable elements."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,6 @@ ONE_HOST = spec("brno-h1")
 
 @pytest.fixture
 def active(world: World) -> World:
-    """Cluster demo is active. The test advances the scheduler's clock. Workers run in the test's own thread."""
     world.put("demo", ONE_HOST)
     world.settle()
     control_scheduler(world)
@@ -181,7 +180,6 @@ def test_placements_have_the_time_of_the_elements_last_reading(active: World) ->
 
 @pytest.fixture
 def stale(active: World) -> World:
-    """The last heartbeat of brno-h1's agent is older than the limit."""
     active.service.scheduler.sweep.clock = lambda: 1e12
     active.clock.advance(151)
     active.sweep()

@@ -1,4 +1,4 @@
-"""Tests of VLANs that SBF does not own: SBF does not change or allocate them (docs/explanation/invariants.md, 4)."""
+"""Tests that SBF neither changes nor allocates VLANs that it does not own (docs/explanation/invariants.md, 4)."""
 
 from typing import Any
 
@@ -37,7 +37,6 @@ def created_vlans(world: World) -> str:
 
 
 def free_vlans(world: World) -> str:
-    """Return the VLAN IDs of Brno that have a row in the table of free VLAN IDs."""
     with world.store.read() as unit:
         return str(VlanSet(row.vlan for row in unit.session.query(FreeVlanRow).where(FreeVlanRow.site == "brno")))
 

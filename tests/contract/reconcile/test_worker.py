@@ -1,4 +1,4 @@
-"""Tests of workers and the scheduler: leases, fencing tokens, failures of switches, retries, combined changes."""
+"""Tests of workers and the scheduler."""
 
 from collections.abc import Callable
 from threading import Event, Thread
@@ -271,7 +271,6 @@ def test_a_hanging_switch_does_not_delay_others(world: World) -> None:
 
 
 def test_a_switch_that_returns_is_reconciled(world: World) -> None:
-    """The scheduler repeats the reading of an unreachable switch by itself, with growing pauses."""
     world.clock.stands = False
     world.switches["brno-sw1"].cut_off = True
     changes: list[frozenset[str]] = []

@@ -1,4 +1,4 @@
-"""Tests of admission: hosts restrict users and images, and an access port carries one cluster at a time."""
+"""Tests of the admission of users, images and clusters."""
 
 import pytest
 from sbf_fakes.http_calls import ask, body, problem

@@ -135,7 +135,6 @@ CLUSTER = "/v1/clusters/demo"
 
 
 def end_and_create_again(world: World, owner: str = "alice") -> tuple[str, str]:
-    """End a cluster and create another with the same key. Return the IDs of both."""
     former = world.put("demo", spec("brno-h1")).view.id
     world.settle()
     world.delete("demo")

@@ -21,7 +21,6 @@ def engine(database: str) -> Engine:
 
 
 def is_free(engine: Engine, name: str) -> bool:
-    """Return whether a new replica could acquire this name now."""
     try:
         with hold_replica_name(engine, name, patience=0):
             return True

@@ -1,4 +1,4 @@
-"""Tests of the service as a process: start, listen, stop, and refusals to start."""
+"""Tests of the service as a process."""
 
 import asyncio
 import json
@@ -44,7 +44,6 @@ def free_port() -> int:
 
 
 def write_settings(folder: Path, **changes: str) -> Path:
-    """Write the settings of a service. Unless ``changes`` contain a database, create one with all tables."""
     values = {"database": f"sqlite:///{folder / 'sbf.db'}", "listen": f"127.0.0.1:{free_port()}"} | changes
     if "database" not in changes:
         create_sqlite(values["database"])
@@ -366,7 +365,6 @@ def test_sigterm_answers_the_waiting_polls(tmp_path: Path) -> None:
 
 
 def await_waiters(client: httpx.Client, count: int) -> None:
-    """Wait until the metrics show this number of waiting long polls."""
     deadline = time.monotonic() + 20
     while f"virtcloud_waiting_polls {count}.0" not in client.get("/metrics").text:
         assert time.monotonic() < deadline

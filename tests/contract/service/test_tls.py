@@ -1,4 +1,4 @@
-"""Tests of TLS over real sockets, with a test certificate authority, and of the service's AF_UNIX socket."""
+"""Tests of TLS and of the AF_UNIX socket of the same service."""
 
 import json
 import re
@@ -112,7 +112,6 @@ def test_plain_http_gets_an_error_that_names_tls(installation: Installation) -> 
 
 
 def handshake(port: int, version: ssl.TLSVersion) -> str | None:
-    """Connect with only one version of TLS. Return the negotiated version."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):

@@ -1,4 +1,4 @@
-"""Tests of traces, from a hook's call to a switch's commands, with the SDK of OpenTelemetry."""
+"""Tests of traces, from a hook's call to a switch's commands."""
 
 import subprocess
 import sys
@@ -38,7 +38,6 @@ def exported() -> Iterator[InMemorySpanExporter]:
 
 
 def put(world: World, key: str, *hosts: str) -> str:
-    """Request a cluster as a hook does. Return the trace ID of the hook's call."""
     request_id = job_request_id(key, 1)
     headers = {"X-Request-ID": request_id, "traceparent": make_traceparent(request_id)}
     assert ask(world, "PUT", f"/v1/clusters/{key}", body(*hosts), headers=headers).status_code == 201
@@ -46,7 +45,6 @@ def put(world: World, key: str, *hosts: str) -> str:
 
 
 def names_by_parent(spans: tuple[ReadableSpan, ...], trace_id: str) -> dict[str, str]:
-    """Return the name of each span's parent by the span's name, for one trace."""
     names = {found.context.span_id: found.name for found in spans}
     chosen = [found for found in spans if format(found.context.trace_id, "032x") == trace_id]
     return {found.name: names.get(found.parent.span_id, "hook") if found.parent else "" for found in chosen}

@@ -1,4 +1,4 @@
-"""Tests of the real command ``virtcloud up``: its output, its simulated elements, and its end."""
+"""Tests of the real command ``virtcloud up``."""
 
 import os
 import re

@@ -7,7 +7,6 @@ from sbf_fakes.world import World
 
 @pytest.fixture
 def ring(world: World) -> World:
-    """An active network with one host, brno-h1."""
     world.put("root", RING)
     world.settle()
     return world

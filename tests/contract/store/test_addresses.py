@@ -16,7 +16,6 @@ DEMO = spec("brno-h1", "praha-h1")
 
 
 def member(name: str, **changes: object) -> ClusterSpec:
-    """Return the spec of a cluster with one guest that joins cluster ``demo``."""
     guests = [{"name": name, "host": "brno-h2", "image": "debian"}]
     return ClusterSpec.model_validate({"owner": "alice", "joins": "demo", "guests": guests} | changes)
 
@@ -80,7 +79,6 @@ def test_simultaneous_members_get_different_addresses(world: World) -> None:
 
 
 def test_the_last_address_goes_to_one_of_two_members(world: World) -> None:
-    """Two replicas handle the two joins at the same time. The subnet has one free address."""
     world.put("demo", spec("brno-h1", subnets=["10.1.0.0/30"]))
     stores = world.meeting_stores()
 

@@ -26,7 +26,6 @@ POOLS = ("100-139", "120-159", "100-119", "150-159", "100-101", "")
 
 
 def randomise_pools(world: World, random: Random) -> None:
-    """Set random pools, create clusters that claim VLAN IDs, and set random release times of free VLAN IDs."""
     for site in SITES:
         world.put_pool(site, random.choice(POOLS))
     for number in range(random.randint(0, 12)):
@@ -67,7 +66,6 @@ def test_the_index_finds_the_vlan_id_of_the_rule(world: World, seed: int) -> Non
 
 
 def assert_query_equals_rule(world: World, reserved: ReservedVlans) -> None:
-    """Assert that both find the same VLAN IDs for all combinations of sites, with and without translation."""
     with world.store.read() as unit:
         all_sites = world.topology().sites
         for sites in (list(group) for count in (1, 2, 3) for group in combinations(all_sites, count)):
@@ -108,7 +106,6 @@ def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, objec
 
 
 def test_each_pool_vlan_id_is_free_or_claimed(world: World) -> None:
-    """Compare claims and free VLAN IDs after changes of clusters and of the pool."""
     world.put("a", spec("brno-h1", "praha-h1"))
     world.put("b", spec("brno-h1"))
     world.settle()

@@ -1,4 +1,4 @@
-"""Tests of cluster leases: extensions count from now and never shorten a lease; an expired lease ends a cluster."""
+"""Tests of cluster leases."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,6 @@ LEASE = "/v1/clusters/demo/lease"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A cluster with a lease of one hour."""
     world = make_world(tmp_path)
     world.furnish()
     world.put("demo", spec("brno-h1", lease_s=3600))

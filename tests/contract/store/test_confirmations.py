@@ -38,7 +38,6 @@ def test_a_changed_error_beyond_the_cut_message_is_a_change(world: World) -> Non
 
 
 def confirm(world: World, errors: Mapping[str, str]) -> None:
-    """Confirm the newest revision of host brno-h1. The host's message is cut before the first of ``errors``."""
     with world.store.change() as unit:
         revision = require_element(unit, "brno-h1").wanted_revision
         found = ElementClusterErrors("x" * MAX_ERROR_CHARACTERS, errors, blocked=frozenset(errors))

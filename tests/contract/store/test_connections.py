@@ -15,7 +15,6 @@ SIMULTANEOUS = 20
 
 
 def count_connections(engine: Engine, rounds: int) -> int:
-    """Read with ``SIMULTANEOUS`` threads at once, ``rounds`` times. Return the number of opened connections."""
     opened = []
     event.listen(engine, "connect", lambda *_: opened.append(1))
     for _ in range(rounds):

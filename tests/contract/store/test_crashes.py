@@ -108,7 +108,6 @@ def test_a_kill_in_the_commit_leaves_one_topology(world: World) -> None:
 
 
 def try_change(world: World, change: Callable[[World], object], statement: int) -> bool:
-    """Try a change that crashes at the given statement. Return whether it was completed without a crash."""
     is_completed = True
     with crash_at(world, statement):
         try:

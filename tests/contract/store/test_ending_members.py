@@ -284,7 +284,6 @@ def test_a_refused_segment_fails_all_waiting_clusters(ring: World) -> None:
 
 
 def with_second_uplink(world: World, *without: str) -> Topology:
-    """Return the three sites with a second link from praha-h1 to its switch, without links from ``without``."""
     document = world.topology().model_dump(mode="json")
     site = document["sites"][1]
     site["hosts"][0]["ports"] = ["eth0", "eth1"]

@@ -1,4 +1,4 @@
-"""Tests of the addresses of gateways in networks: choice, wanted documents, and release."""
+"""Tests of the addresses of gateways in networks."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of seeds and peers in the wanted documents of hosts: what is recorded, and what changes with members."""
+"""Tests of seeds and peers in the wanted documents of hosts."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor

@@ -80,7 +80,6 @@ def test_a_creation_passes_a_lock_of_another_site(world: World) -> None:
 
 
 def test_two_replicas_create_clusters_at_disjoint_sites_together(world: World) -> None:
-    """The transactions of both creations are open at the same time."""
     both = Barrier(2, timeout=10)
 
     def meet(session: Session) -> object:

@@ -282,7 +282,6 @@ migrate(engine)
 
 
 def store_undivided_topology(database: str) -> None:
-    """Create a database of the version before the division. Its topology has version 7."""
     engine, former = make_engine(database), undivided_topology()
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         settings = make_alembic_config()
@@ -296,7 +295,6 @@ def store_undivided_topology(database: str) -> None:
 
 
 def check_divided_topology(database: str) -> None:
-    """Migrate a database, and check that the topology is divided and complete."""
     engine = make_engine(database)
     migrate(engine)
     with Store(engine).read() as unit:

@@ -1,4 +1,4 @@
-"""Tests of routers of networks: their addresses, the gateways that are routers, and their destinations."""
+"""Tests of routers of networks."""
 
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Tests of guests for which SBF chooses the hosts: capacity, excluded hosts, simultaneous requests."""
+"""Tests of guests for which SBF chooses the hosts."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""Tests of the quarantine of VLAN IDs: its causes, and an administrator's clean declaration."""
+"""Tests of the quarantine of VLAN IDs."""
 
 import pytest
 from sbf_fakes.http_calls import ask, problem
@@ -16,7 +16,6 @@ def database(sqlite_database: str) -> str:
 
 
 def quarantine_cluster(world: World, *elements: str) -> None:
-    """Delete a cluster at Brno and Praha while ``elements`` are unreachable."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     for name in elements:

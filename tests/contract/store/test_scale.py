@@ -40,7 +40,6 @@ def disable_synchronous_writes(connection: object, _entry: object) -> None:
 
 
 def measure(folder: Path, size: InstallationSize) -> Mapping[str, Costs]:
-    """Return the costs of each operation by its name. Only its second run counts."""
     database = f"sqlite:///{folder}/{size.sites}.db"
     create_sqlite(database)
     measured = MeasuredService(database, size, counts_steps=True)
@@ -95,7 +94,6 @@ def _measure_service_claims(measured: MeasuredService) -> dict[str, Costs]:
 
 @pytest.fixture(scope="module")
 def costs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[Costs, Costs]]:
-    """The costs of each operation in the small and in the large installation."""
     folder = tmp_path_factory.mktemp("scale")
     small, large = measure(folder, SMALL), measure(folder, LARGE)
     return {name: (small[name], large[name]) for name in small}

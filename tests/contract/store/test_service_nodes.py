@@ -1,4 +1,4 @@
-"""Tests of service nodes: their choice for new clusters, and the services in wanted documents."""
+"""Tests of service nodes."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,7 +31,6 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def world(installation: World) -> Iterator[World]:
-    """The shared installation. After each test, all clusters are deleted."""
     yield installation
     for key in KEYS:
         with suppress(NotFound):

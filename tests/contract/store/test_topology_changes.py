@@ -173,7 +173,6 @@ def test_reserved_vlans_are_found_while_versions_leave_the_cache(world: World) -
 
 
 def with_moved_host(topology: Topology) -> Topology:
-    """Return a topology in which a host moves from the first site to a switch of the last site."""
     document = topology.model_dump(mode="json")
     first, last = document["sites"][0], document["sites"][-1]
     host = first["hosts"].pop(0)

@@ -1,4 +1,4 @@
-"""Tests of ``sbf upgrade --check``: what it reports, and that it changes nothing."""
+"""Tests of ``sbf upgrade --check``."""
 
 import hashlib
 import shutil
@@ -19,7 +19,6 @@ from virtcloud.model.errors import BadInput
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file without the newest migration."""
     file = tmp_path_factory.mktemp("old") / "old.db"
     create_old(f"sqlite:///{file}")
     return file

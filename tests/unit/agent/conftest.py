@@ -1,4 +1,4 @@
-"""Fixtures of the agent's tests: fakes, wanted segments and guests, and namespaces of the real kernel."""
+"""Fixtures of the agent's tests."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Tests of an agent's open poll: a long poll that continues in a thread while the agent works."""
+"""Tests of an agent's open poll."""
 
 from collections.abc import Callable
 

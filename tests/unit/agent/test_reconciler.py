@@ -1,4 +1,4 @@
-"""Tests of the reconciler with an SBF and a host in memory: steps, confirmations and drift."""
+"""Tests of the reconciler with an SBF and a host in memory."""
 
 from collections.abc import Callable
 from dataclasses import replace

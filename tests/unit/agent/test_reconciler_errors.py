@@ -1,4 +1,4 @@
-"""Tests of the reconciler after errors of steps: reports, repetitions, and members of networks."""
+"""Tests of the reconciler after errors of steps."""
 
 from collections.abc import Callable
 

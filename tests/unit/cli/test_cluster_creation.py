@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud cluster create``: options, the printed progress, bad input, and waits."""
+"""Tests of ``virtcloud cluster create``."""
 
 import json
 import signal

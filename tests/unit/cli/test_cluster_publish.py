@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud cluster publish``, ``unpublish`` and ``publications``: the output, and refused input."""
+"""Tests of ``virtcloud cluster publish``, ``unpublish`` and ``publications``."""
 
 from typing import Any
 

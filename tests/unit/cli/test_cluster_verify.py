@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud cluster verify``: its output and its exit codes."""
+"""Tests of ``virtcloud cluster verify``."""
 
 import json
 

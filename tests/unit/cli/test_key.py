@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud key``: a private key is refused before any call of SBF, and keys are listed."""
+"""Tests of ``virtcloud key``."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud pool``: quarantined VLAN IDs and VLAN IDs in other use."""
+"""Tests of ``virtcloud pool``."""
 
 import pytest
 from cli_calls import RunCommand

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud quota``: usage and limits of a user, and the parsing of limits."""
+"""Tests of ``virtcloud quota``."""
 
 import pytest
 from cli_calls import RunCommand

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud token``: files of new tokens."""
+"""Tests of ``virtcloud token``."""
 
 from pathlib import Path
 

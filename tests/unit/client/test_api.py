@@ -1,4 +1,4 @@
-"""Tests of the Python API: names, representations, errors."""
+"""Tests of the Python API."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests of the files by which ssh reaches guests through a gateway: the options that ssh reads, and permissions."""
+"""Tests of the files by which ssh reaches guests through a gateway."""
 
 import os
 import platform

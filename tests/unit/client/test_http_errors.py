@@ -1,4 +1,4 @@
-"""Tests of the pause before a repeated call: SBF's Retry-After, and the random part."""
+"""Tests of the pause before a repeated call."""
 
 from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.model.errors import ServiceStopping, ServiceUnreachable, TooManyRequests

@@ -1,4 +1,4 @@
-"""Tests of the client with a scripted HTTP server: the client's requests, and its parsing of answers."""
+"""Tests of the client with a scripted HTTP server."""
 
 import json
 import os

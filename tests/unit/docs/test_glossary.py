@@ -1,4 +1,4 @@
-"""Tests of the glossary: the number of terms, duplicates, and the existence of the named modules."""
+"""Tests of the glossary."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the documentation's pages: links, the numbering of decisions, and generated pages."""
+"""Tests of the documentation's pages."""
 
 import os
 import re

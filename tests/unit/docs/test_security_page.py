@@ -1,4 +1,4 @@
-"""Tests of the security page: the named tests exist, and each role has a section about stolen tokens."""
+"""Tests of the security page."""
 
 import ast
 import re

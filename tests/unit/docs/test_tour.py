@@ -1,4 +1,4 @@
-"""Tests of the tour of the source: its modules exist, and its table has the modules that create a cluster."""
+"""Tests of the tour of the source."""
 
 import asyncio
 import re

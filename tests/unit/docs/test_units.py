@@ -1,4 +1,4 @@
-"""Tests of the systemd units: each starts an existing command, and messages and pages name existing units."""
+"""Tests of the systemd units."""
 
 import re
 from pathlib import Path

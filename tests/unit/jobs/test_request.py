@@ -1,4 +1,4 @@
-"""Tests of the request line of a job: parsed values, and messages for invalid requests."""
+"""Tests of the request line of a job."""
 
 import pytest
 from hypothesis import given

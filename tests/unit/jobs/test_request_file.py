@@ -1,4 +1,4 @@
-"""Tests of the request file of a job: parsed values, and messages for invalid files."""
+"""Tests of the request file of a job."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of the control server: programs on a node, and their input and output."""
+"""Tests of the control server."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tests of the builds of Debian images: an image is built once, from this machine's APT sources, and completely."""
+"""Tests of the builds of Debian images."""
 
 import os
 import platform

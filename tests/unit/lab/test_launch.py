@@ -1,4 +1,4 @@
-"""Tests of the start of a lab: the context in which SIGINT and SIGTERM are deferred, and the wait for the services."""
+"""Tests of the start of a lab."""
 
 import os
 import signal

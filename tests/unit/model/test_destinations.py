@@ -1,4 +1,4 @@
-"""Tests of destinations in a topology: their names, networks and private networks."""
+"""Tests of destinations in a topology."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of a topology in which one site is replaced: its derived look-up tables, and errors in the new site."""
+"""Tests of a topology in which one site is replaced."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of users' SSH keys: the accepted keys, fingerprints, and errors, which never show the rejected text."""
+"""Tests of users' SSH keys."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the alert rules and dashboards in monitoring/: their metrics, and the alerts' sections in the runbook."""
+"""Tests of the alert rules and dashboards in monitoring/."""
 
 import json
 import re

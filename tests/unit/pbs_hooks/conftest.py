@@ -1,4 +1,4 @@
-"""Fixtures of the hooks' tests: a scripted SBF and the server hook."""
+"""Fixtures of the hooks' tests."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Tests of the reload of settings: what changes while SBF runs, and what is logged."""
+"""Tests of the reload of settings."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the sdist and the wheels: their contents, and equal bytes of repeated builds."""
+"""Tests of the sdist and the wheels."""
 
 import email
 import shutil

@@ -17,7 +17,6 @@ def database(sqlite_database: str) -> str:
 
 @pytest.fixture
 def folder(world: World, tmp_path: Path) -> Path:
-    """Set the service's folder of uploaded images and its size limit (1 MiB). Return the folder."""
     limits = ImageLimits(folder=str(tmp_path / "catalogue"), size=1 << 20)
     settings = world.service.settings.model_copy(update={"images": limits})
     world.service = SbfService(**(vars(world.service) | {"settings": settings}))

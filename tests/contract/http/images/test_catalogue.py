@@ -1,4 +1,4 @@
-"""Tests of the catalogue of images over HTTP: sharing, certification, use by clusters, and removal."""
+"""Tests of the catalogue of images over HTTP."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of uploads of images over HTTP: stored files, refused files, limits, and downloads."""
+"""Tests of uploads of images over HTTP."""
 
 import errno
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the addresses that SBF assigns to VPN devices: choice, limits and conflicts."""
+"""Tests of the addresses that SBF assigns to VPN devices."""
 
 import threading
 

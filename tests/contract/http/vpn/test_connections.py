@@ -1,4 +1,4 @@
-"""Tests of gateways' reports of VPN connections: rights, contents and removal."""
+"""Tests of gateways' reports of VPN connections."""
 
 import httpx
 import pytest

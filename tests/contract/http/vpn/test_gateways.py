@@ -1,4 +1,4 @@
-"""Tests of the gateways of clusters with VPN: their choice, failures and removal."""
+"""Tests of the gateways of clusters with VPN."""
 
 import pytest
 from sbf_fakes.http_calls import ask, problem

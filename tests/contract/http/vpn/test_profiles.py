@@ -1,4 +1,4 @@
-"""Tests of VPN profiles over HTTP: grants in gateways' wanted documents, revocation, leases, members, rights."""
+"""Tests of VPN profiles over HTTP."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Tests of devices that are the routers of networks: their addresses, rights, and the audit."""
+"""Tests of devices that are the routers of networks."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Tests of file servers with the real NFS-Ganesha: clients' access, the rights of the server's process, and faults."""
+"""Tests of file servers with the real NFS-Ganesha."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of gateways: an authority, and a gateway with real OpenVPN servers on the real kernel."""
+"""Fixtures of the tests of gateways."""
 
 from collections.abc import Callable
 from contextlib import closing

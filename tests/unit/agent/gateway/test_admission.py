@@ -1,4 +1,4 @@
-"""Tests of the decisions about VPN devices: which may connect, with which options, and until when."""
+"""Tests of the decisions about VPN devices."""
 
 import threading
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Tests of a gateway's namespaces on the real kernel: what guests reach, and faults."""
+"""Tests of a gateway's namespaces on the real kernel."""
 
 import shutil
 import socket

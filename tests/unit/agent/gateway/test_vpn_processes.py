@@ -1,4 +1,4 @@
-"""Tests of the OpenVPN processes of a gateway on the real kernel: rights, faults, refused starts and removal."""
+"""Tests of the OpenVPN processes of a gateway on the real kernel."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of guests: images, guests in memory, and a server and a cache of images."""
+"""Fixtures of the tests of guests."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the host's admission rules: the owners whose guests the host runs, and the permitted images."""
+"""Tests of the host's admission rules."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of the preparation of guests' domains with a hypervisor in memory: images, roots, acceleration, and seeds."""
+"""Tests of the preparation of guests' domains with a hypervisor in memory."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the files of guests on QEMU: disks and logs, and their removal."""
+"""Tests of the files of guests on QEMU."""
 
 import errno
 import shutil

@@ -1,4 +1,4 @@
-"""Tests of guests with a hypervisor in memory: starts, stops, and the observed state."""
+"""Tests of guests with a hypervisor in memory."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tests of images that are archives of root file systems: unpacking, rights, and malicious archives."""
+"""Tests of images that are archives of root file systems."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Tests of the answers of dnsmasq servers on the real kernel: what guests and the uplink receive."""
+"""Tests of the answers of dnsmasq servers on the real kernel."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of the processes of dnsmasq servers on the real kernel: starts, faults, rights and removal."""
+"""Tests of the processes of dnsmasq servers on the real kernel."""
 
 import os
 import re

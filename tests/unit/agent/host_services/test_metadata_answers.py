@@ -1,4 +1,4 @@
-"""Tests of the answers of metadata services on the real kernel: what guests receive, and what attackers receive."""
+"""Tests of the answers of metadata services on the real kernel."""
 
 import shutil
 import socket

@@ -1,4 +1,4 @@
-"""Tests of the metadata service without a kernel: documents, identification of guests, and answers."""
+"""Tests of the metadata service without a kernel."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Tests of the processes of metadata services on the real kernel: changes, faults, rights and removal."""
+"""Tests of the processes of metadata services on the real kernel."""
 
 import os
 import re

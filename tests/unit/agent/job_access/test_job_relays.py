@@ -1,4 +1,4 @@
-"""Tests of relays on the real kernel: permitted callers, reachable addresses, and restarts."""
+"""Tests of relays on the real kernel."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Tests of the job socket's listener: permitted callers, limits, and the file of the socket."""
+"""Tests of the job socket's listener."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tests of the nftables table of filters: its replacement, faults, and the tables of other programs."""
+"""Tests of the nftables table of filters."""
 
 import subprocess
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of the exchange of check frames: the frames, and bridges of the real kernel with a cable between them."""
+"""Tests of the exchange of check frames."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Tests of guests' filters on the real kernel: attacks of a guest on its network, and permitted frames."""
+"""Tests of guests' filters on the real kernel."""
 
 import time
 from collections.abc import Callable

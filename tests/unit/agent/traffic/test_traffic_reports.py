@@ -1,4 +1,4 @@
-"""Tests of reports of traffic counters: which interfaces are counted, and when the agent reports."""
+"""Tests of reports of traffic counters."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Tests of the validation of a hook's settings: defaults, and messages for invalid settings."""
+"""Tests of the validation of a hook's settings."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of clusters over provider edges: the ports on their paths, and the circuits of each edge."""
+"""Tests of clusters over provider edges."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""Tests of derived SSH key pairs: OpenSSH accepts the keys, keys never change, and no two guests have the same key."""
+"""Tests of derived SSH key pairs."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the certificate authority for VPN access: signatures, purposes and validity of certificates, and keys."""
+"""Tests of the certificate authority for VPN access."""
 
 from datetime import UTC, datetime, timedelta
 

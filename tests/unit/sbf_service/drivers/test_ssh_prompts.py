@@ -1,4 +1,4 @@
-"""Tests of SSH sessions before the first command: the pattern of prompts, and the address of a device."""
+"""Tests of SSH sessions before the first command."""
 
 import re
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Tests of preparation sheets: the commands that ``site prepare`` prints for administrators."""
+"""Tests of preparation sheets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of the notices between replicas: their length, and which notices a replica ignores."""
+"""Tests of the notices between replicas."""
 
 import json
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Tests of group commit: many threads share a transaction, but a failing change affects no other change."""
+"""Tests of group commit."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

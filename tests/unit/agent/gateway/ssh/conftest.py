@@ -1,4 +1,4 @@
-"""Fixtures of the tests of SSH access: a gateway with a real sshd on the real kernel."""
+"""Fixtures of the tests of SSH access."""
 
 import os
 from collections.abc import Callable, Iterator

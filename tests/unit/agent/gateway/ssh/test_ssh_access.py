@@ -1,4 +1,4 @@
-"""Tests of SSH access through a gateway with a real sshd: who reaches which guest, until when, and nothing else."""
+"""Tests of SSH access through a gateway with a real sshd."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Tests of the gateway's sshd and its connections: limits, faults, and starts."""
+"""Tests of the gateway's sshd and its connections."""
 
 import os
 import pwd
