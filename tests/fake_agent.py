@@ -24,7 +24,6 @@ class FakeAgentSocket:
     asked: list[FakeRequest] = field(default_factory=list)
 
     def serve(self, listening: socket.socket) -> None:
-        """Answer each connection in a separate thread until the socket is closed."""
         while True:
             try:
                 connection, _ = listening.accept()
@@ -85,7 +84,6 @@ class FakeAgent:
         return [request for request in self.socket.asked if do in (None, request["do"])]
 
     def say(self, state: str, *missing: str, reason: str | None = None) -> None:
-        """Set the state, and send it immediately to waiting clients."""
         with self._news:
             self.state, self.missing, self.reason = state, list(missing), reason
             self._news.notify_all()

@@ -1,4 +1,4 @@
-"""Frames, built by Scapy, with which a guest attacks the switches and the other guests of its network."""
+"""Frames, built by Scapy, with which a guest attacks its network."""
 
 from scapy.contrib.cdp import CDPv2_HDR
 from scapy.contrib.dtp import DTP

@@ -1,4 +1,4 @@
-"""A guest and a switch on a bridge of the real kernel, with filters of guests, and frames of attacks."""
+"""A guest and a switch on a bridge of the real kernel, and filters of guests."""
 
 import os
 import socket
@@ -99,7 +99,6 @@ def connected(port: str = PORT) -> Iterator[Wire]:
 
 
 def set_filters(*removed: str, port: FilteredPort = GUEST_PORT) -> None:
-    """Replace the nftables table by a table for one port, without the rules that contain a text of ``removed``."""
     rules = {
         chain: tuple(rule for rule in of_chain if not any(part in rule for part in removed))
         for chain, of_chain in RULES.items()
@@ -108,5 +107,4 @@ def set_filters(*removed: str, port: FilteredPort = GUEST_PORT) -> None:
 
 
 def find_passing(wire: Wire, frames: dict[str, str]) -> list[str]:
-    """Return the names of the frames that arrive."""
     return [name for name, frame in frames.items() if wire.passes(frame)]

@@ -19,7 +19,6 @@ class HttpRequest:
     body: bytes
 
     def document(self) -> Any:  # noqa: ANN401 - JSON
-        """Return the JSON document of the body, or None for an empty body."""
         return json.loads(self.body or b"null")
 
 
@@ -33,7 +32,6 @@ class HttpAnswer:
 
 
 def answer_json(status: int, document: object) -> HttpAnswer:
-    """Return an answer with a JSON document."""
     return HttpAnswer(status, json.dumps(document).encode())
 
 

@@ -73,7 +73,6 @@ class FileServer:
 
 @contextmanager
 def serve_file() -> Iterator[FileServer]:
-    """Serve a file on the loopback interface until the context ends."""
     served = FileServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -113,7 +112,6 @@ class Host:
         self.cache = self.restarted()
 
     def restarted(self) -> ImageCache:
-        """Create the cache again, as after a restart of the agent."""
         settings = CacheSettings(
             self.path / "images", self.path / "guests", "x86_64", self.size, UnpackLimits(self.unpacked, 100)
         )
@@ -123,7 +121,6 @@ class Host:
         return self.cache
 
     def source(self, data: bytes | None = None, **changes: object) -> ImageSource:
-        """Return the source of an image at the server."""
         content = self.server.data if data is None else data
         keys: dict[str, Any] = {
             "sha256": hashlib.sha256(content).hexdigest(),
@@ -135,7 +132,6 @@ class Host:
         return ImageSource.model_validate(keys | changes)
 
     def get(self, source: ImageSource | None = None, guest: str = "g1") -> GuestImage:
-        """Wait until an image is fetched for a guest, and return it. Raise the error of a failed fetch."""
         wanted = source or self.source()
         try:
             return self.cache.require(IMAGE, wanted, self.path / "guests" / guest)

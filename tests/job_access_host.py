@@ -42,11 +42,9 @@ class Host:
     guests: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def restart(self) -> None:
-        """Restart the agent: create new relays without state in memory."""
         self.relays = make_relays(self.root)
 
     def bridge(self, vlan: int, cluster: str) -> KernelInterface:
-        """Create a cluster's bridge, as the reconciler does."""
         index = self.kernel.add_bridge(names.bridge_name(vlan))
         self.kernel.change(index, alias=names.ownership_alias(cluster))
         self.kernel.disable_host_ip(index, names.bridge_name(vlan))
@@ -71,7 +69,6 @@ class Host:
         return process
 
     def run_in_guest(self, guest: str, *argv: str) -> subprocess.CompletedProcess[str]:
-        """Run a program in a guest."""
         command = ["nsenter", "--net", "--target", str(self.guests[guest].pid), *argv]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)  # noqa: S603
 
@@ -79,7 +76,6 @@ class Host:
         return next(interface for interface in self.kernel.list_interfaces() if interface.name == name)
 
     def send(self, access: JobAccess, line: str, text: bytes = b"hello") -> bytes:
-        """Send text through a relay, close the sending direction, and return the answer."""
         with request_connection(str(self.relays.socket_path(access.key)), line) as connection:
             connection.settimeout(10)
             connection.sendall(text)

@@ -74,7 +74,6 @@ class Agent:
         return self.send_line(json.dumps(request).encode() + b"\n")
 
     def up(self, cluster: str, attempt: int = 1, *, head: bool = True) -> Answer:
-        """Announce an attempt. ``head`` is true for the host that runs the job's script."""
         return self.ask("up", cluster, attempt, head=head, **({"user": "root"} if head else {}))
 
 
@@ -97,7 +96,6 @@ class FakeRelays:
 
 
 def settings_in(folder: Path, **changes: object) -> AgentSettings:
-    """Return settings of an agent that stores all its files in ``folder``."""
     paths = {"state": folder / "state", "jobs": folder / "jobs", "socket": folder / "a.sock"}
     return AgentSettings.model_validate({"element": "brno-h1", "sbf": "unix:///x", **paths, **changes})
 

@@ -1,4 +1,4 @@
-"""Functions for clusters in a real lab: create, delete, wait for a state, and ping between guests."""
+"""Functions for clusters in a real lab."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,6 @@ def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -
 
 
 def ended(view: ClusterView) -> bool:
-    """Return whether the cluster has ended and none of its VLAN IDs is quarantined."""
     return view.state in ENDED_STATES and not view.quarantined
 
 
@@ -44,7 +43,6 @@ def remove(client: SbfClient, *keys: str) -> None:
 
 
 def pings(lab: Lab, view: ClusterView, guest: int, *options: str) -> bool:
-    """Ping from guest number ``guest`` (from 0). Return whether at least one answer arrived."""
     sender = view.spec.guests[guest]
     domain = next(name for name in read_guests(lab, sender.host) if view.id in name and name.endswith(sender.name))
     return lab.run(sender.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options)).returncode == 0

@@ -1,4 +1,4 @@
-"""A Linux edge on the real kernel of a lab: a network namespace on a node, for the tests of the edge driver."""
+"""A Linux edge on the real kernel of a lab, for the tests of the edge driver."""
 
 import json
 from dataclasses import dataclass
@@ -21,7 +21,6 @@ class NamespaceLine:
     prompt: str = r"^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Run a command line and return its output."""
         ended = self.lab.run(self.node, ["ip", "netns", "exec", "bench", "sh", "-c", command])
         return ended.stdout + ended.stderr
 

@@ -1,4 +1,4 @@
-"""Jobs on hosts of a real lab: clusters, requests to agents, and scripts run as the jobs' users."""
+"""Jobs on hosts of a real lab."""
 
 import json
 import subprocess
@@ -57,20 +57,17 @@ class LabJob:
 
 
 def ask(lab: Lab, host: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
-    """Send requests to a host's agent, as hooks do."""
     lines = "".join(json.dumps(one) + "\n" for one in requests)
     output = lab.run(host, ["perl", "-we", ASK], stdin=lines, check=True).stdout
     return [json.loads(one) for one in output.splitlines()]
 
 
 def create_user(lab: Lab, host: str, user: str) -> None:
-    """Create a user on a host, and install the lab's SSH key for this user."""
     key = (lab.state.folder / "keys/user").read_text()
     lab.run(host, ["sh", "-c", ACCOUNT.format(name=user, uid=addressing.USERS[user])], stdin=key, check=True)
 
 
 def open_job(lab: Lab, client: SbfClient, key: str, host: str, spec: ClusterSpec) -> LabJob:
-    """Create a cluster and start its owner's job on ``host``."""
     job = {"cluster": key, "attempt": create(client, key, spec).attempt}
     up, state = ask(
         lab, host, {"do": "up", "head": True, "user": spec.owner, **job}, {"do": "state", "wait": 30, **job}

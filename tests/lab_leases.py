@@ -24,6 +24,5 @@ busybox udhcpc -i eth0 -n -q -t 20 -T 1 -s /tmp/lease
 
 
 def run_in_guest(lab: Lab, host: str, cluster: ClusterView, script: str) -> str:
-    """Run a shell script as root of a cluster's only guest on a host. Return its output."""
     (domain,) = (name for name in read_guests(lab, host) if cluster.id in name)
     return lab.run(host, ("sh", "-c", ENTER, domain, "/bin/sh"), stdin=f"export PATH=/bin\n{script}\n").stdout

@@ -33,10 +33,6 @@ class Pings:
 
 @contextmanager
 def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[Pings]:
-    """Ping from guest number ``guest`` (from 0) of a cluster during the context.
-
-    Count the answers when the context ends.
-    """
     host = view.spec.guests[guest].host
     (domain,) = (name for name in read_guests(lab, host) if name.endswith(f"-{view.spec.guests[guest].name}"))
     enter_network = ENTER_CONTAINER.replace(" -n -m ", " -n ")

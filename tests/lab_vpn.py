@@ -1,4 +1,4 @@
-"""Functions for VPN devices in a lab: create profiles, and connect clients on node ``laptop``."""
+"""Functions for VPN devices in a lab."""
 
 import json
 from collections.abc import Iterator
@@ -26,19 +26,16 @@ def access(lab: Lab, *argv: str) -> str:
 
 
 def make_profile(lab: Lab, key: str, device: str) -> str:
-    """Create a VPN profile for a device, and wait until the gateway has confirmed it. Return the profile."""
     return access(lab, "profile", key, "--device", device)
 
 
 def find_addresses(lab: Lab, key: str, device: str) -> list[str]:
-    """Return the addresses of a device, each with its prefix length."""
     found = json.loads(access(lab, "list", key, "--json"))
     return [address for one in found if one["device"] == device for address in one["addresses"]]
 
 
 @contextmanager
 def two_clusters(client: SbfClient, *keys: str, **changes: object) -> Iterator[dict[str, ClusterView]]:
-    """Create clusters with a guest each, all with the same addresses, and remove them at the end."""
     addresses = (f"{GUEST}/24", f"{GUEST6}/64")
     guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64, mac=GUEST_MAC, addresses=addresses)
     spec = ClusterSpec.model_validate({"owner": "alice", "guests": (guest,), "vpn": True, **changes})

@@ -111,7 +111,6 @@ class World:
         self.guests: list[GuestComputer] = []
 
     def add(self, segment: Segment, unshare: Callable[[], None]) -> None:
-        """Build a bridge with guests, and start the service."""
         bridge = self.kernel.add_bridge(names.bridge_name(segment.vlan))
         self.kernel.change(bridge, alias=names.ownership_alias(segment.id), up=True)
         self.guests += [GuestComputer(self.kernel, segment, number, unshare) for number in range(len(segment.guests))]
@@ -132,7 +131,6 @@ def set_filters(segments: tuple[Segment, ...]) -> None:
 
 
 def make_runner(in_namespace: Callable[..., Any], unshare: Callable[[], None]) -> Callable[..., Any]:
-    """Return a function that builds segments with guests and services, runs code, and removes the services."""
 
     @contextmanager
     def opened(*segments: Segment) -> Iterator[World]:

@@ -22,7 +22,6 @@ def create_sqlite(database: str) -> None:
 
 
 def migrate_once(database: str) -> None:
-    """Migrate a database and close every connection to it."""
     engine = make_engine(database)
     try:
         migrate(engine)

@@ -27,13 +27,11 @@ INIT_ANSWER = struct.pack("=IIIIHHIIHHII6I", FUSE_MAJOR, FUSE_MINOR, 0, 0, 16, 1
 
 
 def run_with_own_mounts(work: Callable[[], T]) -> T:
-    """Call ``work`` in a thread that has its own mount namespace. Return the result."""
     with ThreadPoolExecutor(1, initializer=unshare_mounts) as thread:
         return thread.submit(work).result()
 
 
 def unshare_mounts() -> None:
-    """Move this thread to a new mount namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS) or libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None):
         raise OSError(ctypes.get_errno(), "cannot create a mount namespace")

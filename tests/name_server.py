@@ -38,12 +38,10 @@ class NameServer:
 
     @property
     def log(self) -> str:
-        """Return the log of the server, which contains every query."""
         return self._log.read_text() if self._log.exists() else ""
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """Answer no query within the block."""
         self.process.send_signal(signal.SIGSTOP)
         try:
             yield

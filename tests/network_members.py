@@ -1,4 +1,4 @@
-"""Members of the network ``ring``: their specs, requests and states."""
+"""Members of the network ``ring``."""
 
 from sbf_fakes.world import World, spec
 

@@ -24,7 +24,6 @@ class NetworkNamespace:
         return subprocess.run(enter, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})  # noqa: S603
 
     def check(self, script: str) -> str:
-        """Run a shell script in the namespace and return its output. Raise AssertionError if it fails."""
         done = self.run("sh", "-ec", script)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -42,7 +41,6 @@ class NetworkNamespace:
         return work()
 
     def connect(self, port: str, other: "NetworkNamespace", other_port: str) -> None:
-        """Connect two namespaces with a veth pair, and set both ends up."""
         self.check(f"ip link add {port} type veth peer name {other_port} netns {other.pid}; ip link set {port} up")
         other.check(f"ip link set {other_port} up")
 

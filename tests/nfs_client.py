@@ -1,4 +1,4 @@
-"""A minimal client of NFSv4.2 (RFC 8881, RFC 7862) in user space: sessions, lookups, reads and forged handles."""
+"""A minimal client of NFSv4.2 (RFC 8881, RFC 7862) in user space."""
 
 import socket
 import struct
@@ -42,7 +42,6 @@ class NfsClient(AbstractContextManager["NfsClient"]):
         self._socket.close()
 
     def start_session(self) -> Self:
-        """Create a client ID and a session."""
         owner = opaque(b"test" + self._socket.getsockname()[0].encode())
         answer = self.call(struct.pack(">I8s", OP_EXCHANGE_ID, b"verifier") + owner + struct.pack(">3I", 0, 0, 0))
         client, sequence = struct.unpack_from(">QI", answer.results, 8)
@@ -91,7 +90,6 @@ class NfsClient(AbstractContextManager["NfsClient"]):
         return answer.results[12 : 12 + length]
 
     def make_folder(self, *path: str) -> int:
-        """Create a folder. Return the status."""
         request = struct.pack(">II", OP_CREATE, NF4DIR) + opaque(path[-1].encode()) + struct.pack(">II", 0, 0)
         return self.ask(path[:-1], request).status
 

@@ -37,7 +37,6 @@ class StockClient:
             )
 
     def wait_for(self, text: str) -> str:
-        """Wait until the client prints a text. Return all output."""
         deadline = time.monotonic() + LIMIT_S
         while text not in (output := self.log.read_text()):
             assert time.monotonic() < deadline, output
@@ -94,7 +93,6 @@ class GatewayWorld:
         return VpnServerRecord.model_validate_json((self.folder / "vpn/udp/record.json").read_bytes()).pid
 
     def wait_for_profiles(self, *profiles: str) -> None:
-        """Wait until exactly these profiles are connected."""
         deadline = time.monotonic() + LIMIT_S
         while sorted(connection.profile for connection in self.gateway.connections) != sorted(profiles):
             assert time.monotonic() < deadline, self.gateway.connections

@@ -106,7 +106,6 @@ class Daemons:
 
 @contextmanager
 def daemons(folder: Path) -> Iterator[Daemons]:
-    """Run the daemons of one switch."""
     switch = Daemons(folder)
     try:
         switch.start()

@@ -63,7 +63,6 @@ def _hash_sources() -> str:
 
 
 def start_build(folder: Path, variables: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a build of the Debian packages, with temporary files in a folder of its own."""
     temporary = folder.with_name(f"{folder.name}-tmp")
     temporary.mkdir()
     environment = os.environ | {"TMPDIR": str(temporary)} | variables

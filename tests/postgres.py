@@ -105,13 +105,11 @@ class PostgresServer:
         self._process.wait(30)
 
     def new_database(self, template: str = "template0") -> str:
-        """Create a database as a copy of ``template``. Return its name."""
         name = f"sbf{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     def keep_rows(self, name: str) -> None:
-        """Record the rows of a database for :meth:`restore_rows`."""
         self.run(KEEP_ROWS, name)
 
     def restore_rows(self, name: str) -> None:

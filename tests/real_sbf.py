@@ -13,7 +13,6 @@ from sbf_process import SbfProcess
 
 @contextmanager
 def running_sbf() -> Iterator[str]:
-    """Run an SBF and yield its address. The caller is an operator."""
     pytest.importorskip("sbf_service.http", reason="NOT TESTED: SBF's libraries are not installed")
     folder = Path(tempfile.mkdtemp(prefix="sbf"))  # the path of a socket has at most 107 characters
     config, socket = folder / "sbf.toml", folder / "sbf.sock"

@@ -51,7 +51,6 @@ GATEWAY = Name("gw")
 def make_segment(
     *users: str, cluster: str = "c1", ends: datetime | None = None, guest: str = "g1", revoked: Sequence[int] = ()
 ) -> Segment:
-    """Return a segment with one guest and a grant for each user. The guest has the same address in all networks."""
     expires = ends or datetime.now(UTC) + timedelta(hours=1)
     grants = [{"cluster": cluster, "user": user, "expires_at": expires, "revoked": revoked} for user in users]
     guests = [{"cluster": cluster, "name": guest, "addresses": ["10.0.0.1/24"]}]
@@ -128,7 +127,6 @@ class StockSsh:
         ]
 
     def run(self, command: str = "g1", *options: str, stdin: str = "") -> tuple[int, str, str]:
-        """Run ssh until it ends. Return its exit code and its output."""
         argv = self.argv(command, *options)
         done = subprocess.run(  # noqa: S603 - ssh
             argv, input=stdin, capture_output=True, text=True, timeout=LIMIT_S, check=False, close_fds=False
@@ -136,7 +134,6 @@ class StockSsh:
         return done.returncode, done.stdout, done.stderr
 
     def open(self, *options: str) -> "OpenSsh":
-        """Start ssh, and wait until the guest has answered."""
         return OpenSsh(self.argv("g1", *options))
 
 
@@ -151,7 +148,6 @@ class OpenSsh:
         self.greeting = self.process.stdout.readline().decode()
 
     def echo(self, text: str) -> str:
-        """Send a line to the guest. Return the answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{text}\n".encode())
@@ -185,7 +181,6 @@ class SshWorld:
         return self.gateways[-1]
 
     def grant(self, *segments: Segment) -> None:
-        """Set the gateway's wanted state: exactly these segments."""
         self.gateway.receive(HostWanted(segments=segments, ssh=self.server), segments)
 
     def restart_agent(self, *segments: Segment) -> None:
@@ -197,7 +192,6 @@ class SshWorld:
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """The beginning of a command that runs in the gateway's network namespace."""
         return ("nsenter", f"--net=/proc/self/fd/{self.namespace}")
 
     def pid(self) -> int:

@@ -1,4 +1,4 @@
-"""An authority for tests of VPN access: certificates of a gateway and of devices, grants, and clients' profiles."""
+"""An authority for tests of VPN access, and the certificates, grants and profiles that it makes."""
 
 import shutil
 import subprocess
@@ -20,7 +20,6 @@ PORTS = {VpnProtocol.UDP: 1194, VpnProtocol.TCP: 443}
 
 
 def make_server(**changes: object) -> VpnServer:
-    """Return the OpenVPN servers of a gateway, with arbitrary texts in place of keys."""
     keys = {"ports": PORTS, "authority": "a", "certificate": "c", "private_key": "k", "tls_crypt_key": "t"}
     return VpnServer.model_validate(keys | changes)
 
@@ -69,7 +68,6 @@ class VpnAuthority:
         )
 
     def make_device(self, name: str, valid: timedelta = timedelta(days=1)) -> VpnDevice:
-        """Return a new device, whose certificate ends after ``valid``."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(name, key, ExtendedKeyUsageOID.CLIENT_AUTH, valid)
         fingerprint = certificate.fingerprint(hashes.SHA256()).hex()

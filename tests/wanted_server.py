@@ -27,13 +27,11 @@ class WantedServer:
         """All reports of the agent, including confirmations: the last word of the path, and the document."""
 
     def change(self, wanted: HostWanted) -> None:
-        """Set the wanted state, and send it to a waiting agent."""
         with self._changed:
             self._wanted, self._revision = wanted, self._revision + 1
             self._changed.notify_all()
 
     def wait_until_confirmed(self, limit_s: float = 30) -> None:
-        """Wait until the agent confirms the latest revision."""
         with self._changed:
             done = self._changed.wait_for(lambda: self._confirmed == self._revision, limit_s)
             assert done, self.reports[-3:]
@@ -54,7 +52,6 @@ class WantedServer:
         return document.model_dump_json().encode()
 
     def report(self, path: str, document: Any) -> None:  # noqa: ANN401 - JSON
-        """Record a report of the agent."""
         name = path.rpartition("/")[2]
         with self._changed:
             if name == "confirmed":

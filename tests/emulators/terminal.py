@@ -83,7 +83,6 @@ class Terminal:
         return key
 
     def _wait_for_input(self) -> str:
-        """Return the unread input; wait if there is none."""
         while not self._unread:
             data = self._channel.recv(4096)
             if not data:

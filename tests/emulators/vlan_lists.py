@@ -41,6 +41,5 @@ def wrap_list(vlans: Iterable[int], first: str, further: str, width: int = 79) -
 
 
 def columns(names: Collection[str], indent: int, width: int = 80) -> str:
-    """Return names separated by commas, wrapped for the last column of a table."""
     wrapped_lines = textwrap.wrap(", ".join(names), width - indent) or [""]
     return f"\n{' ' * indent}".join(line.rstrip(",") for line in wrapped_lines)

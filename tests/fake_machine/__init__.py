@@ -1,4 +1,4 @@
-"""Fakes in memory for the agent's tests: a kernel, a hypervisor, an SBF and a host."""
+"""Fakes in memory for the agent's tests."""
 
 from fake_machine.host import FakeGroups, FakeHypervisor, FakeKernel, FakeMounts, FakeRoots, FakeUplinkRecords
 from fake_machine.reconciler import FakeElementApi, FakeManagedHost

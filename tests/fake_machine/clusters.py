@@ -81,7 +81,6 @@ class FakeSbf:
         self.listed: list[dict[str, list[str]]] = []
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: C901, PLR0911 - one case for each kind of request
-        """Return the answer to an HTTP request."""
         parts = urlsplit(path)
         match parts.path.split("/")[2:]:
             case ["clusters"]:

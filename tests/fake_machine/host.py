@@ -1,4 +1,4 @@
-"""Fakes in memory for tests of the agent: the kernel's interfaces, uplink records, libvirt domains, and mounts."""
+"""Fakes in memory for tests of the agent."""
 
 import shutil
 from dataclasses import replace
@@ -33,7 +33,6 @@ class FakeKernel:
         self.put(name="eth0", up=True)
 
     def put(self, **values: Any) -> int:  # noqa: ANN401 - fields of an interface
-        """Add an interface with these fields. Return its index."""
         index = max(self.by_index, default=0) + 1
         self.by_index[index] = KernelInterface(index=index, **values)
         return index
@@ -155,7 +154,6 @@ class FakeHypervisor:
         self.mtus[name] = mtu
 
     def shut_down(self, name: str, *, systemd: bool = False) -> None:
-        """Request that a domain shuts down. Domains with systemd ignore other requests."""
         self._raise_error()
         if name not in self.stubborn and systemd is (name in self.with_systemd):
             self.by_name.pop(name, None)
@@ -189,7 +187,6 @@ class FakeMounts:
         self.mounted_paths.add(path)
 
     def unmount(self, path: Path) -> None:
-        """Delete the record of the mount and empty the folder."""
         self.mounted_paths.remove(path)
         shutil.rmtree(path)
         path.mkdir()

@@ -1,4 +1,4 @@
-"""Fakes in memory for tests of the reconciler: an SBF and a host."""
+"""Fakes in memory for tests of the reconciler."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -36,12 +36,10 @@ class FakeElementApi:
         self.error: VirtcloudError | None = None
 
     def want(self, *segments: Segment) -> None:
-        """Set the wanted segments and increase the revision."""
         update = {"revision": self.document.revision + 1, "wanted": HostWanted(segments=segments)}
         self.document = self.document.model_copy(update=update)
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
-        """Return the wanted document immediately."""
         assert element == "h1"
         self.polls.append((after, wait))
         if self.error:

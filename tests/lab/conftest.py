@@ -39,7 +39,6 @@ class SharedLab:
     """
 
     def __init__(self, temporary: pytest.TempPathFactory) -> None:
-        """Store the folder for the state of labs. The default lab has its own state folder."""
         self._temporary = temporary
         self._running: tuple[str, Lab] | None = None
         self.next_lab = ""
@@ -91,7 +90,6 @@ def shared_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Record the lab of the next test before the fixtures of this test end."""
     if shared := item.config.stash.get(SHARED_LAB, None):
         shared.next_lab = lab_of(nextitem) if nextitem else ""
 

@@ -1,4 +1,4 @@
-"""The agent's netlink tests on the lab's kernel, which has the required features."""
+"""The agent's netlink tests on the lab's kernel."""
 
 import re
 import sys
@@ -24,7 +24,6 @@ PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest {OPTIONS} {' '.join(FILE
 
 
 def test_the_agents_kernel_tests_pass_in_the_lab(lab: Lab) -> None:
-    """All selected tests run on a host of the lab, and none is skipped."""
     result = lab.run("praha-h2", ("env", *ENVIRONMENT, "sh", "-c", PYTEST), timeout_s=200)
     assert result.returncode == 0, result.stdout
     summary = re.match(r"(\d+) passed, 1 deselected in", result.stdout.splitlines()[-1])

@@ -112,7 +112,6 @@ def test_a_running_site_is_read_without_its_topology(cabled: Lab, client: SbfCli
 
 @contextmanager
 def swapped_cables(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
-    """Swap the cables of two ports of a switch while the context lasts."""
     names = ((port, "pulled"), (to, port), ("pulled", to))
     swap = " && ".join(
         [*(f"ip link set {one} down" for one in (port, to)), *(f"ip link set {a} name {b}" for a, b in names)]

@@ -97,7 +97,6 @@ def domains(lab: Lab) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def results(lab: Lab, domains: dict[str, str]) -> dict[str, str]:
-    """The result of each attack: ``succeeded`` or ``failed``, by the name of the attack."""
     output = run_inside(lab, domains["attacker"], ATTACKS)
     return dict(line.rsplit(" ", 1) for line in output.splitlines() if line.endswith((" succeeded", " failed")))
 
@@ -116,7 +115,6 @@ def run_escaped(lab: Lab, domain: str, *argv: str) -> int:
 
 
 def select(results: dict[str, str], *attacks: str) -> set[str]:
-    """Return the set of results of all attacks whose names begin with one of ``attacks``."""
     found = {result for attack, result in results.items() if attack.startswith(attacks)}
     assert found, attacks
     return found

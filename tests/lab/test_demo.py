@@ -17,7 +17,6 @@ LIMIT_S = 360  # the demonstration took 206 s on a machine with five runnable pr
 
 
 def test_the_demonstration_succeeds_and_ends_with_a_table(own_state: LabState) -> None:
-    """The exit code is 0, every printed claim is true, the table contains every chapter, and the lab is removed."""
     debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(own_state.folder), "COLUMNS": "120"}
     done = subprocess.run(

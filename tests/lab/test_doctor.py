@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud doctor`` on the lab's kernel, which has all checked features, and on this machine's kernel."""
+"""Tests of ``virtcloud doctor`` on the lab's kernel and on this machine's kernel."""
 
 import json
 import subprocess

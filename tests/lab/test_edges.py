@@ -117,7 +117,6 @@ class TestOnKernel(KernelClaims):
 
 
 def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """Each site uses a different VLAN ID. The edges learn MAC addresses by BGP EVPN and send frames by VXLAN."""
     one, two = (create(client, key, spec(*SITES, macs=True)) for key in ("one", "two"))
     pools = {site.name: site.pool for site in client.sites()}
     assert all(vlan in pools[site] for view in (one, two) for site, vlan in view.vlans.items())

@@ -85,7 +85,6 @@ def test_the_asyncio_example_creates_clusters_side_by_side(lab: Lab, client: Sbf
 
 
 def test_the_collecting_example_uses_all_guests_at_once(lab: Lab, tmp_path: Path) -> None:
-    """The guests are on three hosts, which open relays to the network at the same time."""
     lines = run_example(lab, "collect.py", "many", "busybox-ssh", str(tmp_path), str(lab.state.folder / "keys/user"))
     results = [f"g{number} computed 42" for number in (1, 2, 3)]
     assert lines.stdout.splitlines() == [*(f"g{number} exited with 0" for number in (1, 2, 3)), *results]
@@ -112,7 +111,6 @@ def test_the_bandwidth_example_runs_in_a_batch_system(lab: Lab, client: SbfClien
 
 
 def submission(example: str, user: str) -> BatchSubmission:
-    """Return the submission of an example, with the options in its comments."""
     options = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
     select, place, walltime = (options.pop(name) for name in ("select", "place", "walltime"))
     return BatchSubmission(script(example), user, select, place, walltime, options)

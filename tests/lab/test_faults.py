@@ -1,4 +1,4 @@
-"""Killed processes, disconnected switches and concurrent calls. The lab's network recovers from each fault."""
+"""Killed processes, disconnected switches and concurrent calls, from which the lab's network recovers."""
 
 import random
 import shutil
@@ -61,7 +61,6 @@ def changed_switches(seen: Snapshot, former: Snapshot) -> dict[str, dict[str, st
 
 
 def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]:
-    """Return the VLANs by switch and port for a cluster on the first host of each site."""
     return {
         site.switches[0].name: {port: str(view.vlans[site.name]) for port in ("p1", "uplink")}
         for site in topology.sites

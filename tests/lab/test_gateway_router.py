@@ -1,4 +1,4 @@
-"""A gateway of a real lab is the router of two identical clusters: addresses, default routes, and faults.
+"""A gateway of a real lab is the router of two identical clusters.
 
 The lab's kernel has nftables for bridges only. `tests/unit/agent/gateway/test_outside_routing.py` tests what guests
 reach outside.

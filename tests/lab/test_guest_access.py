@@ -20,7 +20,6 @@ GUESTS = (("g1", "brno-h1", "busybox-qemu", "10.0.0.1/24"), ("g2", "brno-h1", "b
 
 @pytest.fixture(scope="module")
 def cluster(mixed: Lab) -> Iterator[Cluster]:
-    """A cluster with a virtual machine g1 and a container g2."""
     with Client(f"unix://{mixed.sbf_socket}") as client:
         guests = [{"name": n, "host": h, "image": i, "memory_mb": 128, "addresses": [a]} for n, h, i, a in GUESTS]
         spec = ClusterSpec.model_validate({"owner": "eva", "guests": guests, "deadline_s": 300})
@@ -62,7 +61,6 @@ def test_qemu_runs_as_an_unprivileged_user(cluster: Cluster, mixed: Lab) -> None
 
 
 def test_a_port_inside_the_network_is_reached(cluster: Cluster, mixed: Lab) -> None:
-    """The image of g1 has a shell at port 23. After the session, its interface is gone from the host."""
     with cluster.guests["g1"].connect(23) as stream:
         stream.send(b"hostname\n")
         assert stream.receive() == b"g1\n"

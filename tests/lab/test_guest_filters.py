@@ -1,4 +1,4 @@
-"""Tests of the filters against a guest's root user who attacks the switch. Only ordinary frames reach the switch."""
+"""Tests of the filters against a guest's root user who attacks the switch."""
 
 import sys
 import time
@@ -72,7 +72,6 @@ def make_guest(number: int, host: str) -> Guest:
 
 
 def attack(lab: Lab, cluster: ClusterView) -> set[str]:
-    """Send all frames from the guest on brno-h1. Return the names of the frames that the switch receives."""
     (domain,) = (name for name in read_guests(lab, HOST) if cluster.id in name)
     frames = [frame.hex() for frame in FRAMES.values()]
     # A short snapshot length, so that the capture buffer holds all frames.

@@ -1,4 +1,4 @@
-"""DHCP, DNS and metadata of hosts in the lab: two identical clusters on the same hosts, each with its own servers."""
+"""DHCP, DNS and metadata of hosts in the lab for two identical clusters on the same hosts."""
 
 import json
 import shutil
@@ -33,7 +33,6 @@ REPAIR_S = 90.0
 
 @pytest.fixture(scope="module")
 def twins(client: SbfClient) -> Iterator[tuple[ClusterView, ClusterView]]:
-    """Two clusters whose guests have the same names, hosts, MAC addresses and IP addresses."""
     guests = tuple(
         Guest(
             name=f"n{i}",
@@ -60,7 +59,6 @@ def find_addresses(lab: Lab, cluster: ClusterView, name: str) -> list[str]:
 
 
 def read_record(lab: Lab, cluster: ClusterView, name: str = "record") -> dict[str, Any]:
-    """Return the record of a cluster's server on the first host, or an empty record."""
     text = lab.run(HOSTS[0], ("cat", f"{AGENT_STATE}/servers/{cluster.id}/{name}.json")).stdout
     record: dict[str, Any] = json.loads(text or "{}")
     return record

@@ -28,7 +28,6 @@ for number in range(4):
 
 
 def processes_of_lab(pid: int) -> set[int]:
-    """Return all processes in the PID namespace of the lab's first process."""
     wanted = Path(f"/proc/{pid}/ns/pid").readlink()
     found = set()
     for entry in Path("/proc").iterdir():
@@ -56,7 +55,6 @@ def connect_vlan_100(lab: Lab, host: str, switch: str, address: str) -> None:
 
 
 def test_new_switches_carry_no_vlan(bare: Lab) -> None:
-    """Not even VLAN 1 is on a port of a new switch."""
     assert json.loads(bare.run("plzen-sw1", ["bridge", "-json", "vlan"]).stdout) == []
 
 

@@ -1,4 +1,4 @@
-"""The end of a lab with SBF and agents: no process survives, and the next start reports a crash's remains."""
+"""The end of a lab with SBF and agents."""
 
 import os
 import signal
@@ -27,7 +27,6 @@ GUEST = {"name": "n1", "host": "praha-h1", "image": "busybox", "memory_mb": 32, 
 
 
 def namespaces_of(pid: int) -> set[str]:
-    """Return the namespaces of a process, or an empty set if the process has ended."""
     try:
         return {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in NAMESPACE_KINDS}
     except OSError:
@@ -130,7 +129,6 @@ def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("until", ["files", "station sbf", "topology and pools", "sshd", "libvirtd", "agent ("])
 def test_an_interrupted_start_leaves_no_remains(own_state: LabState, until: str) -> None:
-    """Press Ctrl-C at different steps: while files are written, while SBF starts, or while other services start."""
     with machine_unchanged(own_state):
         with starting(own_state, until) as process:
             supervisor = own_state.launcher()
@@ -154,7 +152,6 @@ def test_the_lab_of_a_killed_start_can_be_removed(own_state: LabState) -> None:
 
 @pytest.mark.parametrize(("victim", "file"), [("pid", MIXED), ("launcher", PLAIN)], ids=["pid", "launcher"])
 def test_a_crash_ends_all_processes_and_its_remains_are_reported(own_state: LabState, victim: str, file: Path) -> None:
-    """While a guest runs, send SIGKILL to the lab's first process or to the process that holds the namespaces."""
     with machine_unchanged(own_state):
         lab = Lab.up(read_lab_file(file), state=own_state)
         with SbfClient(f"unix://{lab.sbf_socket}") as client:

@@ -39,7 +39,6 @@ def virtcloud(state: Path, *argv: str) -> Result:
 
 
 def start_and_read_error(tmp_path: Path, text: str) -> str:
-    """Start a lab from a file with this text. Return the error message without the folder's path."""
     (tmp_path / "lab.yaml").write_text(text)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "lab.yaml"))
     assert (done.exit_code, done.stdout) == (2, "")
@@ -75,7 +74,6 @@ def start_and_read_error(tmp_path: Path, text: str) -> str:
     ],
 )
 def test_a_malformed_lab_file_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
-    """The message contains the file, the line, the key, and the expected value."""
     text = VALID_LAB.replace(old, new, 1)
     if old == "h, ports":
         text = text.replace("h:eth0", "laptop:eth0")
@@ -129,7 +127,6 @@ def test_a_caller_other_than_root_is_refused(tmp_path: Path, command: str) -> No
 
 
 def run_without_change(tmp_path: Path, *argv: str) -> tuple[int, str]:
-    """Run a lab command that changes nothing. Return its exit code and output."""
     done = virtcloud(tmp_path / "state", "lab", *argv)
     assert not (tmp_path / "state").exists()
     return done.exit_code, done.output

@@ -1,4 +1,4 @@
-"""Hosts join and leave a running network in the lab. No frame between the other hosts is lost."""
+"""Hosts join and leave a running network in the lab without loss of frames."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +35,6 @@ def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
 
 
 def spec(*hosts: str, first: int, **changes: object) -> ClusterSpec:
-    """Return a spec with a guest on each host. The guests are numbered from ``first``."""
     guests = [
         {"name": f"n{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
         for i, host in enumerate(hosts, start=first)

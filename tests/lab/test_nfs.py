@@ -1,4 +1,4 @@
-"""Tests of the service nfs with the kernel's NFS client: two identical clusters, what guests reach, and faults.
+"""Tests of the service nfs with the kernel's NFS client.
 
 A container cannot mount NFS itself, so the client runs on the host, in a guest's network namespace.
 """
@@ -44,14 +44,12 @@ def make_spec(owner: str) -> ClusterSpec:
 
 
 def run_in_guest(lab: Lab, view: ClusterView, script: str) -> tuple[int, str]:
-    """Run a script of the host in a guest's network namespace. Return its exit code and output."""
     domain = next(name for name in read_guests(lab, HOST) if view.id in name)
     done = lab.run(HOST, ("sh", "-c", IN_GUEST, domain, script))
     return done.returncode, (done.stdout + done.stderr).strip()
 
 
 def on_mount(lab: Lab, view: ClusterView, script: str) -> tuple[int, str]:
-    """Mount the files of a cluster, and run a script in their folder ``home``."""
     return run_in_guest(lab, view, f"{MOUNT} && cd /mnt/home && {{ {script}; }}")
 
 
@@ -70,7 +68,6 @@ def find_servers(lab: Lab) -> list[str]:
 
 
 def wait_for_servers(lab: Lab, former: Collection[str]) -> None:
-    """Wait until new processes serve both clusters."""
     deadline = time.monotonic() + LIMIT_S
     while len(set(find_servers(lab)) - set(former)) < len(OWNERS):
         assert time.monotonic() < deadline, find_servers(lab)

@@ -1,4 +1,4 @@
-"""Paths through a ring of real switches: Open vSwitch, link aggregates, second uplinks, access links."""
+"""Paths through a ring of real switches."""
 
 import re
 import time
@@ -48,7 +48,6 @@ def before(paths: Lab) -> Snapshot:
 
 @pytest.fixture(scope="module")
 def cluster(client: SbfClient, before: Snapshot) -> ClusterView:
-    """A cluster with a guest on each host. The last test of this module deletes it."""
     return create(client, "ring", *HOSTS)
 
 
@@ -81,7 +80,6 @@ wait"""
 
 
 def find_unreachable(lab: Lab, sender: str) -> list[str]:
-    """Ping every guest with full-size frames from the guest on ``sender``. Return the hosts without an answer."""
     (domain,) = read_guests(lab, sender)
     command = ("sh", "-c", ENTER_CONTAINER, domain, "/bin/sh", "-c", PING_ALL, "sh", str(len(HOSTS)))
     return [HOSTS[int(number) - 1] for number in lab.run(sender, command, check=True).stdout.split()]
@@ -151,7 +149,6 @@ def test_lldp_shows_every_cable_including_members_of_aggregates(paths: Lab, clie
 
 
 def test_only_links_of_the_path_carry_the_cluster(paths: Lab, cluster: ClusterView) -> None:
-    """Full-size frames pass an Open vSwitch, the provider core, a link aggregate, and two access ports."""
     assert read_vlans(paths) == ALL_HOSTS_VLANS
     assert [find_unreachable(paths, host) for host in ("h1", "h3", "praha-h2")] == [[], [], []]
 

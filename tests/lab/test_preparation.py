@@ -70,7 +70,6 @@ def test_the_printed_uplink_carries_allowed_vlans_only(prepared: Lab) -> None:
 
 
 def sessions(lab: Lab, edge: str) -> dict[str, str]:
-    """Return the states of an edge's BGP sessions, by the neighbour's address."""
     done = lab.run(edge, ["vtysh", "-c", "show bgp l2vpn evpn summary json"], check=True)
     return {peer: one["state"] for peer, one in json.loads(done.stdout).get("peers", {}).items()}
 

@@ -241,7 +241,6 @@ def test_the_console_of_a_machine_has_its_name(mixed: Lab, booted: BootedMachine
 
 @pytest.fixture(scope="module")
 def clone(mixed: Lab, client: SbfClient, booted: BootedMachine) -> Iterator[str]:
-    """Clone the machine as image ``cloned``. Yield the machine's private keys."""
     pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installed")
     keys = log_in(mixed, "echo a file of the clone >note; sudo cat /etc/ssh/ssh_host_ed25519_key .ssh/id_ed25519; sync")
     with Client(f"unix://{mixed.sbf_socket}") as opened:
@@ -321,7 +320,6 @@ def wait_for_guests(lab: Lab, count: int) -> None:
 
 
 def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
-    """A guest writes to its disk overlay. The host loses power and boots again. The guest reads the data."""
     before = take_snapshot(mixed, mixed.topology)
     image = mixed.state.folder / "images/busybox-disk/disk.img"
     content = image.read_bytes()
@@ -348,10 +346,6 @@ def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
 
 
 def test_a_hung_libvirtd_does_not_delay_the_removal_of_vlans(mixed: Lab) -> None:
-    """While libvirtd hangs, the guest can still run, but without a network.
-
-    The agent confirms the removal when libvirtd answers again.
-    """
     before = take_snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         alone = {"owner": "alice", "deadline_s": 60, "guests": DISK_SPEC["guests"][2:]}  # type: ignore[index]

@@ -34,7 +34,6 @@ def read_blocks(page: str) -> list[str]:
 
 
 async def execute(code: str, names: dict[str, object]) -> None:
-    """Execute code that may contain ``await`` outside of functions, as in a notebook."""
     done = eval(compile(code, "page", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)  # noqa: S307 - our own page
     if inspect.isawaitable(done):
         await done
@@ -81,7 +80,6 @@ def test_the_code_of_the_page_on_python_works(lab: Lab, client: SbfClient, capsy
 
 @contextmanager
 def ssh_agent(socket: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run an ssh-agent with a private key."""
     with subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.PIPE) as process:  # noqa: S603, S607
         try:
             assert process.stdout is not None

@@ -215,5 +215,4 @@ def test_guests_continue_without_a_restart_while_libvirtd_dies(lab: Lab, client:
 
 
 def read_start_time(lab: Lab, cluster: ClusterView) -> str:
-    """Return the time when the first process of a guest started (proc(5))."""
     return run_in_guest(lab, cluster, "plain", "/bin/cat", "/proc/1/stat").split()[21]

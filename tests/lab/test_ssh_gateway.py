@@ -1,7 +1,7 @@
 """A laptop reaches guests of a real lab through the gateway with plain ssh, without joining the networks.
 
-Two clusters have identical addresses. The laptop does not reach SBF, so a fixture requests the login files (ssh
-configuration, key and certificate) elsewhere and copies them to the laptop.
+Two clusters have identical addresses. The laptop does not reach SBF: a fixture requests the login files (ssh
+configuration, key, certificate) elsewhere.
 """
 
 import subprocess
@@ -31,7 +31,6 @@ OPTIONS = ("-o", "IdentitiesOnly=yes", "-o", "ConnectionAttempts=1")
 
 @pytest.fixture(scope="module")
 def client(lab: Lab) -> Iterator[SbfClient]:
-    """The client of alice, an ordinary user."""
     url = f"unix://{lab.sbf_socket}"
     with SbfClient(url) as operator:
         token = SecretStr(operator.create_token("alice", Role.USER).token)

@@ -1,4 +1,4 @@
-"""Torque's scripts in the lab, run as Torque's MoMs run them, with real agents, guests, switches and SBF."""
+"""Torque's scripts in the lab, with real agents, guests, switches and SBF."""
 
 import time
 from collections.abc import Iterator
@@ -49,7 +49,6 @@ def has_ended(client: SbfClient, wanted: TorqueJob) -> bool:
 
 
 def test_a_cluster_lives_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
-    """A job at two sites leaves no remains, and the epilogues can be run again."""
     own_job, before = job(1, "brno-h1", "praha-h1"), take_snapshot(lab, lab.topology)
     started = torque.start(own_job)
     assert (started.returncode, started.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The traffic of a cluster in the lab: the counters of real interfaces, as SBF shows them."""
+"""The traffic of a cluster in the lab."""
 
 import time
 from collections.abc import Iterator
@@ -41,13 +41,11 @@ def read_rates(client: SbfClient) -> dict[str, list[TrafficRate]]:
 
 
 def total(rates: list[TrafficRate]) -> tuple[float, float]:
-    """Return the bytes that a host received and the bytes that it sent."""
     received = sum(rate.received_bytes * rate.seconds for rate in rates)
     return received, sum(rate.sent_bytes * rate.seconds for rate in rates)
 
 
 def wait_for_rates(client: SbfClient, expected: float) -> dict[str, list[TrafficRate]]:
-    """Wait until each host has received and sent more than ``expected`` bytes. Return the rates by host."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         found = read_rates(client)

@@ -43,7 +43,6 @@ def states_of_services(status: str) -> set[str]:
 
 
 def test_two_labs_run_side_by_side_on_one_kernel(lab: Lab) -> None:
-    """The first lab has a cluster with guests. The second lab starts and stops, without effect on the first."""
     list_folders = ("sh", "-c", "ls -d /sys/fs/cgroup/*/ /run/*/")
     before = lab.run("laptop", list_folders).stdout
     _, created, _, of_second, _, of_first = virtcloud(

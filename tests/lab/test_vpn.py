@@ -67,7 +67,6 @@ def test_a_stock_client_reaches_the_guest(laptop: LaptopVpn, address: str) -> No
 
 
 def test_a_file_is_copied_from_a_guest(lab: Lab, laptop: LaptopVpn, client: SbfClient) -> None:
-    """The client accepts only the guest's host key from SBF. The other cluster's guest has another host key."""
     known = render_known_hosts(client.peers("vpn-a").peers)
     for name, text in (("known", known), ("id", (lab.state.folder / "keys/user").read_text())):
         lab.run(LAPTOP, ("sh", "-c", f"umask 077; cat >/run/vpn/{name}"), stdin=text, check=True)
@@ -91,7 +90,6 @@ def test_two_devices_of_a_cluster_reach_each_other(lab: Lab, laptop: LaptopVpn, 
 def test_the_other_cluster_receives_no_frame(
     lab: Lab, laptop: LaptopVpn, other: LaptopVpn, clusters: dict[str, ClusterView]
 ) -> None:
-    """The laptop sends ARP requests for an absent address. Only its own cluster receives these broadcasts."""
     bridges = {key: f"br{view.vlans[Name('brno')]}" for key, view in clusters.items()}
     asked = f"arp and host {ABSENT_ADDRESS}"
     with (

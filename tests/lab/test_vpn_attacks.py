@@ -82,7 +82,6 @@ def captured_frames(text: str) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def received(lab: Lab, device: LaptopVpn) -> list[bytes]:
-    """All frames that the gateway sends to the site's switch during the attack."""
     with capturing(lab, SWITCH, PORT, "-Q in -xx -s 512") as capture:
         send(device, *FRAMES.values())
     return captured_frames(capture.text)
@@ -106,7 +105,6 @@ def test_frames_of_a_device_have_the_tag_of_its_cluster(
 
 
 def test_a_flood_of_addresses_fills_no_table(lab: Lab, device: LaptopVpn) -> None:
-    """The switch learns at most ``MAX_MACS`` addresses. After the flood, the device still reaches the guest."""
     flood = [bytes.fromhex(f"{SERVER_MAC}02ff0000{number:04x}88b5".replace(":", "")) for number in range(FLOOD)]
     send(device, *flood)
     learned = lab.run(SWITCH, ["bridge", "fdb", "show", "br", "br0"], check=True).stdout.count("02:ff:00:00:")

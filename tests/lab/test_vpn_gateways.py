@@ -38,7 +38,6 @@ def profile(mixed: Lab) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def moving(mixed: Lab, profile: str) -> Iterator[LaptopVpn]:
-    """A device that is connected to the first gateway."""
     device = LaptopVpn(mixed, "moving", namespace=True)
     device.connect(profile, *SOON)
     assert device.logs(CONNECTED), device.log
@@ -48,7 +47,6 @@ def moving(mixed: Lab, profile: str) -> Iterator[LaptopVpn]:
 
 
 def list_connections(lab: Lab) -> list[str]:
-    """Return the gateway of each device connection that SBF lists."""
     with SbfClient(f"unix://{lab.sbf_socket}") as client:
         return [view.gateway for view in client.vpn_connections("doubled")]
 
@@ -61,7 +59,6 @@ def wait_for_connections(lab: Lab, *gateways: str) -> None:
 
 
 def only(profile: str, gateway: str) -> str:
-    """Return the profile with the ``<connection>`` blocks of one gateway only."""
     blocks = re.findall(r"<connection>.*?</connection>\n", profile, re.DOTALL)
     for block in blocks:
         if f"remote {gateway} " not in block:

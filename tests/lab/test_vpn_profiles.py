@@ -1,4 +1,4 @@
-"""Profiles that the gateway refuses (revoked, expired, forged, edited, of an ending cluster), and a copied profile."""
+"""Profiles that the gateway refuses, and a copied profile."""
 
 import re
 import time
@@ -126,7 +126,6 @@ def test_an_invalid_profile_is_refused(joined: dict[str, bool], name: str) -> No
 
 
 def test_the_second_use_of_a_profile_ends_the_first(lab: Lab, genuine: str) -> None:
-    """The first device does not connect again. Otherwise, the devices would disconnect each other without end."""
     first, second = (LaptopVpn(lab, name, namespace=True) for name in ("original", "copy"))
     first.connect(genuine)
     assert first.logs(CONNECTED), first.log
@@ -140,7 +139,6 @@ def test_the_second_use_of_a_profile_ends_the_first(lab: Lab, genuine: str) -> N
 
 
 def test_a_draining_cluster_admits_no_device(lab: Lab, client: SbfClient, genuine: str) -> None:
-    """The cluster stays in state draining, because a switch is disconnected. A connected device is cut off."""
     with connected(lab, "guarded", "present") as device:
         lab.run("brno-sw1", ["ip", "link", "set", "mgmt0", "down"], check=True)
         try:

@@ -1,4 +1,4 @@
-"""Tests of a user's computer as the router of a cluster in a real lab: it connects guests with an external host.
+"""Tests of a user's computer as the router of a cluster in a real lab.
 
 The computer is the lab's own network namespace (the station), which reaches the gateway. It belongs to this machine's
 kernel, because the lab's kernel (User-mode Linux) cannot translate addresses.
@@ -44,7 +44,6 @@ class RouterComputer:
         outside.check(f"ip addr add {OUTSIDE}/24 dev eth0; ip addr add {OUTSIDE6}/64 dev eth0 nodad")
 
     def router(self, command: str) -> str:
-        """Run the script ``router`` with a command, such as ``up``, on the computer. Return the output."""
         done = self.namespace.run(str(self.folder / "router"), command, env={"VIRTCLOUD_ROUTER_STATE": str(self.state)})
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -106,7 +106,6 @@ def request_leases() -> Iterator[Packet]:
 
 
 def test_a_devices_requests_take_no_lease(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
-    """No server answers the DHCP requests of a device. The guest still gets its own address."""
     with capturing(lab, LAPTOP, device.interface, "udp src port 67", namespace=device.name) as capture:
         send(device, *request_leases())
     assert capture.text.strip() == ""
@@ -114,7 +113,6 @@ def test_a_devices_requests_take_no_lease(lab: Lab, device: LaptopVpn, clusters:
 
 
 def test_a_device_reaches_no_server_of_a_host(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
-    """The device sends ARP, DNS and metadata requests to the server's address. The server does not answer."""
     own = find_addresses(lab, "served", "curious")[0].partition("/")[0]
     datagram = (
         IP(src=own, dst=ADDRESS) / UDP(sport=1000, dport=53) / Raw(b"\0\1\1\0\0\1" + bytes(6) + b"\2n1\0\0\1\0\1")

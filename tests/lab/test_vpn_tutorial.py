@@ -84,7 +84,6 @@ def type_command(command: str, environment: dict[str, str], folder: Path) -> str
 
 
 def open_terminal(command: str, environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """Start the OpenVPN client as a second process, and wait until it is connected."""
     with log.open("wb") as file:
         terminal = subprocess.Popen(["/bin/sh", "-c", f"exec {command}"], env=environment, stdout=file)  # noqa: S603
     deadline = time.monotonic() + LIMIT_S

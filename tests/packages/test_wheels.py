@@ -18,7 +18,6 @@ START_S = 300.0  # the first start compiles all modules; on a busy machine this 
 
 @pytest.fixture(scope="module")
 def wheels(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all wheels, including the wheel of the lab."""
     folder = tmp_path_factory.mktemp("wheels")
     run("tar", "-C", folder, "-xf", archive)
     build = (sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "--target", "wheel")

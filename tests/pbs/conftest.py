@@ -43,7 +43,6 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabPbs]:
 
 
 def start(pbs: LabPbs) -> None:
-    """Start OpenPBS with short intervals, and install the hooks."""
     pbs.start(HOSTS)
     pbs.install_hooks(SETTINGS)
     pbs.reconcile(RECONCILIATION)

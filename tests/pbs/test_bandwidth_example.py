@@ -1,4 +1,4 @@
-"""The example ``docs/examples/bandwidth.pbs`` on a real OpenPBS: plain ssh and Open MPI in guests at three sites."""
+"""The example ``docs/examples/bandwidth.pbs`` on a real OpenPBS."""
 
 import re
 from dataclasses import replace
@@ -38,7 +38,6 @@ def example(batch: LabPbs) -> str:
 
 
 def qsub(stage: ScenarioStage, batch: LabPbs, *words: str) -> str:
-    """Submit a job as alice, in her home on the server's host."""
     submitted = batch.user("alice", ["qsub", *words])
     assert submitted.returncode == 0, submitted.stderr
     stage.jobs.append(submitted.stdout.strip())

@@ -1,4 +1,4 @@
-"""``virtcloud pbs`` on a real PBS server: the objects that it changes, and those that it leaves unchanged."""
+"""``virtcloud pbs`` on a real PBS server."""
 
 import json
 import time
@@ -20,7 +20,6 @@ OTHERS = ("create hook foreign", "set hook foreign event = queuejob", "create re
 
 @pytest.fixture
 def others(batch: LabPbs) -> Iterator[str]:
-    """Create a hook and a resource that virtcloud does not own. Yield the printed state of all foreign objects."""
     for line in OTHERS:
         batch.root("qmgr", "-c", line)
     yield _print_others(batch)
@@ -35,7 +34,6 @@ def _print_others(batch: LabPbs) -> str:
 
 
 def pbs(batch: LabPbs, *words: str) -> tuple[int, str, str]:
-    """Run ``virtcloud pbs`` on the server's host. Return the exit code, stdout and stderr."""
     done = batch.try_virtcloud("pbs", *words)
     return done.returncode, done.stdout, done.stderr
 

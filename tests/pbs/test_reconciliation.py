@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 
 
 def actions(pbs: LabPbs) -> list[tuple[str, str]]:
-    """Return the actions that the reconciler reports, each with its cluster."""
     text = pbs.lab.run(addressing.STATION, ["cat", f"{scripts.SPOOL}/scheduler.json"], check=True).stdout
     report = SchedulerStatus.model_validate_json(text).report
     return [(action.what, str(action.cluster)) for action in report.deeds]
@@ -30,7 +29,6 @@ def expect_action(stage: ScenarioStage, batch: LabPbs, what: str, cluster: str) 
 
 
 def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server does not know job 999999. Cluster 999998 was created by an operator, not by a hook."""
     job = stage.submit(script=FOREVER)
     stage.await_active(job)
     server = job.partition(".")[2]

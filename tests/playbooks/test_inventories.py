@@ -13,7 +13,6 @@ EXAMPLES = sorted((ROOT / "ansible/inventories").glob("*.yml"))
 
 
 def check(inventory: dict[str, object], folder: Path, *options: str) -> tuple[int, str]:
-    """Run ``site.yml`` in check mode with ``folder`` first on PATH. Return Ansible's exit code and output."""
     file = folder / "inventory.yml"
     environment = {
         **ansible_environment(),

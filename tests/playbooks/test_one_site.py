@@ -135,7 +135,6 @@ def test_topology_and_pools_are_loaded(installed: Site) -> None:
 
 
 def test_guests_of_the_first_cluster_reach_each_other(installed: Site) -> None:
-    """SBF configures the switch with the credential that the playbook copied. The agent fetches the image from SBF."""
     access_link.add_image(installed, "sbf1", CLI)
     with access_link.agent_with_containers(installed, "brno-h1"):
         installed.read("sbf1", f"{CLI} cluster create first --host brno-h1 --guests-per-host 2 --image busybox")

@@ -107,7 +107,6 @@ def test_an_unreachable_database_is_explained(installed: Site) -> None:
 
 
 def test_callers_do_not_notice_an_upgrade(installed: Site) -> None:
-    """The first run of the playbook is killed while one replica is drained. The second run upgrades both replicas."""
     variables = installed.inventory["all"]["vars"]
     variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"]), installed.folder))
     before = {name: installed.read(name, "readlink /opt/virtcloud") for name in REPLICAS}

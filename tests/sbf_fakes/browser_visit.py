@@ -1,4 +1,4 @@
-"""Visits of the console's pages in a real browser, with everything that the browser requests and reports."""
+"""Visits of the console's pages in a real browser."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A browser without scripts for the console of a :class:`World`'s service: cookies, forms and links."""
+"""A browser without scripts for the console of a :class:`World`'s service."""
 
 import asyncio
 import re
@@ -63,7 +63,6 @@ class ConsoleBrowser:
 
 
 def text_of(answer: httpx.Response) -> str:
-    """Return the text of a page, without tags, with single spaces."""
     return " ".join(unescape(TAGS.sub(" ", answer.text)).split())
 
 

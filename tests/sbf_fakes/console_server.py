@@ -64,7 +64,6 @@ def furnish_university(world: World) -> None:
 
 
 def report_traffic(world: World, key: str, *hosts: str) -> None:
-    """Report the counters of hosts for a quarter of an hour. The third host recreates its interface meanwhile."""
     now = world.clock.now
     totals = dict.fromkeys(hosts, 0)
     for step in range(30, -1, -1):
@@ -90,7 +89,6 @@ def send_counters(world: World, key: str, host: str, port: str, received: int) -
 
 
 def university() -> Topology:
-    """Return three sites whose switches form trees, connected by two transports."""
     sites, links = [], []
     for name, counts in SITES.items():
         hosts = [f"{name}-h{number}" for number in range(1, sum(counts) + 1)]

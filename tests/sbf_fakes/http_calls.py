@@ -1,4 +1,4 @@
-"""Calls to the HTTP API of a :class:`World`'s service in this process, by a local user or a token's holder."""
+"""Calls to the HTTP API of a :class:`World`'s service in this process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

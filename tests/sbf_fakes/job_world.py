@@ -27,7 +27,6 @@ SPEC = spec(
 
 @contextmanager
 def serving(world: World) -> Iterator[str]:
-    """Run SBF on TCP, without reconcilers."""
     server = uvicorn.Server(uvicorn.Config(app_of(world.service), port=0, lifespan="off", log_config=None))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -63,7 +62,6 @@ def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) ->
 
 
 def end_run(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
-    """Remove an attempt's cluster, and let all elements confirm the removal. Return the last answer."""
     first = host.ask("remove", JOB, attempt)
     until(lambda: world.view(JOB).state not in {ClusterState.CONFIGURING, ClusterState.ACTIVE})
     world.settle()

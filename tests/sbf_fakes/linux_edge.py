@@ -1,4 +1,4 @@
-"""A fake Linux provider edge with a command line: interfaces, and a bridge with its VLANs."""
+"""A fake Linux provider edge with a command line."""
 
 import json
 import shlex
@@ -52,7 +52,6 @@ class LinuxPe:
         self.instants: list[dict[int, set[str]]] = []
 
     def joined(self) -> dict[int, set[str]]:
-        """Return the bridge's ports that are up, by VLAN ID."""
         ports: dict[int, set[str]] = {}
         for port, vlans in self.vlans.items():
             for vlan in vlans if self.links[port].up else ():

@@ -10,5 +10,4 @@ from sbf_service.settings import ServiceSettings
 
 @cache
 def openapi_document() -> dict[str, Any]:
-    """Return the document, the same for all applications. FastAPI needs almost a second to create it."""
     return create_app(build_service(ServiceSettings())).openapi()

@@ -51,7 +51,6 @@ def wanted(element: str, after: int = 1, wait: int = 30) -> str:
 
 
 async def start_polls(world: World, http: Caller, *paths: str) -> list["asyncio.Task[httpx.Response]"]:
-    """Start long polls. Return when all of them wait."""
     feed = world.service.change_feed
     before = feed.count_waiters()
     polls = [asyncio.create_task(http.get(path)) for path in paths]
@@ -65,7 +64,6 @@ async def start_polls(world: World, http: Caller, *paths: str) -> list["asyncio.
 
 
 def busy_threads(http: Caller) -> int:
-    """Return the number of threads that currently run calls of the application."""
     agents = http.polls._find_threads().borrowed_tokens + http.polls._elements.is_reading
     return int(agents + current_default_thread_limiter().borrowed_tokens)
 

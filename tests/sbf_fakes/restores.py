@@ -1,4 +1,4 @@
-"""Backups and restores of a world's database, and hosts that still carry their clusters after a restore."""
+"""Backups and restores of a world's database, and hosts that still carry their clusters."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta

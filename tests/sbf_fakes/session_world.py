@@ -1,4 +1,4 @@
-"""A real SBF on the loopback, with an agent's listener for guest sessions, and socket pairs as guests."""
+"""A real SBF on the loopback, with an agent's listener for guest sessions."""
 
 import socket
 import threading
@@ -128,7 +128,6 @@ def no_bridge(_segment: Segment) -> BridgeSocket:
 
 
 def serve_world(world: World, stack: ExitStack) -> tuple[str, uvicorn.Server]:
-    """Serve a world's SBF on the loopback until ``stack`` is closed. Return the address and the server."""
     listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     server = uvicorn.Server(make_server_config(world.service, None))
     thread = threading.Thread(target=server.run, args=([listening],))

@@ -49,7 +49,6 @@ class FakeSwitch:
         return self.calls.count("save")
 
     def reboot(self) -> None:
-        """Load the configuration of the last save, and end the session."""
         self.ports, self.access = deepcopy(self.startup)
         self.ended_session = True
 
@@ -59,7 +58,6 @@ class FakeSwitch:
         self.ended_session = True
 
     def answer(self, call: str) -> None:
-        """Record a call. Wait for the event ``hangs``, if any. Raise Unreachable if the switch is disconnected."""
         self.calls.append(call)
         if self.hangs is not None:
             self.hangs.wait()

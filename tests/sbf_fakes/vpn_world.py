@@ -50,7 +50,6 @@ def topology_with_gateways(**gateways: tuple[dict[str, object], ...]) -> Topolog
 
 
 def furnish(world: World, topology: Topology | None = None) -> World:
-    """Store a topology with gateways, and let all agents report once."""
     world.furnish(topology=topology or topology_with_gateways())
     world.settle()
     return world
@@ -81,7 +80,6 @@ def stop_agent(world: World, gateway: str) -> None:
 
 
 def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None:
-    """Create a cluster on ``hosts`` (default: brno-h1), and wait until it is settled."""
     world.put(key, spec(*(hosts or ("brno-h1",)), **changes))
     world.settle()
 

@@ -115,7 +115,6 @@ def three_edges(*transports: dict[str, object], hosts: int = 1) -> Topology:
 
 
 def spec(*hosts: str, owner: str = "alice", **changes: object) -> ClusterSpec:
-    """Return a cluster spec with one guest on each host."""
     guests = [{"name": f"g{n}", "host": host, "image": "debian"} for n, host in enumerate(hosts, start=1)]
     return ClusterSpec.model_validate({"owner": owner, "guests": guests} | changes)
 
@@ -169,7 +168,6 @@ class World:
         COMPILED.setdefault(self.store.engine.dialect.name, self.store.engine)
 
     def restarted(self) -> SbfService:
-        """Create the service again on the same database, as after a crash."""
         settings = ServiceSettings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
         service = build_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of)
         share_compiled(service.store.engine)
@@ -197,7 +195,6 @@ class World:
             service.store.close()
 
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
-        """Store the topology, and this pool for each site."""
         document = topology or three_sites()
         self.put_topology(document)
         self.put_pools({described.name: pool for described in document.sites})
@@ -300,7 +297,6 @@ class World:
             return elements.make_element_view(unit, name)
 
     def token(self, role: Role, name: str, *sites: str, expires_in_s: float | None = None) -> str:
-        """Create a token and return its secret."""
         wanted = {"name": name, "role": role, "sites": sites, "expires_in_s": expires_in_s}
         with self.store.change() as unit:
             return create_token(unit, TokenRequest.model_validate(wanted), secrets.token_bytes).token

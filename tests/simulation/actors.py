@@ -1,4 +1,4 @@
-"""The actors of the simulation: agents, and replicas with the real scheduler, sweep, worker and device sessions."""
+"""The actors of the simulation: agents and replicas."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

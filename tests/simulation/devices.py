@@ -1,7 +1,7 @@
 """Switches, edges and hosts in memory with all their faults, and the workers' sessions with them.
 
 A switch and an edge have a running and a startup configuration. A restart loads the startup configuration, which is
-empty if the device was erased. SBF manages only a part of a device's configuration.
+empty if the device was erased.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,6 @@ class SwitchConfig:
     ports: dict[PortName, frozenset[int] | None] = field(default_factory=dict)
 
     def carried(self, port: PortName) -> frozenset[int]:
-        """Return the VLANs that a port carries."""
         allowed = self.ports.get(port)
         return self.vlans if allowed is None else self.vlans & allowed
 
@@ -80,7 +79,6 @@ class Device(Watched):
     seen: dict[str, int] = field(default_factory=dict)
 
     def is_current(self, holder: str) -> bool:
-        """Return whether ``holder`` is the last replica that acquired the element's lease."""
         return self.fences.get(holder) == self.row.fence
 
     def is_known(self, holder: str) -> bool:
@@ -114,7 +112,6 @@ class Switch(Device):
         _restart(self)
 
     def read_foreign(self) -> object:
-        """Return the part of the configuration that SBF does not manage. An erased switch has no such part."""
         return self.running.vlans & self.foreign_vlans, self.running.ports.get(OTHERS_PORT)
 
 

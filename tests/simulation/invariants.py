@@ -121,7 +121,6 @@ class Invariants:
         return found
 
     def find_gone(self, row: Cluster) -> set[Name]:
-        """Return the elements that have confirmed the removal of a cluster."""
         elements = self.store.elements
         return {
             name

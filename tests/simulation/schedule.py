@@ -118,7 +118,6 @@ class Schedule:
         return self.random.random() < 0.5
 
     def run(self, steps: int = 120) -> None:
-        """Run the schedule, remove all faults, and check the final state. Raise BrokenError for a broken invariant."""
         try:
             if self.coin():
                 self.request_initial_clusters()
@@ -131,7 +130,6 @@ class Schedule:
                 one.kill()
 
     def request_initial_clusters(self) -> None:
-        """Request two clusters before the first fault."""
         self.stage.each_time = self.check_at
         for _ in range(2):
             self.record(self.request_cluster())
@@ -140,7 +138,6 @@ class Schedule:
         self.record("faults begin")
 
     def run_all_actors(self) -> None:
-        """Run two rounds of each replica and one round of each agent."""
         for replica in (*self.replicas, *self.replicas):
             replica.scheduler.run_once()
         require(not self.store.is_overdue(), "invariant 3: a deadline has passed, and its cluster has not changed")
@@ -153,7 +150,6 @@ class Schedule:
 
     @property
     def log(self) -> list[str]:
-        """The past events, as lines of text."""
         return [f"{at:%H:%M:%S} {what}" for at, what in self.history]
 
     # events

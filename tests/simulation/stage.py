@@ -149,11 +149,9 @@ class Stage:
             self.acting.stop(at)
 
     def enter(self, work: Callable[[], None], holder: str, element: Name | str) -> None:
-        """Add an actor that has not started yet."""
         self.actors.append(Actor(self, work, holder, element))
 
     def advance(self, one: Actor) -> None:
-        """Run an actor until its next pause. Remove it if it has ended."""
         try:
             one.go()
         finally:
@@ -161,7 +159,6 @@ class Stage:
                 self.actors.remove(one)
 
     def kill(self, holder: str) -> int:
-        """Kill all actors of ``holder``. Return their number."""
         found = [one for one in self.actors if one.holder == holder]
         for one in found:
             one.kill()

@@ -89,7 +89,6 @@ class Cluster(Watched):
 
     @property
     def network(self) -> "Cluster":
-        """The cluster that created the network of this cluster."""
         return self.joined or self
 
     @property
@@ -97,7 +96,6 @@ class Cluster(Watched):
         return self.state in ENDED_STATES and not self.quarantined
 
     def make_live(self) -> LiveCluster:
-        """Return the cluster in the form that the domain rules use."""
         root = self.network
         joined = None if self.joined is None else ClusterNetwork(root.id, ClusterKey(root.key), root.spec)
         return LiveCluster(self.id, ClusterKey(self.key), self.spec, root.claims, root.transport, root.service, joined)
@@ -212,7 +210,6 @@ class MemoryStore:
     # elements
 
     def read_wanted(self, name: Name) -> tuple[int, int, WantedState]:
-        """Return an element's wanted revision, confirmed revision and wanted state."""
         row = self.elements[name]
         return row.wanted, row.confirmed, self._compute_wanted(name, self.make_live(name))
 
@@ -226,7 +223,6 @@ class MemoryStore:
         ]
 
     def read_confirmed(self, name: Name) -> WantedState:
-        """Return the part of an element's wanted state that the element has confirmed."""
         confirmed = self.elements[name].confirmed
         ids = {
             cluster.id
@@ -279,12 +275,10 @@ class MemoryStore:
             row.seen = self.now
 
     def find_stale_agents(self, silence: timedelta) -> list[Name]:
-        """Return the reachable agents that have sent no heartbeat for the duration ``silence``."""
         agents = [row for row in self.elements.values() if row.kind not in DEVICE_KINDS and row.reachable]
         return sorted(row.name for row in agents if row.seen is None or row.seen < self.now - silence)
 
     def is_overdue(self) -> bool:
-        """Return whether a transition of a cluster is due."""
         return any(
             find_transition(self._make_status(row), self.now, DRAIN) for row in self.clusters if not row.is_settled
         )

@@ -29,7 +29,6 @@ def no_log() -> Iterator[None]:
 
 
 def run_schedule(seed: int) -> str | None:
-    """Run a schedule. Return None, or the broken invariant with the command that shows the schedule."""
     try:
         Schedule(seed).run()
     except BrokenError as error:

@@ -1,7 +1,4 @@
-"""Tests of several replicas on PostgreSQL under any random sequence of simultaneous calls.
-
-The state machine also has the rules and invariants of the machine in ``test_sbf_machine.py``.
-"""
+"""Tests of several replicas on PostgreSQL under any random sequence of simultaneous calls."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

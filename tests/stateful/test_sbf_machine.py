@@ -115,7 +115,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, attempt=st.integers(0, 3), owner=OWNERS)
     def a_deletion_that_may_be_late_arrives(self, key: str, attempt: int, owner: str) -> None:
-        """A deletion with an earlier attempt, or with a former owner of the key, changes nothing."""
         before = self.views()
         try:
             meant = self.world.delete(key, attempt, owner)
@@ -218,7 +217,6 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def all_invariants_hold(self) -> None:
-        """All checks use the same views of the clusters, because a query takes longer than a check."""
         views = self.views()
         self.foreign_vlans_are_unchanged()
         self.no_vlan_id_is_claimed_twice_at_a_site(views)
@@ -231,7 +229,6 @@ class Machine(RuleBasedStateMachine):
         self.a_member_has_the_vlan_ids_of_its_network(views)
 
     def foreign_vlans_are_unchanged(self) -> None:
-        """The VLANs in other use keep their names, and no managed port carries them."""
         for name, vlans in self.offices.items():
             switch = self.world.switches[name]
             assert {number for number, title in switch.table.items() if title == "offices"} == vlans
@@ -255,7 +252,6 @@ class Machine(RuleBasedStateMachine):
         assert all(10100 <= number <= 10103 for number in held)
 
     def vlan_ids_and_service_id_are_claimed_together(self, views: list[ClusterView]) -> None:
-        """A cluster of several sites has claimed either VLAN IDs and a service ID, or neither."""
         for view in views:
             assert bool(view.joined and view.joined.service) == (len(view.vlans) > 1)
 
@@ -325,7 +321,6 @@ class Machine(RuleBasedStateMachine):
         return any(vlan in vlans for port, vlans in ports if port != OTHERS)
 
     def no_element_carries_the_allocated_ids(self, view: ClusterView) -> None:
-        """No element of the cluster's sites carries VLAN IDs that are newly allocated to the cluster."""
         for site, vlan in view.vlans.items():
             assert vlan not in self.carried_at(site)
         if view.joined is not None:

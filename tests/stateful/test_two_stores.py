@@ -311,7 +311,6 @@ def _name(row: Cluster | ClusterRow) -> tuple[str, int, int]:
 
 
 def outcome(call: Callable[[], object]) -> Outcome:
-    """Return the result of a call, or the name of its error."""
     try:
         return call()
     except (Conflict, Gone, NotFound, LeaseLostError) as error:
@@ -324,7 +323,6 @@ def comparable(task: ReconcileTask) -> Outcome:
 
 
 def wanted_of(task: ReconcileTask) -> DeviceObserved:
-    """Return the observed state of a device that carries exactly the wanted state of its task."""
     if isinstance(task.wanted, EdgeWanted):
         return EdgeObserved(circuits=task.wanted.circuits)
     names = {vlan: make_vlan_name(vlan) for vlan in task.wanted.vlans}
@@ -332,7 +330,6 @@ def wanted_of(task: ReconcileTask) -> DeviceObserved:
 
 
 def empty_reading(task: ReconcileTask) -> DeviceReading:
-    """Return a reading of a device without any VLANs or circuits."""
     empty = (
         EdgeObserved() if isinstance(task.wanted, EdgeWanted) else SwitchObserved(vlans=VlanSet(), ports={}, names={})
     )

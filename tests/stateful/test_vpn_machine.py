@@ -1,7 +1,6 @@
 """Tests of VPN profiles under any sequence of calls, confirmations, topology changes, and ends of leases.
 
-After each step, the grants in the gateways' wanted state are compared with the clusters and the profiles. Switches and
-agents are fakes.
+After each step, the grants in the gateways' wanted state are compared with the clusters and the profiles.
 """
 
 import shutil
@@ -177,7 +176,6 @@ class VpnMachine(RuleBasedStateMachine):
                     assert vpn_users.list_connections(unit, view.key, None, view.id) == []
 
     def pick(self, index: int) -> str:
-        """Return the key of a running cluster, or of the latest cluster if none is running."""
         views = self.views()
         running = [view for view in views if view.state in WANTED_STATES] or views[-1:]
         return running[index % len(running)].key

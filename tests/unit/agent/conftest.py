@@ -64,7 +64,6 @@ def make_segment(make_guest: Callable[..., GuestWanted]) -> Callable[..., Segmen
 
 @pytest.fixture(scope="session")
 def in_namespace() -> Callable[[Callable[[], T]], T]:
-    """Return a function that runs code in a separate thread and a new network namespace of the real kernel."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: the real kernel's bridges need root")
 
@@ -90,7 +89,6 @@ def _unshare() -> None:
 
 @pytest.fixture
 def with_mounts() -> Callable[[Callable[[], T]], T]:
-    """Return a function that runs code in a separate thread and a new mount namespace."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
     return run_with_own_mounts

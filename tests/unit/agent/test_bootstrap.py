@@ -85,7 +85,6 @@ def test_one_agent_serves_a_host_and_a_scheduler() -> None:
 
 
 def _read_events(lines: IO[str] | None, wanted: set[str]) -> dict[str, str]:
-    """Read log lines until every wanted event has occurred. Return the first line of each event."""
     assert lines is not None
     events: dict[str, str] = {}
     while not wanted <= set(events):

@@ -20,7 +20,6 @@ Make = Callable[..., Segment]
 
 
 def observed_host(*segments: Segment) -> ObservedHost:
-    """Return the observed state of a host with these segments and guests."""
     return ObservedHost(
         tuple(ObservedSegment(segment.id, segment.vlan, segment.port) for segment in segments),
         tuple(
@@ -175,7 +174,6 @@ def test_the_difference_is_deterministic(make_segment: Make) -> None:
 
 
 def guest_port(cluster: str, vlan: int) -> GuestPort:
-    """Return the port and the MAC address of the guest g1 of a cluster."""
     return GuestPort(names.guest_port_name(cluster, "g1", vlan), "02:00:00:00:00:01")
 
 

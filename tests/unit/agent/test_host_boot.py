@@ -18,7 +18,6 @@ Boot = Callable[[str], HostBoot]
 
 @pytest.fixture
 def boot(tmp_path: Path) -> Boot:
-    """Return a function that starts the agent on a host whose kernel has the given boot ID."""
 
     def start(boot_id: str) -> HostBoot:
         (tmp_path / "boot_id").write_text(f"{boot_id}\n")

@@ -24,7 +24,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes netwo
 
 @pytest.fixture
 def sysctls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the sysctls of br_netfilter. All are 0."""
     folder = tmp_path / "sys/bridge"
     folder.mkdir(parents=True)
     for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables"):
@@ -35,7 +34,6 @@ def sysctls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path, sysctls: Path) -> Path:
-    """The settings of an agent whose SBF does not answer."""
     (tmp_path / "images/busybox/rootfs").mkdir(parents=True)
     (tmp_path / "images/busybox/image.yaml").write_text("kind: lxc\n")
     paths = {name: str(tmp_path / name) for name in ("images", "state", "jobs", "socket")}

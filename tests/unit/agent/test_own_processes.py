@@ -43,7 +43,6 @@ def test_a_process_is_killed_directly_after_its_start() -> None:
 
 @contextmanager
 def without_descriptors() -> Iterator[None]:
-    """Prevent this process from opening files within the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:

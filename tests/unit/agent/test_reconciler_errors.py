@@ -91,7 +91,6 @@ def test_three_refusals_in_a_row_are_reported(
 
 
 def with_members(segment: Segment, make_guest: Callable[..., GuestWanted], *members: str) -> Segment:
-    """Add a guest of each member to a network's segment."""
     guests = tuple(make_guest(f"of-{member}", cluster=member) for member in members)
     keys = {member: f"key-{member}" for member in members}
     return Segment.model_validate(segment.model_dump() | {"guests": (*segment.guests, *guests), "members": keys})

@@ -15,7 +15,6 @@ Make = Callable[..., Segment]
 def test_progress_is_reported_after_each_completed_piece_of_work(
     service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
-    """While a step hangs, no progress is reported."""
     progress_reports: list[int] = []
     reports_before_step: list[int] = []
     apply = host.apply

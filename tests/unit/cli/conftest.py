@@ -1,4 +1,4 @@
-"""Fixtures: a fake SBF in memory that answers over real HTTP, and a function that runs commands with it."""
+"""A fake SBF in memory that answers over real HTTP, and a function that runs commands with it."""
 
 from collections.abc import Iterator
 

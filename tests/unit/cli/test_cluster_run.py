@@ -21,7 +21,6 @@ class ClosedPipe(io.BytesIO):
 
 
 def show(*pieces: bytes, stream: io.BytesIO | None = None) -> bytes:
-    """Write pieces of guest g1's standard output. Return the printed bytes."""
     shown = stream or io.BytesIO()
     sink = PrefixedOutput(shown, io.BytesIO()).open_sink("g1")
     for piece in pieces:

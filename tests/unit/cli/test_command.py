@@ -11,7 +11,6 @@ ROOT = Path(__file__).parents[3]
 
 
 def start(arguments: list[str], interrupted_at: str) -> "subprocess.CompletedProcess[str]":
-    """Run ``virtcloud``, and send SIGINT while the module ``interrupted_at`` is imported."""
     code = f"""
 import os, signal, sys
 class Finder:

@@ -1,4 +1,4 @@
-"""Tests of dry runs and confirmation for pools and topologies that change ports and VLANs in other use."""
+"""Tests of dry runs and confirmation for changes of ports and VLANs in other use."""
 
 import json
 from pathlib import Path

@@ -16,7 +16,6 @@ LONG = (
 
 @pytest.fixture
 def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make SBF answer that the switch has an error and an unsaved configuration."""
     fields = {"trouble": LONG, "unsaved_since": "2026-01-01T12:00:00Z"}
     element = clusters.DOCUMENTS["/v1/elements/brno-sw"] | fields
     monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements/brno-sw", element)

@@ -13,7 +13,6 @@ from virtcloud.model.image import CatalogueImage
 
 @pytest.fixture
 def demo(run: RunCommand, sbf: FakeSbf) -> FakeSbf:
-    """An SBF with the cluster demo, which has the guest g1."""
     run("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
     return sbf
 

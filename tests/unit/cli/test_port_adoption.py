@@ -19,7 +19,6 @@ EFFECT_LINE = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLA
 
 @pytest.fixture
 def posted(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, object]]]:
-    """The changes that the command requests from a fake SBF, which has two managed ports of a switch."""
     requests: list[tuple[str, dict[str, object]]] = []
 
     def answer(method: str, path: str, body: bytes) -> tuple[int, bytes]:

@@ -1,4 +1,4 @@
-"""Tests of tables on terminals of different widths and in a pipe, and of the suggestion for a misspelt command."""
+"""Tests of tables in terminals and pipes, and of the suggestion for a misspelt command."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Fixtures: a real SBF on a Unix socket, a scripted HTTP server, and a client of this server."""
+"""A real SBF on a Unix socket, a scripted HTTP server, and a client of this server."""
 
 from collections.abc import Iterator
 

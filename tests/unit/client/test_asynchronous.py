@@ -49,7 +49,6 @@ def run(sbf: str, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
 
 
 def public_methods(kind: type) -> dict[str, list[inspect.Parameter]]:
-    """Return the parameters of each public method, without ``self``."""
     methods = {name: one for name, one in vars(kind).items() if inspect.isfunction(one) and not name.startswith("_")}
     return {name: list(inspect.signature(one).parameters.values())[1:] for name, one in methods.items()}
 

@@ -28,7 +28,6 @@ TOPOLOGY = Topology.model_validate(
 
 @pytest.fixture
 def client(sbf: str) -> Iterator[Client]:
-    """A client of an SBF with five clusters."""
     with SbfClient(sbf) as connected:
         connected.put_topology(TOPOLOGY)
         connected.put_pool("brno", Pool(vlans=VlanSet.parse("100-199")))

@@ -14,14 +14,12 @@ SITES = [f"s{number:03}" for number in range(120)]
 
 
 def make_site(name: str) -> dict[str, object]:
-    """Return a site with one unreachable switch and one host."""
     switch = {"name": f"{name}-sw", "ports": ["p1"], "platform": "linux_bridge", "address": "127.0.0.1:1"}
     return {"name": name, "switches": [switch], "hosts": [{"name": f"{name}-h1", "ports": ["eth0"]}]}
 
 
 @pytest.fixture
 def address(sbf: str) -> Iterator[str]:
-    """The address of an SBF with 120 sites of one host each."""
     with SbfClient(sbf) as client:
         links = [{"a": f"{name}-sw:p1", "b": f"{name}-h1:eth0"} for name in SITES]
         topology = {"name": "many", "sites": [make_site(name) for name in SITES], "links": links}

@@ -77,7 +77,6 @@ class RefusingSbf(FakeSbf):
 
 
 def configured(folder: Path, host: str) -> set[str]:
-    """Return the options that ssh reads for a host, one text for each option."""
     (folder / "config").write_text(render_login_config(CERTIFICATE, folder))
     done = subprocess.run(("ssh", "-G", "-F", f"{folder}/config", host), capture_output=True, text=True, check=True)  # noqa: S603, S607
     return set(done.stdout.splitlines())

@@ -15,7 +15,6 @@ SPEC = ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})
 
 
 def shown(console: Console) -> str:
-    """Return the output of the progress bar while a cluster becomes active."""
     with ProgressBar(console) as bar:
         for state in (ClusterState.CONFIGURING, ClusterState.ACTIVE):
             bar(view("demo", SPEC, state))

@@ -15,7 +15,6 @@ from virtcloud.model.vlans import VlanSet
 
 
 def site(name: str) -> dict[str, object]:
-    """Return a site with one unreachable switch and one host."""
     switch = {"name": f"{name}-sw", "ports": ["p1"], "platform": "linux_bridge", "address": "127.0.0.1:1"}
     return {"name": name, "switches": [switch], "hosts": [{"name": f"{name}-h1", "ports": ["eth0"]}]}
 

@@ -105,7 +105,6 @@ class RouterWorld:
             path.write_text(path.read_text().replace(old, new))
 
     def router(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the script, such as ``up``, on the computer."""
         return self.computer.run(str(self.folder / "router"), command, env=self.environment | environment)
 
     def up(self) -> None:
@@ -113,7 +112,6 @@ class RouterWorld:
         assert done.returncode == 0, done.stderr
 
     def snapshot(self) -> str:
-        """Return everything that the script may change on the computer."""
         changed = self.computer.check(f"nft list ruleset; ip -brief link; {SYSCTLS}")
         return f"{changed}{sorted(self.state.parent.glob('state*'))}"
 
@@ -164,7 +162,6 @@ def reaches(namespace: NetworkNamespace, address: str, port: int) -> bool:
 
 
 def read_segment_size(server: socket.socket) -> int:
-    """Accept a connection. Return its maximum segment size, in bytes."""
     accepted, _ = server.accept()
     with accepted:
         return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)

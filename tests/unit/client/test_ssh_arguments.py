@@ -94,7 +94,6 @@ def test_host_keys_are_stored_for_this_cluster_only(tmp_path: Path) -> None:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set the environment of the job demo with the guests g1 and g2. Return the path of the job's ssh_config."""
     config = tmp_path / "ssh_config"
     config.touch()
     for name, value in {"ID": "demo", "SSH_CONFIG": str(config), "GUESTS": "g1 g2"}.items():

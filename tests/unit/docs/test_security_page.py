@@ -17,7 +17,6 @@ STOLEN = "## What a stolen token can do"
 
 @cache
 def functions(path: str) -> frozenset[str]:
-    """Return the names of the functions in a file, or no names if the file does not exist."""
     file = ROOT / path
     nodes = ast.walk(ast.parse(file.read_text())) if file.exists() else ()
     return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))

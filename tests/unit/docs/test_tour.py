@@ -57,7 +57,6 @@ def _record_creation(database: Path) -> set[str]:
 
 
 def _clear_caches() -> None:
-    """Clear the caches of the product's functions (``functools.lru_cache``)."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in {"virtcloud", "sbf_service"}]
     for function in (value for module in modules for value in vars(module).values()):
         if callable(clear := getattr(function, "cache_clear", None)):

@@ -1,4 +1,4 @@
-"""Tests of the conditions that an OpenPBS job with a cluster must fulfil, and of the messages to the job's user."""
+"""Tests of the conditions that an OpenPBS job with a cluster must fulfil."""
 
 import pytest
 

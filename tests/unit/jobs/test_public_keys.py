@@ -1,4 +1,4 @@
-"""Public keys of a job's user: SBF accepts every selected key, and every other line is omitted."""
+"""Tests that SBF accepts every selected public key of a job's user, and that other lines are omitted."""
 
 import subprocess
 from pathlib import Path

@@ -46,7 +46,6 @@ def node() -> Iterator[NodeHandle]:
 
 
 def connect(server: ControlServer) -> tuple[socket.socket, threading.Thread]:
-    """Return a connection with a control server, and the thread that serves it."""
     link, server_end = socket.socketpair()
     thread = threading.Thread(target=server._serve, args=(server_end,))
     thread.start()
@@ -64,7 +63,6 @@ class Client:
         send_line(self.link, {"token": "token", "do": "exec", "node": "h1", **request})
 
     def receive_end(self) -> tuple[bytes, object]:
-        """Receive the letter and the payload of the last frame."""
         letter, payload = receive_frame(self.link)
         while letter in (b"o", b"r"):
             letter, payload = receive_frame(self.link)
@@ -166,7 +164,6 @@ def test_unread_input_does_not_hide_a_disconnection(node: NodeHandle, relayed: b
 
 @pytest.fixture
 def state(node: NodeHandle, tmp_path: Path) -> Iterator[LabState]:
-    """The state of a running lab that has only the node h1."""
     state = LabState(tmp_path)
     state.write_metadata({"token": "token"})
     with socket.socket(socket.AF_UNIX) as listener:

@@ -30,7 +30,6 @@ https://packages.example|bookworm|Example|stable|$(SIGNED_BY)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a machine that runs Debian 12."""
     folder = tmp_path / "cache"
     monkeypatch.setattr(debian_image, "CACHE", str(folder))
     monkeypatch.setattr(debian_image, "BUILD_LOG", folder / "log")

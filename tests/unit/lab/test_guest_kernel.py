@@ -1,4 +1,4 @@
-"""The kernel of QEMU guests: an installed kernel, or one that apt downloads and the next lab uses again."""
+"""The kernel of QEMU guests: an installed kernel, or one that apt downloads."""
 
 import lzma
 import os
@@ -24,7 +24,6 @@ esac
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without an installed or downloaded cloud kernel."""
     for name in ("BOOT", "MODULE_TREE", "FETCHED"):
         monkeypatch.setattr(guest_kernel, name, tmp_path / name)
     return tmp_path

@@ -1,4 +1,4 @@
-"""Errors at the start of a lab, for example on a full disk, and the choice of Python by ``setup/install``."""
+"""Errors at the start of a lab, and the choice of Python by ``setup/install``."""
 
 import errno
 import os

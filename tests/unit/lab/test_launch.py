@@ -18,7 +18,6 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
 def send_deferred(*numbers: signal.Signals) -> list[str]:
-    """Send signals to this process inside ``defer_interrupts``. Return the recorded actions."""
     actions = []
     try:
         with terminate_as_interrupt(), defer_interrupts():

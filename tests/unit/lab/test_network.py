@@ -1,4 +1,4 @@
-"""The lab's network between the sites: a core for each transport, provider edges, and the configuration of FRR."""
+"""The lab's network between the sites."""
 
 from pathlib import Path
 

@@ -18,7 +18,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def add_kernel(root: Path, release: str, program: str = 'echo "$RELEASE"') -> None:
-    """Write a package whose kernel prints its release."""
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/lib/uml/modules" / release).mkdir(parents=True)
     path = root / "usr/bin/linux.uml"

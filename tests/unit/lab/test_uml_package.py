@@ -1,4 +1,4 @@
-"""The download of User-mode Linux from a newer release of Debian, with substitutes for apt-get and for the machine."""
+"""The download of User-mode Linux from a newer release of Debian, with a fake apt-get."""
 
 import os
 import shutil
@@ -51,7 +51,6 @@ def add_kernel(root: Path, release: str, code: int = 0) -> None:
 
 
 def offer_package(folder: Path, version: str, wanted: str, code: int = 0) -> None:
-    """Write a package whose kernel exits with ``code``, and an apt-get that downloads it for ``wanted``."""
     tree = folder / "tree"
     add_kernel(tree, "7.2.7", code)
     (tree / "DEBIAN").mkdir(mode=0o755)

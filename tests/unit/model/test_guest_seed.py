@@ -1,4 +1,4 @@
-"""Seeds and peers of guests: only agents get secrets, public keys are validated, and ssh finds guests' host keys."""
+"""Seeds and peers of guests."""
 
 import subprocess
 from pathlib import Path

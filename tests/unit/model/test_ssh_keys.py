@@ -16,7 +16,6 @@ PRIVATE = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{SECRET}\n-----END OPENSSH PRIV
 
 
 def keygen(folder: Path, kind: str, bits: int) -> tuple[str, str]:
-    """Create a key with ssh-keygen. Return the public key, and its fingerprint."""
     file = folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-N", "", "-t", kind, "-b", str(bits), "-f", file], check=True)  # noqa: S603, S607 - our own
     shown = subprocess.run(["ssh-keygen", "-lf", file], check=True, capture_output=True, text=True)  # noqa: S603, S607 - our own

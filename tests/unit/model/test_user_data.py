@@ -1,4 +1,4 @@
-"""User data of guests: a cloud-config, checked without constructing objects. Errors name the guest."""
+"""User data of guests. Errors name the guest."""
 
 import time
 

@@ -12,7 +12,6 @@ LOCAL_CLOCKS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today
 
 
 def find_local_clocks(module: Path) -> list[str]:
-    """Return the calls of a module that read the computer's clock."""
     return [
         f"{module.relative_to(SOURCE)}:{node.lineno}"
         for node in ast.walk(ast.parse(module.read_text("utf-8")))

@@ -30,7 +30,6 @@ def test_every_key_that_needs_a_restart_exists() -> None:
 
 
 def _all_different() -> ServiceSettings:
-    """Return settings in which every key that needs a restart differs from the default."""
     images, relay, console = {"folder": "/x"}, {"idle": 1, "sessions_per_user": 1}, {"enabled": False}
     plain = {"allow_plaintext": True, "database": "sqlite:///x", "device_threads": 1, "listen": "[::1]:1"}
     tls = {"tls_certificate": "a", "tls_key": "b", "tls_client_ca": "c"}

@@ -31,7 +31,6 @@ def observation(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = F
 
 
 def decide_all(observations: Sequence[tuple[float, Observation]]) -> Decision:
-    """Decide at each observation, with the previous decision's mismatches. Return the last decision."""
     mismatches: Mismatches = {}
     result = Decision()
     for now, observed in observations:

@@ -1,4 +1,4 @@
-"""Tests of the agent as a process on a batch server's host, with a real SBF and a fake batch system."""
+"""Tests of the agent as a process on a batch server's host."""
 
 import json
 import os
@@ -101,7 +101,6 @@ def until(reached: Callable[[], bool]) -> None:
 
 
 def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> SchedulerStatus:
-    """Wait until the agent's status fulfils the condition. Return the status."""
     statuses: list[SchedulerStatus] = []
 
     def reached() -> bool:

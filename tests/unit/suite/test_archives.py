@@ -20,7 +20,6 @@ LAB = ("virtcloud/lab/", "virtcloud/testing/")
 
 
 def build(source: Path, folder: Path) -> Path:
-    """Build the sdist and the wheels of the source. Return their folder."""
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "--target"]
     subprocess.run([*command, "sdist", "--target", "wheel"], cwd=source, check=True, capture_output=True)  # noqa: S603 - our own
     lab = source / "setup/lab_package"
@@ -59,7 +58,6 @@ def test_the_wheels_contain_every_module_once(archives: Path) -> None:
 
 
 def modules(*packages: str) -> Iterator[str]:
-    """Yield the paths of all modules of packages."""
     for package in packages:
         yield from (str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py"))
 
@@ -70,7 +68,6 @@ def test_the_extra_lab_requires_the_same_version(archives: Path) -> None:
 
 
 def read_requirements(wheel: Path) -> list[str]:
-    """Return the requirements in a wheel's metadata."""
     with zipfile.ZipFile(wheel) as file:
         metadata = next(name for name in file.namelist() if name.endswith(".dist-info/METADATA"))
         return email.message_from_bytes(file.read(metadata)).get_all("Requires-Dist", [])

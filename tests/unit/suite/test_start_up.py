@@ -15,7 +15,6 @@ TERMINAL_LIBRARIES = {"pygments", "rich"}
 
 
 def list_imports(code: str, *arguments: str) -> set[str]:
-    """Run a program and return the names of all top-level modules that it imported."""
     imported = "[name for name, module in sys.modules.items() if module]"  # the value None blocks an import
     ends = f"import atexit, sys; atexit.register(lambda: print(*{imported})); {code}"
     done = subprocess.run([sys.executable, "-c", ends, *arguments], capture_output=True, text=True, check=True)  # noqa: S603 - our own

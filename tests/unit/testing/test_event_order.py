@@ -76,7 +76,6 @@ def wait_for_output(fake: FakeBatch, job: str) -> None:
 
 
 def recorded_events(scene: str) -> dict[str, list[str]]:
-    """Return the recorded events of a scene, in order, by host."""
     events_by_host: dict[str, list[str]] = {}
     for file in sorted((RECORDINGS / scene).glob("*.in")):
         _, host, event = file.stem.split("-", 2)
@@ -121,7 +120,6 @@ def test_a_deleted_running_job_has_the_recorded_events(tmp_path: Path) -> None:
 
 
 def test_a_running_job_deleted_by_force_has_the_recorded_events(tmp_path: Path) -> None:
-    """After ``qdel -W force``, the hosts of a running job run only the end event."""
     with batch(tmp_path) as fake:
         job = fake.submit(BatchSubmission("echo up; sleep 30", select="2:ncpus=1"))
         wait_for_output(fake, job)
@@ -132,7 +130,6 @@ def test_a_running_job_deleted_by_force_has_the_recorded_events(tmp_path: Path) 
 
 
 def test_a_requeued_running_job_has_the_recorded_events(tmp_path: Path) -> None:
-    """After ``qrerun``, all hosts of a running job except the first run the preterm event."""
     script = f"echo up; test -e {tmp_path}/again || sleep 30"
     with batch(tmp_path) as fake:
         job = fake.submit(BatchSubmission(script, select="2:ncpus=1"))

@@ -62,7 +62,6 @@ def has_state(fake: FakeBatch, job: str, *states: BatchJobState) -> Callable[[],
 
 
 def delete_in_prologue(fake: FakeBatch, folder: Path, script: str = "echo ran") -> JobStatus:
-    """Delete a job while its prologue waits. Return the job's status afterwards."""
     job = fake.submit(BatchSubmission(script))
     wait_until((folder / "waits").exists)
     fake.delete(job)

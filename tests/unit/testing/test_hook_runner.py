@@ -69,7 +69,6 @@ def test_reject_sets_the_message_of_the_outcome() -> None:
 
 
 def test_reject_raises_system_exit() -> None:
-    """A hook that catches SystemExit continues, but the event remains rejected."""
     outcome = run_queuejob("try:\n    e.reject('no')\nexcept SystemExit:\n    log('continued')\n")
     assert (outcome.accepted, outcome.log) == (False, ((5, "continued"),))
 

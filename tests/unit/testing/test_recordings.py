@@ -51,7 +51,6 @@ def job_lines(file: Path) -> str:
 
 
 def plain_attributes(file: Path) -> dict[str, str]:
-    """Return the job's attributes from the file, without resources and variables."""
     attributes = re.findall(r"^pbs\.event\(\)\.job\.([A-Za-z]\w*)=(.*)$", job_lines(file), re.MULTILINE)
     return {name: text for name, text in attributes if name not in SPECIAL_TYPES | {"Variable_List"}}
 
@@ -63,7 +62,6 @@ def list_items(file: Path, name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_hooks_receive_the_recorded_values(scene: str) -> None:
-    """A separate interpreter runs for each kind of event."""
     files = {file.stem.partition("-")[2]: file for file in FILES if file.parent.name == scene}
     for file in files.values():
         attributes = plain_attributes(file)

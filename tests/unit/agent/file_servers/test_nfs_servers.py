@@ -72,7 +72,6 @@ class FileGateway:
         return Segment.model_validate({"id": "c1", "key": "demo", "vlan": 100, "port": "eth0", "nfs": wanted})
 
     def reconcile(self, *segments: Segment) -> list[str]:
-        """Apply the steps that lead to the file servers of these segments. Return the steps as texts."""
         observed = self.servers.read()
         steps: list[FileServerStep] = [*find_unwanted_file_servers(segments, observed)]
         steps += [step for one in segments for step in find_file_server_changes(one, observed)]

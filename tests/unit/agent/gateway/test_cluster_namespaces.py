@@ -96,7 +96,6 @@ class Gateway:
 
 @pytest.fixture
 def with_gateway(in_namespace: Run) -> Callable[..., object]:
-    """Return a function that runs code with a gateway, in a new network namespace of the real kernel."""
 
     def run(work: Callable[[Gateway], object], *vlans: int) -> object:
         def run_opened() -> object:
@@ -115,7 +114,6 @@ def with_gateway(in_namespace: Run) -> Callable[..., object]:
 
 @contextmanager
 def listening(gateway: Gateway) -> Iterator[None]:
-    """Accept TCP connections to port 7000 in the namespace of the first network."""
     code = "import socket; s = socket.create_server(('', 7000)); print('ready', flush=True); s.accept()"
     enter = [shutil.which("nsenter") or "nsenter", f"--net={gateway.folder / 'c100'}", sys.executable, "-c", code]
     with subprocess.Popen(enter, stdout=subprocess.PIPE) as server:  # noqa: S603 - the program above

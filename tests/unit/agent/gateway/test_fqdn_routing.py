@@ -1,4 +1,4 @@
-"""Tests of destinations with FQDNs on the real kernel, with a real DNS server: real packets, attacks, and faults.
+"""Tests of destinations with FQDNs on the real kernel, with a real DNS server.
 
 One gateway has two identical clusters. The first cluster has the destination ``web.example.org`` at port 8080.
 """
@@ -73,14 +73,12 @@ class NamedWorld:
         return [self.world.fetch(address) for address in addresses]
 
     def list_sets(self, namespace: str = "") -> set[str]:
-        """Return the addresses that the packet filter of a namespace admits for FQDNs."""
         listed = json.loads(self.world.run(namespace, "nft", "--json", "list", "sets", "inet"))["nftables"]
         sets = [item["set"] for item in listed if "set" in item and item["set"]["table"] == TABLES[namespace]]
         return {element for one in sets if one["name"].startswith("fqdns") for element in one.get("elem", ())}
 
     @property
     def error(self) -> str:
-        """The error about the name in the gateway's report to SBF, or ""."""
         names = [name for use in self.world.outside.read_uses() for name in use.names]
         return names[0].error or ""
 
@@ -243,7 +241,6 @@ def test_a_listed_private_network_is_admitted(gateway: Named) -> None:
 
 
 def test_hundreds_of_addresses_are_limited(gateway: Named) -> None:
-    """An address that was admitted before the large answer stays admitted."""
 
     def work(world: NamedWorld) -> object:
         world.resolve(SERVER, *(f"192.0.{third}.{last}" for third in (3, 4) for last in range(1, 200)))
@@ -305,7 +302,6 @@ FLUSHES = {
 
 @pytest.mark.parametrize("fault", FLUSHES)
 def test_drift_of_the_addresses_is_corrected(gateway: Named, fault: str) -> None:
-    """The agent restores the addresses without a new DNS answer."""
 
     def work(world: NamedWorld) -> object:
         namespace, command = FLUSHES[fault]

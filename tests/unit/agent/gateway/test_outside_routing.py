@@ -1,4 +1,4 @@
-"""Tests of routers on the real kernel: which addresses guests reach, which they must not reach, and faults.
+"""Tests of routers on the real kernel.
 
 All tests use one gateway with two identical clusters, an outside network, and a management network. The clusters may
 reach port 8080 of any address. So only the gateway's own rules protect forbidden addresses.
@@ -167,7 +167,6 @@ def test_a_flush_without_agent_opens_no_gateway_address(gateway: Run, address: s
 
 
 def test_use_is_counted_for_each_network_and_destination(gateway: Run) -> None:
-    """A change of the rules does not reset the counters."""
 
     def work(world: Surroundings) -> list[tuple[str, str, int, bool]]:
         former = {use.network: use for use in world.outside.read_uses()}

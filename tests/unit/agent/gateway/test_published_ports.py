@@ -1,4 +1,4 @@
-"""Tests of published ports on the real kernel: who reaches which guest, and until when.
+"""Tests of published ports on the real kernel.
 
 Port 40000 of the gateway leads to a guest of a cluster whose router is the gateway. Port 40001 leads to a guest of an
 identical cluster without a router.
@@ -198,7 +198,6 @@ def test_other_ports_of_the_gateway_lead_to_no_guest(gateway: Run, port: int) ->
     [(LINK, 40000), (LINK, 8080), (LINK, 9090), ("10.0.0.5", 8080), ("10.0.0.5", 9090), ("10.0.0.6", 8080)],
 )
 def test_packets_routed_to_the_cluster_reach_no_guest(gateway: Run, address: str, port: int) -> None:
-    """An attacker outside sends packets for the cluster to the gateway, which has a route to the cluster."""
 
     def work(world: Surroundings) -> str:
         world.ip(f"route replace 10.0.0.0/24 via {LINK}")
@@ -209,7 +208,6 @@ def test_packets_routed_to_the_cluster_reach_no_guest(gateway: Run, address: str
 
 @pytest.mark.parametrize(("address", "port"), [(LINK, 40000), (LINK, 9090), ("10.0.0.5", 9090), ("10.0.0.6", 8080)])
 def test_the_main_namespaces_rules_suffice(gateway: Run, address: str, port: int) -> None:
-    """Even if the cluster's filter accepts all packets, the main namespace's rules drop them."""
 
     def work(world: Surroundings) -> str:
         world.ip(f"route replace 10.0.0.0/24 via {LINK}")

@@ -1,4 +1,4 @@
-"""Tests of the decision which user may reach which guest through a gateway by SSH, without an sshd."""
+"""Tests of the decision which user may reach which guest through a gateway by SSH."""
 
 from datetime import UTC, datetime, timedelta
 

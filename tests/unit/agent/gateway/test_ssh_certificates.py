@@ -1,4 +1,4 @@
-"""Tests of the SSH certificate by which a gateway identifies a user, without an sshd."""
+"""Tests of the SSH certificate by which a gateway identifies a user."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud doctor``: the checks of a gateway's VPN."""
+"""Tests of the checks of a gateway's VPN by ``virtcloud doctor``."""
 
 import socket
 from pathlib import Path

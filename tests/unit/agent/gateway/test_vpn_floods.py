@@ -154,7 +154,6 @@ def test_a_kernel_that_refuses_the_limits_is_no_fault(monkeypatch: pytest.Monkey
 
 @contextmanager
 def repeated(packet: bytes) -> Iterator[None]:
-    """Repeat a packet from many ports until the block ends."""
     stop = Event()
 
     def send() -> None:
@@ -174,7 +173,6 @@ def repeated(packet: bytes) -> Iterator[None]:
 
 
 def test_repeated_first_packets_end_no_connection(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
-    """An attacker repeats the recorded first packet of a device. Meanwhile, another device connects by TCP."""
 
     def work(world: GatewayWorld) -> object:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as recorder:

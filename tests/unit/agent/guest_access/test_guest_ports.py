@@ -1,4 +1,4 @@
-"""Tests of connections to guests' ports, with fake relays that return one end of a socket pair."""
+"""Tests of connections to guests' ports, with fake relays."""
 
 import array
 import socket

@@ -23,7 +23,6 @@ UUID = "4dea22b3-1d52-d8f3-2516-782e98ab3fa0"
 
 
 def list_allowed_files(domain: str) -> dict[str, str]:
-    """Return a domain's rights by ``PATH`` or ``deny PATH``. Omit libvirt's own folders."""
     xml = domain.replace("<memory", f"<uuid>{UUID}</uuid><memory", 1)
     argv = [HELPER, "--dryrun", "--create", "--uuid", f"libvirt-{UUID}"]
     done = subprocess.run(argv, input=xml, capture_output=True, text=True, check=True)  # noqa: S603 - no input

@@ -42,7 +42,6 @@ def disk(tmp_path: Path, folder: Path, make_guest: MakeGuest) -> StoppedGuestDis
 
 
 def write(disk: Path, data: bytes, position: int) -> None:
-    """Write data to a disk at a position in bytes, as a guest does."""
     source = disk.with_name("data")
     source.write_bytes(data)
     command = f"write -s {source} {position} {len(data)}"
@@ -50,7 +49,6 @@ def write(disk: Path, data: bytes, position: int) -> None:
 
 
 def clone(disk: StoppedGuestDisk, tmp_path: Path, *texts: str) -> bytes:
-    """Clone a disk, and overwrite ``texts`` in the clone. Return the content of the clone."""
     with open_disk_archive(tmp_path) as archive:
         list(archive.pack(disk, texts))
         data, content = b"".join(archive.read()), archive.describe()
@@ -67,7 +65,6 @@ def test_a_clone_has_the_data_of_image_and_guest(disk: StoppedGuestDisk, tmp_pat
 
 
 def test_no_line_of_a_key_remains_in_a_clone(disk: StoppedGuestDisk, tmp_path: Path) -> None:
-    """The agent reads a disk in pieces. A line may extend over two pieces or over two separate blocks."""
     write(disk.overlay, b"guest".ljust(2 * MIB, b"."), MIB)
     for position in (MIB + 8192, 2 * MIB - 30, 3 * MIB - 70):
         write(disk.overlay, SECRET.encode(), position)

@@ -40,7 +40,6 @@ def describe(disk: Path) -> dict[str, Any]:
 
 
 def write_to(disk: Path) -> bytes:
-    """Write to a disk as a guest does. Return the content of the disk's file."""
     subprocess.run(["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 512", str(disk)], capture_output=True, check=True)  # noqa: S603, S607
     return disk.read_bytes()
 

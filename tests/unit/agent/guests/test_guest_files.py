@@ -38,7 +38,6 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def qemu_guests(images: Path, hypervisor: FakeHypervisor, logs: Path) -> LocalGuests:
-    """The guests of a host with QEMU and an image that has a disk."""
     (images / "cloud/image.yaml").write_text(DISK)
     (images / "cloud/disk.img").write_bytes(b"image" * 4096)
     settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
@@ -125,7 +124,6 @@ def test_a_restarted_guest_starts_with_its_former_disk(
 def test_a_killed_agent_finishes_a_reset_once(
     qemu_guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    """The agent is killed after it stopped the guest. The next agent starts the guest once."""
     segment, guest = with_disk_image(make_segment("a", 100, ("g1",)))
     qemu_guests.ensure_guest(segment, guest)
     qemu_guests.ensure_no_guests("a", ("g1",), ("g1",))

@@ -166,7 +166,6 @@ def test_a_changed_image_replaces_the_root(roots: GuestRoots, image: Path, with_
 def test_a_half_made_root_is_made_anew(
     roots: GuestRoots, image: Path, with_mounts: Run[None], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """The agent is killed at ``step``. The next start of the guest creates the root from the beginning."""
 
     class KilledError(Exception):
         pass

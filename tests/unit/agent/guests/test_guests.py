@@ -284,7 +284,6 @@ def test_changed_peer_files_are_observed_and_replaced(guests: LocalGuests, image
 
 
 def count_readings(kernel: FakeKernel, host: LocalHost, *steps: Step) -> int:
-    """Read the host, then apply the steps. Return how often the steps read the interfaces."""
     host.read()
     readings: list[int] = []
     list_interfaces = kernel.list_interfaces

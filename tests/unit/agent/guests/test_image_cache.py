@@ -38,7 +38,6 @@ def test_a_fetched_disk_has_the_images_content(host: Host) -> None:
 
 
 def wait_for_half(host: Host) -> None:
-    """Require an image of the server until half of the image is fetched."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with pytest.raises(StepPending, match=r"fetching image disk: \d+ %") as pending:
@@ -216,7 +215,6 @@ def test_a_removed_image_is_fetched_again(host: Host, server: FileServer) -> Non
 
 
 def fetch_others(host: Host, server: FileServer, number: int) -> list[ImageSource]:
-    """Fetch ``number`` images, each for a different guest. Return their sources."""
     sources = []
     for index in range(number):
         server.data = QCOW2 + bytes([index])

@@ -51,13 +51,11 @@ class HostDisk:
         self._mount(0)
 
     def lose_power(self) -> None:
-        """Mount a copy of the disk's present content at a new ``folder``."""
         number = int(self.folder.name.removeprefix("host")) + 1
         subprocess.run(["cp", "--sparse=always", f"disk{number - 1}", f"disk{number}"], cwd=self._parent, check=True)  # noqa: S603, S607
         self._mount(number)
 
     def guest(self) -> Path:
-        """Create the folder of the guest, and return it."""
         path = self.folder / "vc-1-n1"
         path.mkdir(exist_ok=True)
         return path
@@ -223,7 +221,6 @@ def make_archive(path: Path) -> bytes:
 
 
 def fetch(host: Path, local: Path, source: ImageSource) -> LxcImage:
-    """Create the image cache of a newly started agent. Return an image, after its fetch if necessary."""
     done = threading.Event()
     settings = image_cache.CacheSettings(
         host / "images", host / "guests", source.architecture, 64 * MIB, UnpackLimits(16 * MIB)

@@ -44,7 +44,6 @@ def shifted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def pack(tmp_path: Path, with_mounts: Run[bytes]) -> Pack:
-    """Return a function that packs the root of a guest whose image is the folder ``image``."""
     (tmp_path / "guests/g1").mkdir(parents=True)
 
     def run(texts: tuple[str, ...] = (), change: Callable[[Path], object] = lambda _: None) -> bytes:

@@ -78,7 +78,6 @@ def test_an_internal_ipv4_address_in_ipv6_is_not_public(address: str) -> None:
 
 
 def resolve_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    """Make the resolver return these IPv4 addresses for the name mirror.example."""
     resolve_really = socket.getaddrinfo
 
     def resolve(host: str, port: int, *_args: object, **_options: object) -> list[tuple[object, ...]]:

@@ -30,7 +30,6 @@ BOTH = guest("n1", "01", "10.0.0.1/24", "fd00::1/64")
 
 
 def lines(wanted: Segment, *starts: str) -> list[str]:
-    """Return the lines of the settings that begin with one of these texts."""
     return [line for line in render_dnsmasq(wanted).config.splitlines() if line.startswith(starts)]
 
 

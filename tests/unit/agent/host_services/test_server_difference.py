@@ -34,7 +34,6 @@ def running(segment: Segment) -> ObservedServer:
 
 
 def steps(segment: Segment | None, *servers: ObservedServer) -> list[object]:
-    """Return the steps, except starts of guests, for a host with a complete segment and these servers."""
     segments = () if segment is None else (segment,)
     observed = tuple(ObservedSegment(one.id, one.vlan, one.port) for one in segments)
     found = compute_difference(HostWanted(segments=segments), ObservedHost(observed, servers=servers))

@@ -22,7 +22,6 @@ Run = Callable[[Callable[[], object]], object]
 
 
 def test_the_user_reaches_guests_by_name_and_address(in_namespace: Run, root: Path) -> None:
-    """The complete answer arrives, although the user closes the sending direction first."""
 
     def work() -> object:
         with open_host(root) as host:
@@ -215,7 +214,6 @@ def test_a_relay_has_no_privileges(in_namespace: Run, root: Path) -> None:
 
 
 def test_an_address_in_use_is_skipped(in_namespace: Run, root: Path) -> None:
-    """Of six addresses, one belongs to the guest and four are used by another host. The relay uses the sixth."""
 
     def work() -> object:
         with open_host(root) as host:

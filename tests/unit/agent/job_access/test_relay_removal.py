@@ -52,7 +52,6 @@ def test_another_agent_removes_a_relay_completely(in_namespace: Run, root: Path)
 
 
 def test_removing_the_segment_ends_the_relay(in_namespace: Run, root: Path) -> None:
-    """The relay ends even if the agent was killed and the job has no record."""
 
     def work() -> object:
         with open_host(root) as host:

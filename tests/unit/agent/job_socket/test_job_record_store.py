@@ -66,7 +66,6 @@ def test_the_record_of_a_removed_run_remains_a_week(tmp_path: Path) -> None:
 
 
 def test_records_of_old_runs_are_removed(tmp_path: Path) -> None:
-    """When a removal is recorded, the store deletes all records of removed runs that are older than a week."""
     store = JobRecordStore(tmp_path)
     put(store, GONE)
     os.utime(tmp_path / "11.pbs.json", (0, 0))

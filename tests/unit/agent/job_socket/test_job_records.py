@@ -1,4 +1,4 @@
-"""Tests of all combinations of a request and a job record, and of jobs that the batch system does not list."""
+"""Tests of requests and job records, and of jobs that the batch system does not list."""
 
 import pytest
 

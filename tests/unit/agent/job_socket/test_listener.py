@@ -105,7 +105,6 @@ def test_an_internal_error_is_reported_and_serving_continues(path: Path) -> None
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize(("uids", "allowed"), [((), False), ((NOBODY,), True)])
 def test_other_users_are_refused(uids: tuple[int, ...], *, allowed: bool) -> None:
-    """Only root and the users in the settings are permitted. The kernel reports the caller's user ID."""
     path = Path(f"/tmp/virtcloud-test-{os.getpid()}.sock")  # noqa: S108 - a path that no other process uses
     with listening(path, reply_with_request, *uids):
         result = subprocess.run(  # noqa: S603
@@ -207,7 +206,6 @@ def test_a_file_at_the_sockets_path_is_not_replaced(path: Path) -> None:
 
 
 def test_a_stopping_agent_does_not_remove_anothers_socket(path: Path) -> None:
-    """The path was removed and another agent has started. The other agent's socket remains."""
     with listening(path):
         path.unlink()
         with socket.socket(socket.AF_UNIX) as other_socket:

@@ -17,7 +17,6 @@ Run = Callable[[Callable[[], object]], object]
 
 @contextmanager
 def netlink() -> Iterator[NetlinkKernel]:
-    """Open the kernel of the present network namespace, and create a veth pair: uplink0 and uplink1."""
     kernel = NetlinkKernel()
     try:
         kernel_links.link("add", ifname="uplink0", kind="veth", peer="uplink1")

@@ -1,4 +1,4 @@
-"""Tests of an untagged segment. The uplink becomes a port of the bridge, and is restored at the segment's removal."""
+"""Tests of an untagged segment, whose uplink is a port of the bridge."""
 
 import json
 from collections.abc import Callable
@@ -114,7 +114,6 @@ def test_an_uplink_is_restored_after_a_kill_at_any_call(make_segment: Make, *, s
 
 
 def remove_observed_segments(segments: SegmentInterfaces) -> None:
-    """Remove all observed segments, as the reconciler of a restarted agent does."""
     for step in compute_difference(HostWanted(), ObservedHost(segments.read())):
         assert isinstance(step, RemoveSegment)
         segments.ensure_no_segment(step.cluster, step.vlan)

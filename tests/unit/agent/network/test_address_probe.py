@@ -69,7 +69,6 @@ def attached_guest() -> Iterator[Callable[..., str]]:
 
 @contextmanager
 def guest_socket() -> Iterator[socket.socket]:
-    """Yield a socket at the other end of a port of br100, with which a test acts as the guest."""
     for arguments in ("br100 type bridge", "guest type veth peer eth0"):
         ip("link", "add", *arguments.split())
     for arguments in ("guest up master br100", "eth0 up", "br100 up"):

@@ -101,7 +101,6 @@ def ip(*arguments: str) -> str:
 
 
 def connect_bridges(*, mtu: int = 1500) -> None:
-    """Create the bridges bra and brb, a cable between them, and the port of a guest on bra."""
     lines = ["cablea type veth peer cableb", "port type veth peer guest", "bra type bridge", "brb type bridge"]
     for line in lines:
         ip("link", "add", *line.split())
@@ -231,7 +230,7 @@ def test_nothing_remains_on_the_host_after_kill_9(in_namespace: Run) -> None:
             agent.send_signal(signal.SIGKILL)
         return list_links() == before, Path("/proc/thread-self/net/packet").read_text().count("\n")
 
-    assert in_namespace(work) == (True, 1)  # one line: the table of packet sockets has only its heading
+    assert in_namespace(work) == (True, 1)
 
 
 def test_a_missing_bridge_is_refused(in_namespace: Run) -> None:

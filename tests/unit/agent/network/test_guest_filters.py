@@ -121,7 +121,6 @@ def test_a_guest_with_checked_addresses_cannot_send(passes: dict[str, list[bool]
 
 @pytest.fixture(scope="module")
 def passing(in_namespace: Run) -> dict[GuestPort, list[str]]:
-    """The names of the frames that pass, by the settings of the guest's port."""
     ports = [
         GUEST_PORT,
         ADDRESSED_PORT,
@@ -142,7 +141,6 @@ def passing(in_namespace: Run) -> dict[GuestPort, list[str]]:
 
 
 def test_a_guest_may_send_ordinary_frames(passing: dict[GuestPort, list[str]]) -> None:
-    """Without further options, the guest may use all IP addresses."""
     assert passing[GUEST_PORT] == [*ADDRESS_ATTACKS, *ORDINARY_FRAMES]
 
 

@@ -72,7 +72,6 @@ def receive_frames(*, isolated: bool, until: set[str], seconds: float) -> set[st
 
 
 def build_bridge(kernel: NetlinkKernel, *, isolated: bool) -> int:
-    """Create a bridge with a guest's port, and another interface that has the host's address."""
     bridge = kernel.add_bridge("br100")
     if isolated:
         kernel.disable_host_ip(bridge, "br100")

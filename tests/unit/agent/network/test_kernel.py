@@ -163,7 +163,6 @@ def _uplink(kernel: NetlinkKernel, settings: dict[str, str] | None = None) -> No
 
 
 def _await_link_local(kernel: NetlinkKernel) -> tuple[str, ...]:
-    """Wait for the link-local addresses that the kernel adds to an interface that was set up. Return them."""
     deadline = time.monotonic() + 10
     while not (found := kernel._link_local("uplink0")) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -19,7 +19,6 @@ def counters(received: int) -> InterfaceCounters:
 
 
 def tagged_segment(received: int = 1) -> list[KernelInterface]:
-    """Return a bridge with its tagged interface, a guest's port and the port of a VPN."""
     alias = "virtcloud:a"
     return [
         KernelInterface(1, "eth0", up=True, counters=counters(99)),

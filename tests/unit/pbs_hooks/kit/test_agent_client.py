@@ -1,4 +1,4 @@
-"""Requests of hooks and scripts to the agent. Each request and each answer is one line. Each call has a time limit."""
+"""Requests of hooks and scripts to the agent."""
 
 import threading
 from collections.abc import Iterator

@@ -38,7 +38,6 @@ def address(server: socket.socket) -> str:
 
 
 def count_calls(server: socket.socket) -> int:
-    """Return the number of connections since the previous call of this function."""
     count = 0
     with suppress(BlockingIOError):
         while True:
@@ -48,7 +47,6 @@ def count_calls(server: socket.socket) -> int:
 
 
 def failed_call(url: str, pause: float = 60) -> str:
-    """Call SBF as a hook does at one event. Return the error message."""
     with pytest.raises(SbfUnreachable) as caught:
         HookSbfClient(SbfAddress(url), Deadline(ALLOWED), ALLOWED, pause).network("x")
     return str(caught.value)

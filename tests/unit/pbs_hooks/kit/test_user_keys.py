@@ -1,4 +1,4 @@
-"""Reading of a job user's public keys: with the user's rights, within a time limit."""
+"""Reading of a job user's public keys with the user's rights and a time limit."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""``virtcloud pbs install`` and ``uninstall``: the objects of the PBS server that they change or leave unchanged."""
+"""Tests of ``virtcloud pbs install`` and ``uninstall``."""
 
 import subprocess
 import sys
@@ -23,7 +23,6 @@ REQUESTED = RequestedSettings({"server": {"sbf": "https://sbf.example", "token_f
 
 @pytest.fixture
 def installation(tmp_path: Path) -> PbsInstallation:
-    """An OpenPBS installation whose Python accepts every script."""
     return with_python(tmp_path, "echo 3.6")
 
 

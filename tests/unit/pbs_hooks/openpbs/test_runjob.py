@@ -1,4 +1,4 @@
-"""The server hook at the start and end of a job: the requests to SBF, the changes of the job, and the messages."""
+"""The server hook at the start and end of a job."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The server hook at submission and alteration: the messages, and the attributes that it sets in the job."""
+"""The server hook at submission and alteration."""
 
 import os
 import pwd
@@ -21,7 +21,6 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become anot
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A new folder that every user may read."""
     made = Path(tempfile.mkdtemp(prefix="home-"))
     made.chmod(0o755)
     yield made
@@ -218,7 +217,6 @@ def test_an_invalid_request_file_is_rejected(server_hook: ServerHook, home: Path
 
 
 def bomb() -> str:
-    """Return a small YAML text that expands to a large document."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Torque's scripts after a job and at its deletion. A job deleted during its prologue never runs again."""
+"""Torque's scripts after a job and at its deletion."""
 
 import getpass
 

@@ -1,4 +1,4 @@
-"""The submit filter: the script that it returns to qsub, and its messages for invalid requests."""
+"""The submit filter of Torque."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Tests of the console's drawings of sites, pools and clusters. No element or tile covers another."""
+"""Tests of the console's drawings of sites, pools and clusters."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
@@ -44,7 +44,6 @@ def large_site() -> Topology:
 
 
 def cover(first: Box, second: Box) -> bool:
-    """Return whether two boxes overlap. Boxes that only touch do not overlap."""
     across = first.x < second.x + second.width and second.x < first.x + first.width
     return across and first.y < second.y + second.height and second.y < first.y + first.height
 
@@ -156,7 +155,6 @@ def test_a_large_pool_has_few_shapes() -> None:
 
 
 def view(state: ClusterState) -> ClusterView:
-    """Return a cluster whose lease ends eight hours after START."""
     return ClusterView(
         key=ClusterKey("demo"),
         id="x",
@@ -170,7 +168,6 @@ def view(state: ClusterState) -> ClusterView:
 
 
 def entry(number: int, what: str, seconds: float, cluster_id: str = "x") -> AuditEntry:
-    """Return an entry of the audit log, ``seconds`` after START."""
     return AuditEntry(id=number, at=START + timedelta(seconds=seconds), who="alice", what=what, cluster_id=cluster_id)
 
 

@@ -1,4 +1,4 @@
-"""Tests of the console's remedies: each trouble has a remedy that agrees with the runbook and the agent's messages."""
+"""Tests that each trouble has a remedy that agrees with the runbook and the agent's messages."""
 
 import re
 from datetime import UTC, datetime
@@ -93,7 +93,6 @@ def test_a_remedy_has_no_markdown() -> None:
     ],
 )
 def test_remedies_of_elements_name_commands_of_the_runbook(alert: str, view: ElementView) -> None:
-    """Each command of a remedy is in the alert's section of the runbook or in VirtcloudChangeStuck."""
     section = read_runbook(alert) + read_runbook("VirtcloudChangeStuck")
     commands = {command for remedy in remedies(view) for command in COMMAND.findall(remedy)}
     assert commands

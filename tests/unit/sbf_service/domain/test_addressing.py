@@ -18,7 +18,6 @@ DEMO = NetworkIdentity("alice", "demo", 0)
 
 
 def guests(count: int, *addresses: str, prefix: str = "g") -> list[dict[str, object]]:
-    """Return ``count`` guests. The first guests have ``addresses``."""
     listed = [*([address] for address in addresses), *([] for _ in range(count - len(addresses)))]
     return [{"name": f"{prefix}{n}", "host": "h1", "image": "x", "addresses": own} for n, own in enumerate(listed, 1)]
 

@@ -23,7 +23,6 @@ def vlans(text: str) -> VlanSet:
 def pool(
     site: str, ids: str, claimed: str = "", quarantined: str = "", freed: dict[int, int] | None = None
 ) -> SitePool:
-    """Return a pool. ``freed`` maps VLAN IDs to the days in January on which they were released."""
     times = {VlanId(vlan): datetime(2026, 1, day, tzinfo=UTC) for vlan, day in (freed or {}).items()}
     return SitePool(Name(site), vlans(ids), vlans(claimed), vlans(quarantined), freed=times)
 

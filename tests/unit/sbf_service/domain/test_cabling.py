@@ -79,7 +79,6 @@ def states(found: dict[str, CableView]) -> dict[str, str]:
 
 
 def test_any_form_of_names_and_ports_is_recognised() -> None:
-    """Port names may be short or long, system names may have a domain, and the description may name the port."""
     assert states(views((RIGHT1, RIGHT2, TRUNK1))) == {}
 
 

@@ -12,7 +12,6 @@ DRIFT = timedelta(seconds=300)
 def switch(
     name: str, wanted: int = 2, confirmed: int = 1, checked: float | None = 0, *, leased: bool = False
 ) -> DeviceStatus:
-    """Return a switch that was read ``checked`` seconds ago (None: never)."""
     at = None if checked is None else NOW - timedelta(seconds=checked)
     return DeviceStatus(Name(name), wanted, confirmed, at, leased)
 

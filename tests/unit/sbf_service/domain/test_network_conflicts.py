@@ -1,4 +1,4 @@
-"""Tests of exclusive access ports and of the paths of networks. A member changes no path of another member."""
+"""Tests of exclusive access ports and of the paths of networks."""
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +21,6 @@ from virtcloud.model.wanted import SwitchWanted
 
 
 def with_access(*hosts: str) -> Topology:
-    """Return the topology of three sites in which these hosts are on access links."""
     document = three_sites().model_dump(mode="json")
     for link in document["links"]:
         link["access"] = link["a"].partition(":")[0] in hosts
@@ -127,7 +126,6 @@ def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, obj
 
 
 def topology(data: st.DataObject, *, in_one: bool) -> Topology:
-    """Return a topology of two sites, possibly with different first transports."""
     parts = [site(data, name, in_one=in_one) for name in SITES]
     sites = [made for made, _ in parts]
     if data.draw(st.booleans()):
@@ -220,7 +218,6 @@ def network_ports(made: Topology, own: LiveCluster, members: dict[str, LiveClust
 
 
 def test_a_members_path_leads_to_its_network() -> None:
-    """The member's path contains neither the network's hosts nor the switch ports that lead to them."""
     found = find_path_ports(three_sites(), spec("praha-h1"), joined=spec("brno-h1", "brno-h2"))
     assert sorted(found) == ["brno-sw1:uplink", "praha-h1:eth0", "praha-sw1:p1", "praha-sw1:uplink"]
 

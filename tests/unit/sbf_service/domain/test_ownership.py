@@ -32,7 +32,6 @@ def vlans(text: str) -> VlanSet:
 
 
 def carried(names: dict[int, str | None] | None, p1: str = "", **more: Any) -> SwitchObserved:  # noqa: ANN401
-    """Return the observed state of a switch with the managed port p1. ``names`` is its VLAN table."""
     existing = vlans(p1) if names is None else VlanSet(names)
     table = None if names is None else {VlanId(number): name for number, name in names.items()}
     return SwitchObserved(vlans=existing, ports={P1: vlans(p1)}, names=table, **more)

@@ -80,7 +80,6 @@ def test_hosts_without_guests_are_on_the_path() -> None:
 
 
 def test_the_path_in_a_ring_of_switches_has_no_loop() -> None:
-    """Three switches form a triangle, and each has one host. Two of the three links carry the cluster."""
     found = find_path_ports(topology([TRIANGLE], TRIANGLE_LINKS), spec("h1", "h2", "h3"))
     assert [port for port in ports(found) if port[-1] in "ab"] == ["sw1:a", "sw1:b", "sw2:a", "sw3:a"]
 
@@ -163,7 +162,6 @@ def test_the_second_uplink_replaces_a_removed_first_one() -> None:
 
 
 def test_the_second_uplink_is_used_if_the_first_is_unreachable() -> None:
-    """The first uplink leads to switch sw1, which has no link to another switch."""
     found = ring_ports("h1", "h2", without=("sw1:a", "sw1:b"))
     assert found == ["h1:eth1", "h2:eth0", "sw2:b", "sw2:h", "sw3:b", "sw3:x"]
 
@@ -227,7 +225,6 @@ def test_an_unknown_host_is_named_with_the_known_ones() -> None:
 @settings(deadline=None)
 @given(st.data())
 def test_a_clusters_path_is_a_tree_over_its_hosts(data: st.DataObject) -> None:
-    """In any connected mesh, the path's links connect all hosts, and no link is redundant."""
     size = data.draw(st.integers(2, 7))
     tree = [(data.draw(st.integers(0, n - 1)), n) for n in range(1, size)]
     pairs = [(a, b) for a in range(size) for b in range(a + 1, size)]

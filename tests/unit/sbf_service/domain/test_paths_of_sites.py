@@ -1,4 +1,4 @@
-"""Tests of networks whose spec names sites, but no hosts. Members at these sites must be connected to each other."""
+"""Tests of networks whose spec names sites, but no hosts."""
 
 from itertools import chain
 

@@ -21,7 +21,6 @@ from virtcloud.model.views import HostCapacity
 
 
 def host(name: str, cpus: int, memory_mb: int = 8192, used: tuple[int, int] = (0, 0), **keys: object) -> CandidateHost:
-    """Return a host. Its site is the part of ``name`` before the dash."""
     return CandidateHost(
         Name(name), Name(name.partition("-")[0]), ComputeResources(cpus, memory_mb), ComputeResources(*used), **keys
     )
@@ -64,7 +63,6 @@ def test_equal_hosts_of_all_sites_get_guests() -> None:
 
 
 def test_no_host_gets_more_guests_than_fit() -> None:
-    """A placement of random guests exists exactly if all hosts together have room for them."""
     numbers = random.Random(7)
     for _ in range(300):
         hosts = [

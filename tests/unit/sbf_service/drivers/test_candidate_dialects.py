@@ -1,4 +1,4 @@
-"""Dialects with a candidate configuration: the lines of one change, and the parsers of configurations."""
+"""Dialects with a candidate configuration."""
 
 import pytest
 

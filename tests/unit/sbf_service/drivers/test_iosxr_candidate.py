@@ -1,4 +1,4 @@
-"""IOS-XR as a switch: parsing of subinterfaces and bridge domains, other use of managed VLAN IDs, and commands."""
+"""IOS-XR as a switch."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of the Linux bridge driver: the parser of iproute2's output, the commands, and the restoration of ports.
+"""Tests of the Linux bridge driver.
 
 A restored port has the configuration from before SBF first configured it.
 """

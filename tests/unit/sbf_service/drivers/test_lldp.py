@@ -45,7 +45,6 @@ def test_a_neighbour_without_the_local_port_is_an_error() -> None:
 
 
 def test_the_first_matching_line_counts() -> None:
-    """EOS prints a second ``Port ID`` in the section on link aggregation."""
     output = (
         "Interface Ethernet1 detected 1 LLDP neighbors:\n\n  Neighbor 0200.0000.00aa/Ethernet7, age 1 second\n"
         '    Port ID     : "Ethernet7"\n  - IEEE802.3 Link Aggregation\n    Port ID                : 0\n'
@@ -54,7 +53,6 @@ def test_the_first_matching_line_counts() -> None:
 
 
 def test_the_output_of_lldpcli_on_debian_12_is_parsed() -> None:
-    """The output is recorded from lldpd 1.0.16 and shortened."""
     output = """{"lldp": [{"interface": [{"name": "p1", "via": "LLDP", "rid": "1", "age": "0 day, 00:00:25",
       "chassis": [{"id": [{"type": "mac", "value": "c2:17:0c:95:47:52"}], "name": [{"value": "brno-h1"}],
                    "mgmt-ip": [{"value": "198.18.1.4"}], "capability": [{"type": "Bridge", "enabled": false}]}],

@@ -1,4 +1,4 @@
-"""The parsers of switches' output: wrapped lists, comments, missing parts, and unknown lines."""
+"""The parsers of switches' output."""
 
 import pytest
 from hypothesis import given

@@ -239,7 +239,6 @@ def test_vlan_1_is_allowed_before_an_aoscx_list_becomes_empty() -> None:
 
 
 def test_no_dialect_allows_all_vlans() -> None:
-    """Commands with ``undo`` may name all VLANs."""
     lines = [line for dialect in DIALECTS.values() for line in (*dialect.prepare, *dialect.allow, *dialect.empty)]
     assert not [line for line in lines if line.endswith(" all") and not line.startswith("undo ")]
 

@@ -28,7 +28,6 @@ def site(name: str, *attachments: dict[str, str]) -> dict[str, object]:
 
 
 def topology(kind: dict[str, object], port: str) -> Topology:
-    """Return a topology of two sites and one transport, to which each site is attached at ``port``."""
     sites = [site(name, {"transport": "core", "port": f"{name}-{port}"}) for name in ("brno", "praha")]
     links = [{"a": f"{name}-sw1:Gi1/0/1", "b": f"{name}-pe1:ac"} for name in ("brno", "praha")]
     return Topology.model_validate(
@@ -43,7 +42,6 @@ S_TAGS = topology({"kind": "qinq", "s_tags": "2000-2099"}, "pe1:ac")
 
 
 def sheets(two_sites: Topology, **options: str) -> tuple[PreparationSheet, PreparationSheet]:
-    """Return the sheet of the site's own device and the sheet of the backbone's device."""
     uplink, backbone = make_sheets(two_sites, two_sites.site("brno"), POOL, BackboneDevice(**options)).sheets
     assert (uplink.side, backbone.side) == (PreparationSide.SITE, PreparationSide.BACKBONE)
     return uplink, backbone

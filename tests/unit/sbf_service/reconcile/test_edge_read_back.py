@@ -1,4 +1,4 @@
-"""The read-back check of a provider edge, and the check that a change is within SBF's scope on the edge."""
+"""The read-back check of a provider edge, and the check of a change's scope."""
 
 import pytest
 from sbf_fakes.readings import read_edge

@@ -1,4 +1,4 @@
-"""The read-back check of a switch, and the check that a change is within SBF's scope on the switch."""
+"""The read-back check of a switch, and the check of a change's scope."""
 
 import pytest
 from sbf_fakes.readings import read_switch

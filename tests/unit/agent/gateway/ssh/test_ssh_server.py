@@ -59,7 +59,6 @@ def test_waiting_requests_of_one_user_are_limited(world: SshWorld, monkeypatch: 
 
 
 def test_silent_guests_of_one_user_do_not_lock_others_out(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alice has one silent guest. Her second request is refused, and bob reaches his guest."""
     is_asked, answers = threading.Event(), threading.Event()
     monkeypatch.setattr(ssh_requests, "MAX_REQUESTS", 3)
     assert world.gateway._requests is not None
@@ -96,7 +95,6 @@ def test_a_user_gets_half_of_the_threads_that_others_leave(tmp_path: Path) -> No
 
 
 def make_session(pid: int, started: int, left_s: float = 3600) -> SshSession:
-    """Return a session of alice that ends in ``left_s`` seconds."""
     names = {"network": "c1", "cluster": "c1", "user": "alice", "guest": "g1@c1", "remote": "192.0.2.1 5000"}
     ends = datetime.now(UTC) + timedelta(seconds=left_s)
     return SshSession.model_validate({**names, "serial": 1, "pid": pid, "started": started, "expires_at": ends})
