@@ -94,6 +94,7 @@ class Site:
         return self._enter((*self._playbook(playbook), *options))
 
     def kill_at(self, playbook: str, task: str) -> None:
+        """Kill Ansible when ``task`` of a playbook begins. Raise AssertionError if it never begins."""
         done = self.play_with(playbook, {task: [lambda process: os.killpg(process.pid, signal.SIGKILL)]})
         assert done.returncode == -signal.SIGKILL, f"no task {task}: {done.stdout[-4000:]}"
 
@@ -137,7 +138,7 @@ class Site:
     def _environment(self) -> dict[str, str]:
         """Return Ansible's environment, with a separate folder for the sockets of ssh connections.
 
-        Other sites have the same addresses, so a shared folder would mix their connections.
+        Other objects of this class use the same addresses, so a shared folder would mix their connections.
         """
         return {**ansible_environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "ssh")}
 

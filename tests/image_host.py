@@ -132,6 +132,7 @@ class Host:
         return ImageSource.model_validate(keys | changes)
 
     def get(self, source: ImageSource | None = None, guest: str = "g1") -> GuestImage:
+        """Wait until an image is fetched for a guest. Raise the error of a failed fetch."""
         wanted = source or self.source()
         try:
             return self.cache.require(IMAGE, wanted, self.path / "guests" / guest)

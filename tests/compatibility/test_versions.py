@@ -134,7 +134,6 @@ def test_a_hook_works_with_an_agent_of_another_version(
 
 
 def test_a_cluster_survives_an_upgrade_of_sbf(former: Version) -> None:
-    """The upgraded SBF uses the former version's database, settings file, topology and agents."""
     with site() as (folder, switch):
         with standing(former, former, folder, switch) as made:
             assert made.cli("topology", "set", str(made.topology)).returncode == 0

@@ -77,7 +77,6 @@ def test_every_byte_of_the_output_arrives(sshd: RealSshd, monkeypatch: pytest.Mo
 
 
 def test_a_guest_that_boots_is_tried_again(sshd: RealSshd, tmp_path: Path) -> None:
-    """The first login fails. The second login succeeds and runs the command once."""
     job = sshd.job("g1")
     config = Path(job["VCLUSTER_SSH_CONFIG"])
     login = next(line.split(None, 1)[1] for line in config.read_text().splitlines() if "ProxyCommand" in line)

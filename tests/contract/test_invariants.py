@@ -38,7 +38,6 @@ def test_invariant_1_one_of_two_threads_gets_the_last_id(world: World) -> None:
 
 
 def test_invariant_1_two_replicas_never_allocate_an_id_twice(world: World) -> None:
-    """Two services with separate engines receive 30 simultaneous requests."""
     other = world.restarted()
     stores = [world.store, other.store] * 15
     start = Barrier(30)
@@ -167,7 +166,6 @@ def test_invariant_3_manual_changes_within_the_pool_are_corrected(world: World) 
 
 
 def test_invariant_4_foreign_vlans_and_ports_are_never_changed(world: World) -> None:
-    """After the end of a cluster, unmanaged ports and all foreign VLANs (in the pool or not) are unchanged."""
     switch = world.switches["brno-sw1"]
     switch.ports = {"p1": {7, 99, 140}, "console": {100, 101}}
     switch.table = {1: "default", 7: "phones", 99: "", 100: "", 101: "", 102: "offices", 140: ""}

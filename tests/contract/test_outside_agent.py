@@ -307,7 +307,6 @@ def test_the_agent_reports_the_use_of_destinations(world: OutsideWorld) -> None:
 
 
 def test_a_flushed_table_is_restored_while_sbf_is_away(world: OutsideWorld) -> None:
-    """When the kernel reports the change, the agent restores the table from SBF's last wanted state."""
     former = len(world.log)
     with world.sbf_away():
         wait_until(lambda: "sbf_unreachable" in world.log[former:], world)
@@ -371,7 +370,7 @@ def test_a_connection_survives_a_new_answer(world: OutsideWorld) -> None:
 
 
 def test_a_restarted_agent_without_resolver_admits_the_last_answers(world: OutsideWorld) -> None:
-    """The addresses stay admitted while no agent runs. The restarted agent leaves them unchanged."""
+    """The addresses stay admitted while no agent runs."""
     with world.dns.hanging():
         world.kill_agent()
         dead = world.fetch(SERVER)

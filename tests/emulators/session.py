@@ -76,6 +76,7 @@ class EmulatedSession:
         self._deferred: list[Callable[[], None]] | None = None
 
     def run(self) -> None:
+        """Print the greeting, then answer line by line. Raise Hangup when the session ends."""
         self.switch.open_sessions.append(self)
         try:
             self.switch.greeting(self)

@@ -113,8 +113,8 @@ class FakeUplinkRecords:
 class FakeHypervisor:
     """Domains in memory.
 
-    Domains in ``stubborn`` ignore requests to shut down, those in ``with_systemd`` obey only requests to systemd, and
-    those in ``immortal`` cannot be destroyed. If ``error`` is set, every call except `is_xen` raises it.
+    Domains in ``stubborn`` ignore requests to shut down. Domains in ``with_systemd`` obey only requests to systemd.
+    Domains in ``immortal`` cannot be destroyed. If ``error`` is set, every call except `is_xen` raises it.
     """
 
     def __init__(self) -> None:

@@ -154,9 +154,9 @@ def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: Sb
 
 
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """Guests of both clusters have equal MAC addresses. The core has a MAC table for each service VLAN.
+    """Guests of both clusters have equal MAC addresses.
 
-    See docs/decisions/0006.
+    The core has a MAC table for each service VLAN (docs/decisions/0006).
     """
     one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
     assert {service_id(one), service_id(two)} == {2000, 2001}

@@ -38,7 +38,6 @@ def test_the_logs_of_both_kinds_of_guests_are_read(cluster: Cluster) -> None:
 
 
 def test_what_a_user_types_reaches_the_console_of_a_guest(cluster: Cluster) -> None:
-    """The guest's terminal echoes the typed text. A second user of the same console sees the text too."""
     for name in ("g1", "g2"):
         guest, typed = cluster.guests[name], f"typed at {name}".encode()
         with guest.console() as user, guest.console() as other:

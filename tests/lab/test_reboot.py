@@ -200,7 +200,6 @@ def test_a_command_on_a_host_without_power_names_the_remedy(outage: Outage) -> N
 
 
 def test_guests_continue_without_a_restart_while_libvirtd_dies(lab: Lab, client: SbfClient, outage: Outage) -> None:
-    """The new libvirtd finds the guests again, and the agent controls them through it."""
     start = read_start_time(lab, outage.kept)
     libvirtd = lab.service(HOST, "libvirtd")
     libvirtd.kill()

@@ -58,6 +58,7 @@ class FakeSwitch:
         self.ended_session = True
 
     def answer(self, call: str) -> None:
+        """Record a call. Wait for the event ``hangs``, if any. Raise Unreachable if the switch is disconnected."""
         self.calls.append(call)
         if self.hangs is not None:
             self.hangs.wait()

@@ -56,13 +56,18 @@ class EdgeConfig:
 class Device(Watched):
     """A device that SBF configures. ``fault`` is its present fault, ``row`` its row in the store.
 
-    A late worker no longer holds the element's lease. ``unread`` is true after a restart or a late worker changed the
-    configuration, until a holder of the lease records a reading. Until then, SBF cannot know what the device carries.
-    ``doubtful`` is true after a late worker changed the configuration, because a device does not check fencing tokens,
-    until a reading shows the wanted state.
+    A late worker no longer holds the element's lease. It can change the device nevertheless, because a device does not
+    check fencing tokens. Two fields become true when the configuration changes without SBF's knowledge:
 
-    ``surprises`` counts unexpected changes. Three fields map each replica to a value: ``fences`` to its fencing token,
-    ``announced`` to the fencing token of its last announced change, ``seen`` to ``surprises`` at its last reading.
+    - ``unread``: after a restart or a change by a late worker, until a holder of the lease records a reading. SBF
+      cannot know what the device carries.
+    - ``doubtful``: after a change by a late worker, until a reading shows the wanted state.
+
+    ``surprises`` counts unexpected changes. Three fields map each replica to a value:
+
+    - ``fences``: its fencing token
+    - ``announced``: the fencing token of its last announced change
+    - ``seen``: the value of ``surprises`` at its last reading
     """
 
     name: Name

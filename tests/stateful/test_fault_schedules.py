@@ -38,10 +38,7 @@ def run_schedule(seed: int) -> str | None:
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES, PER_TEST))
 def test_ten_thousand_fault_schedules_break_nothing(first: int) -> None:
-    """The invariants of ``simulation/invariants.py`` hold after every step.
-
-    At the end of a schedule, all faults are removed, and all elements reach the wanted state.
-    """
+    """The invariants of ``simulation/invariants.py`` hold after every step."""
     found = [fault for seed in range(first, first + PER_TEST) if (fault := run_schedule(seed)) is not None]
     assert found == []
 

@@ -333,7 +333,6 @@ class Machine(RuleBasedStateMachine):
         assert len(self.world.audit()) == rows
 
     def without_faults_the_wanted_state_is_reached(self) -> None:
-        """After all faults were removed, every element reaches the wanted state. No cluster stays in a transition."""
         for name in DEVICES:
             device = self.device(name)
             device.cut_off = device.refuses = device.lies = device.unsafe = False

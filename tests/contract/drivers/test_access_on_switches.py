@@ -60,7 +60,7 @@ def untagged(bench: SwitchBench) -> int | None:
 
 
 def visited_vlans(bench: SwitchBench) -> list[int | None]:
-    """Return the VLANs of the access port since the last call, in order, without repetitions."""
+    """Return the VLANs of the access port since the last call. Successive equal VLANs count once."""
     states = [state.get(bench.names[1]) for state in bench.switch.untagged_timeline]
     bench.switch.untagged_timeline.clear()
     return [vlan for index, vlan in enumerate(states) if index == 0 or states[index - 1] != vlan]

@@ -1,6 +1,6 @@
-"""Tests of empty VLAN lists. A driver checks that the lists are empty before it creates VLANs and trunks.
+"""Tests of empty VLAN lists (docs/explanation/invariants.md, 4).
 
-See docs/explanation/invariants.md, 4.
+A driver checks that the lists are empty before it creates VLANs and trunks.
 """
 
 import re

@@ -174,7 +174,6 @@ def test_an_unconfigured_port_is_in_no_other_use(bench: Bench) -> None:
     ids=["an access port", "an open trunk", "a list", "a native VLAN", "unconfigured"],
 )
 def test_a_returned_port_is_exactly_as_before(bench: Bench, values: tuple[str, ...]) -> None:
-    """The port is adopted, used by a cluster, and restored with its former columns (ovs-vswitchd.conf.db(5))."""
     port, pool = PortName("p1"), VlanSet.parse("100-199")
     if values:
         bench.switch.alter("p1", *values)

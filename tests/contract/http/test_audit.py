@@ -84,7 +84,6 @@ def test_a_long_poll_gets_a_new_row_immediately(world: World) -> None:
 
 
 def test_every_change_has_a_row_with_its_caller(world: World) -> None:
-    """The row of a user's change names the user. The row of an agent's change names its element."""
     alice, agent = world.token(Role.USER, "alice"), world.token(Role.AGENT, "praha-h1")
     last_id = rows(world)[-1]["id"]
     topology = world.topology().model_dump(mode="json")

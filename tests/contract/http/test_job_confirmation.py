@@ -104,7 +104,6 @@ JOINS = {"guests": [], "hosts": ["brno-h1"], "joins": "private"}
 
 
 def test_a_network_the_job_did_not_request_is_refused(world: World) -> None:
-    """The network belongs to alice and her job runs on this host, but the job did not request the network."""
     world.put("private", spec("praha-h1"))
     request_cluster(world, **JOINS)
     confirm(world, "brno-h1")

@@ -195,7 +195,6 @@ def test_a_gateway_that_returns_takes_publications_over(world: World) -> None:
 
 
 def test_a_new_gateway_takes_publications_over(world: World) -> None:
-    """The two gateways of Brno do not answer. An administrator adds a third gateway."""
     publish(world)
     stop_agents(world, "brno-gw", "brno-gw2")
     names = ("brno-gw", "brno-gw2", "brno-gw3")

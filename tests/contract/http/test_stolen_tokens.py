@@ -360,7 +360,7 @@ def is_denied(answer: httpx.Response) -> bool:
 
     - status 401 or 403;
     - the problem that the batch server has not confirmed the job;
-    - the message that the cluster or image is unknown, which callers get that may not see it.
+    - the message that the cluster or image is unknown. SBF sends it to callers that may not see the resource.
     """
     if answer.is_success:
         return False

@@ -43,7 +43,6 @@ def without_brno(document: dict[str, Any]) -> None:
 
 
 def test_a_live_cluster_is_moved_to_its_new_path(world: World) -> None:
-    """The path contains the new switch and ports of the first switch. The cluster becomes active again."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     world.put_topology(changed_topology(world, second_switch))

@@ -58,7 +58,6 @@ def test_the_owner_sees_the_rates_of_each_host(world: World) -> None:
 
 
 def test_any_replica_shows_what_any_replica_received(world: World, database: str) -> None:
-    """The agent sends its reports to two replicas alternately. Both show the rates of all reports."""
     other = World(database)
     for received, replica in ((1000, world), (4000, other), (4600, world)):
         assert report(replica, received) == 204

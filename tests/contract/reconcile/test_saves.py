@@ -192,7 +192,6 @@ def test_failed_saves_are_repeated_with_growing_pauses(world: World) -> None:
 
 
 def test_a_change_is_made_while_a_failed_save_waits(world: World) -> None:
-    """The VLAN of a deleted cluster is removed immediately, even if an earlier save failed."""
     create_active(world)
     switch = world.switches["brno-sw1"]
     switch.save_fails = BUSY
@@ -362,7 +361,6 @@ def test_a_kill_at_any_call_releases_no_unsaved_vlan(world: World, number: int) 
 
 
 def test_a_crash_at_any_statement_releases_no_unsaved_vlan(tmp_path: Path) -> None:
-    """Crash at each statement of the worker's transactions in turn."""
     (tmp_path / "0").mkdir()
     first = make_world(tmp_path / "0")
     first.furnish()

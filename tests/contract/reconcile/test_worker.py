@@ -250,7 +250,6 @@ def test_a_removal_during_a_conversation_is_no_fault(world: World, caplog: pytes
 
 
 def test_a_hanging_switch_does_not_delay_others(world: World) -> None:
-    """One switch never answers. The scheduler configures the other switch, and stops without waiting."""
     world.switches["brno-sw1"].hangs = Event()
     world.clock.stands = False
     done = Event()

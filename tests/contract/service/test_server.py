@@ -333,7 +333,6 @@ def test_sighup_applies_settings_and_names_those_that_need_a_restart(tmp_path: P
 
 
 def test_sigterm_answers_the_waiting_polls(tmp_path: Path) -> None:
-    """SBF answers each waiting poll with status 503 and Retry-After."""
     path = write_settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
     polls = 30
     with running_service(path) as process, connect_to_socket(tmp_path / "run" / "sbf.sock") as client:

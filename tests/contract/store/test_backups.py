@@ -85,7 +85,6 @@ def other_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_every_table_moves_to_another_database(world: World, folder: Path, other_database: str) -> None:
-    """The test runs for all four combinations of SQLite and PostgreSQL."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.put("member", spec("brno-h2", joins="demo", guests=[{"name": "g9", "host": "brno-h2", "image": "debian"}]))
     world.settle()
@@ -258,7 +257,6 @@ def test_a_backup_replaces_no_file(small: Small) -> None:
 
 
 def test_simultaneous_backups_to_one_name_yield_a_complete_file(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the first backup writes a table, a second backup runs completely."""
     write_table = BackupWriter.write_table
 
     def write_after_another_backup(writer: BackupWriter, name: str, rows: Iterator[tuple[object, ...]]) -> None:

@@ -63,7 +63,7 @@ CHANGES: dict[str, Callable[[World], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_crash_at_any_statement_leaves_all_or_nothing(world: World, change: Callable[[World], object]) -> None:
-    """Crash at each statement in turn. No table changes before the whole change is committed."""
+    """No table changes before the whole change is committed."""
     prepare_clusters(world)
     before, statement = read_tables(world), 0
     while not try_change(world, change, statement + 1):
@@ -120,7 +120,6 @@ def try_change(world: World, change: Callable[[World], object], statement: int) 
 
 
 def test_another_worker_continues_after_a_crash_anywhere(world: World) -> None:
-    """Crash at each statement of a worker in turn. The restarted service then configures the cluster."""
     world.settle()
     statement, crashed = 0, True
     while crashed:

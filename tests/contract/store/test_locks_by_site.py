@@ -148,7 +148,6 @@ def test_a_creation_waits_for_a_replica_of_an_earlier_version(world: World) -> N
 
 
 def test_overlapping_claims_of_four_replicas_never_share_a_vlan(world: World) -> None:
-    """All creations succeed. While a replica claims a VLAN ID, no other replica reads it as free."""
     stores = [world.restarted().store for _ in range(4)]
     pairs = [("brno", "praha"), ("praha", "plzen"), ("plzen", "brno"), ("brno",), ("praha",), ("plzen",)]
     start = Barrier(8)
@@ -196,7 +195,6 @@ def test_a_lost_connection_frees_the_locks_of_a_claim(world: World) -> None:
 
 
 def test_locks_of_random_overlapping_sites_never_deadlock(world: World) -> None:
-    """Four replicas lock random sets of four out of six sites, 40 times each."""
     stores = [world.restarted().store for _ in range(4)]
     start = Barrier(4)
 
@@ -318,7 +316,6 @@ def test_a_reader_of_the_audit_log_misses_no_row(world: World) -> None:
 
 
 def test_a_slow_change_hides_no_row_from_a_follower(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change in Brno outlasts the follower's wait. Afterwards, the follower gets the change's row and later rows."""
     monkeypatch.setattr(audit_log, "PATIENCE_S", 0.0)
     last = find_settled_id(world.store)
     brno = world.restarted().store.change_scopes([lambda _unit: LockScope(frozenset({"brno"}))], wait=True)

@@ -113,10 +113,7 @@ def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> Scheduler
 
 
 def test_reconciliation_runs_in_the_agent(sbf: SbfClient, commands: Path, agent: "subprocess.Popen[str]") -> None:
-    """The agent ends a cluster that has no job, extends a lease, reports an outage, and raises an alert about a node.
-
-    Clusters of another server's jobs, and clusters that a user requested directly, remain.
-    """
+    """Clusters of another server's jobs, and clusters that a user requested directly, remain."""
     until(lambda: sbf.cluster("2.pbssrv").state is ClusterState.DRAINING)
     found_report = status(commands, lambda status: len(status.report.deeds) == BOTH and status.report.good).report
     assert [(alert.name, alert.about) for alert in found_report.alerts] == [("host-unknown", "n7")]

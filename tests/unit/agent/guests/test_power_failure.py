@@ -165,7 +165,6 @@ def test_a_virtual_machines_disk_survives_a_power_failure(
 def test_a_fetched_image_is_complete_after_a_power_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, with_mounts: Run[None]
 ) -> None:
-    """The power fails after the files were unpacked, or after the complete image got its final name."""
     archive = make_archive(tmp_path / "local/image.tar")
     source = ImageSource.model_validate(
         {"sha256": sha256(archive).hexdigest(), "size": len(archive), "format": "tar", "file": "image.tar"}

@@ -89,7 +89,6 @@ def test_no_relay_enters_the_network_of_another_cluster(in_namespace: Run, root:
 
 
 def test_a_guest_reaches_nothing_through_the_port(in_namespace: Run, root: Path) -> None:
-    """A guest reaches no service of the host, neither at the address of the job's port nor in other networks."""
 
     def work() -> object:
         with open_host(root) as host:
