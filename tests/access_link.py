@@ -62,10 +62,7 @@ def prepare_host(site: Site, host: str) -> None:
 
 @contextmanager
 def agent_with_containers(site: Site, host: str) -> Iterator[None]:
-    """Run the agent with its state in a tmpfs.
-
-    Guests' roots and a machine's root are overlays. Linux refuses an overlay on an overlay.
-    """
+    """Run the agent with its state in a tmpfs: Linux refuses an overlay of guests' roots on the machine's overlay."""
     site.read(
         host, f"systemctl stop virtcloud-agent && mount -t tmpfs agent {STATE} && systemctl start virtcloud-agent"
     )

@@ -136,10 +136,7 @@ class Site:
 
     @property
     def _environment(self) -> dict[str, str]:
-        """Return Ansible's environment, with a separate folder for the sockets of ssh connections.
-
-        Other objects of this class use the same addresses, so a shared folder would mix their connections.
-        """
+        """Return Ansible's environment. Each object has its own folder of ssh connections to the same addresses."""
         return {**ansible_environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "ssh")}
 
 
@@ -160,10 +157,7 @@ def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
 
 
 def make_newer_archive(archive: Path, folder: Path) -> Path:
-    """Write a copy of an archive of Python packages to ``folder``, with other bytes. Return the path of the copy.
-
-    The playbooks treat the copy as another version.
-    """
+    """Write a copy of an archive with other bytes to ``folder``. The playbooks treat it as another version."""
     newer = folder / f"newer-{archive.name}"
     newer.write_bytes(archive.read_bytes())
     note = folder / "note"
@@ -175,10 +169,7 @@ def make_newer_archive(archive: Path, folder: Path) -> Path:
 
 @contextmanager
 def running_machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Site]:
-    """Start a machine at each address. Raise NoMachinesError where no machine can start.
-
-    At the end, stop the machines, and delete their files and network.
-    """
+    """Start a machine at each address. Raise NoMachinesError where no machine can start."""
     check_requirements()
     _build_image()
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))

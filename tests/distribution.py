@@ -31,10 +31,7 @@ WHOLE = (
 )
 QUICK_S = 3.0
 UNIT = "tests/unit/"
-"""``--quick`` runs the files that take at most ``QUICK_S``, and unit tests without a record.
-
-``--quick`` omits all tests that use a lab.
-"""
+"""``--quick`` runs the files that take at most ``QUICK_S``, and unit tests without a record. It omits tests of labs."""
 UNMEASURED_S = 60.0
 SECOND_START_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "edges", "own_state")
@@ -110,7 +107,7 @@ def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: 
 
     ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. With ``takes_labs``, the
     worker prefers its last lab, then a lab that no other worker uses. Without, it prefers units without a lab. Two
-    workers use the same lab only in two cases: the lab's waiting units take at least ``SECOND_START_S`` seconds, or no
+    workers use the same shared lab only if the lab's waiting units take at least ``SECOND_START_S`` seconds, or if no
     other unit waits.
     """
     others = set(taken) - {lab, PRIVATE_LAB}

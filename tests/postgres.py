@@ -113,10 +113,7 @@ class PostgresServer:
         self.run(KEEP_ROWS, name)
 
     def restore_rows(self, name: str) -> None:
-        """End all other sessions of a database and restore its rows.
-
-        This takes a tenth of the time of creating a database.
-        """
+        """End all other sessions of a database and restore its rows, in a tenth of the time of a new database."""
         self.run(END_SESSIONS, name)
         self.run(RESTORE_ROWS, name)
 

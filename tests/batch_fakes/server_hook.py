@@ -74,7 +74,7 @@ class ServerHook:
         return self.run("runjob", HookJob(key, attributes, {**RAN, "vcluster": line, **resources}, variables or {}))
 
     def alter(self, line: str, state: str = "Q", former: Mapping[str, str] | None = None, **change: str) -> HookOutcome:
-        """Run the event that ``qalter`` causes. The job has requested the cluster ``line`` and is in ``state``.
+        """Run the event that ``qalter`` causes for a job that has requested the cluster ``line`` and is in ``state``.
 
         ``former`` contains other resources of the job before the change. ``change`` contains the changed resources.
         """

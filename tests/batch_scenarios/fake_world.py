@@ -135,11 +135,7 @@ class FakeWorld:
 
     @contextmanager
     def unreachable(self, switch: str) -> Iterator[None]:
-        """Make a switch unreachable for SBF within the context.
-
-        `BatchWorld` requires a short time limit for the start of clusters here. In a fake world, this time limit is
-        always short.
-        """
+        """Make a switch unreachable for SBF. In a fake world, the time limit of a cluster's start is always short."""
         self.world.switches[switch].cut_off = True
         try:
             yield

@@ -78,10 +78,7 @@ class RealBatch:
         )
 
     def output(self, job: str) -> JobOutput:
-        """Return the output of a job's script.
-
-        The output is on the job's first host while the job runs, and afterwards in the user's home.
-        """
+        """Return a script's output, which is on the job's first host, or in the user's home after the end."""
         number, status = job.partition(".")[0], self.status(job)
         if status.state is BatchJobState.RUNNING and status.hosts:
             first = status.hosts[0]

@@ -12,9 +12,9 @@ from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 
 
 def good_path(stage: ScenarioStage) -> None:
-    """A three-host job starts when its cluster is active. When the job ends, the cluster is removed.
+    """A three-host job starts when its cluster is active, with variables and files about the guests.
 
-    The job's script gets variables and files about the guests.
+    When the job ends, the cluster is removed.
     """
     job = stage.submit(hosts=3)
     ended = stage.await_end(job)
@@ -170,10 +170,7 @@ def sbf_restarts(stage: ScenarioStage) -> None:
 
 
 def mom_dies_during_set_up(stage: ScenarioStage) -> None:
-    """If a MoM dies during the set-up of a cluster, the script does not start.
-
-    After a forced deletion of the job, the cluster is removed.
-    """
+    """If a MoM dies during the set-up, the script does not start. A forced deletion of the job removes the cluster."""
     with stage.world.unreachable(_some_switch(stage)):
         job = stage.submit(hosts=3)
         sister = stage.await_running(job).hosts[-1]
@@ -199,9 +196,9 @@ def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
-    """The first run of the job is lost, and its cluster is removed. The job runs again on other hosts.
+    """The first run is lost, and its cluster is removed.
 
-    The script starts only once.
+    The job runs again on other hosts, where its script starts once.
     """
     with stage.world.in_begin(host, HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=2)

@@ -55,7 +55,7 @@ def site() -> Iterator[tuple[Path, EmulatedSwitch]]:
 def installation(sbf: Version, peer: Version) -> Iterator[Installation]:
     """Run an SBF with an empty database, and agents of ``peer``.
 
-    The older of the two command lines sets the topology and the pool, because it works with both versions of SBF.
+    The older command line sets the topology and the pool, because it works with both versions of SBF.
     """
     with site() as (folder, switch), standing(sbf, peer, folder, switch) as made:
         for words in (("topology", "set", str(made.topology)), ("pool", "set", "brno", "100-199")):

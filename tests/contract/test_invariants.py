@@ -88,10 +88,7 @@ def test_invariant_1_the_database_refuses_a_second_claim(world: World) -> None:
 
 @pytest.mark.parametrize("last", ["brno-sw1", "praha-sw1", "brno-h1", "praha-h1"])
 def test_invariant_2_confirmed_removals_free_an_id(world: World, last: str) -> None:
-    """Until element ``last`` confirms the removal of the cluster, the VLAN ID is free at no site.
-
-    This holds also for a site whose elements have all confirmed the removal.
-    """
+    """The VLAN ID is not free even at a site whose elements have all confirmed the removal."""
     world.put("demo", TWO_SITES)
     world.settle()
     world.switches[last].cut_off = True
@@ -183,10 +180,7 @@ def test_invariant_4_foreign_vlans_and_ports_are_never_changed(world: World) -> 
 
 
 def test_invariant_4_managed_ports_are_emptied_before_the_first_cluster(world: World) -> None:
-    """A switch that is new to the service carries VLANs of the pool on managed ports.
-
-    The first reconciliation removes these VLANs.
-    """
+    """A switch that is new to the service carries VLANs of the pool on managed ports."""
     switch = world.switches["brno-sw1"]
     switch.ports = {"p1": {100, 101, 7}, "uplink": {139}}
     world.converge_switches()

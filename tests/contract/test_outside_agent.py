@@ -265,10 +265,7 @@ def test_guests_of_identical_clusters_reach_the_destination(world: OutsideWorld,
     ],
 )
 def test_a_guest_reaches_no_other_port_or_address(world: OutsideWorld, address: str, port: int) -> None:
-    """The gateway's services and the management network are unreachable even at the port of the destination.
-
-    The networks of the destination include the management network.
-    """
+    """The networks of the destination include the management network."""
     assert world.fetch(address, port) == "none"
 
 
@@ -343,10 +340,7 @@ def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> No
 
 
 def test_guests_reach_a_name_with_ipv4_and_ipv6(world: OutsideWorld) -> None:
-    """At first, the resolver does not answer. The agent confirms the document nevertheless.
-
-    When the resolver answers, the gateway admits the name's addresses, but not its own addresses.
-    """
+    """At first, the resolver does not answer. Later, the gateway's own addresses are among the name's addresses."""
     world.server.check("ip address add 192.0.2.11/24 dev eth0")
     with world.dns.hanging():
         world.sbf.change(make_named())

@@ -59,17 +59,14 @@ class Faults:
         self.fail("ignore", pattern, times=ALWAYS)
 
     def forbid(self, pattern: str, text: str = "") -> None:
-        """Plan that the switch refuses every later line that matches ``pattern``.
+        """Refuse every later line that matches ``pattern``.
 
-        It then prints ``text``, or the platform's message for a missing right.
+        The default of ``text`` is the message for a missing right.
         """
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:
-        """Return the fault of a command, or None.
-
-        Decrement the fault's ``times``, and the ``skip`` of skipped faults.
-        """
+        """Return the fault of a command, if any. Decrement its ``times``, and the ``skip`` of skipped faults."""
         for fault in self.faults:
             if not fault.times or not re.search(fault.pattern, command):
                 continue
@@ -151,8 +148,9 @@ if TYPE_CHECKING:
 COMMON_FAULTS = ("hang", "hang written", "disconnect", "disconnect written", "ignore", "slow")
 """The faults of a save on any platform.
 
-``hang`` hangs, and ``disconnect`` drops every session, before the startup configuration is written; with ``written``,
-afterwards. ``ignore`` prints success without writing. ``slow`` succeeds after ``seconds``.
+- ``hang`` hangs, and ``disconnect`` drops every session, before the startup configuration is written.
+- With ``written``, these faults happen after the startup configuration was written.
+- ``ignore`` prints success without writing. ``slow`` succeeds after ``seconds``.
 """
 QUESTION = ("]", "]:", "]: ", "? ", "]? ")
 

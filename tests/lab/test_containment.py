@@ -237,10 +237,7 @@ def test_an_escaped_guest_is_nobody_on_the_host(lab: Lab, domains: dict[str, str
 
 
 def test_a_guest_without_memory_degrades_its_cluster(lab: Lab, domains: dict[str, str]) -> None:
-    """The kernel kills all processes of guest ``victim``. SBF shows the cause, and the agent restarts the guest.
-
-    This test is the last of the module, because the other tests need the running victim.
-    """
+    """The kernel kills all processes of guest ``victim``. The other tests need the victim, so this test is the last."""
     group = f"/sys/fs/cgroup/virtcloud.partition/{domains['victim']}.partition"
     run_checked(lab, HOST, "sh", "-c", f"echo 1 >{group}/memory.oom.group")
     run_inside(lab, domains["victim"], "tail /dev/zero")

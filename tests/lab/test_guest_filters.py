@@ -98,10 +98,7 @@ def test_ordinary_frames_of_a_guest_reach_the_switch(received: set[str], lab: La
 
 
 def test_an_agent_that_was_killed_sets_flushed_filters_again(lab: Lab, cluster: ClusterView) -> None:
-    """While the filters are flushed, the switch receives the forbidden frames. So only the filters stop them.
-
-    Bridges drop ``DROPPED_BY_BRIDGES`` even without filters.
-    """
+    """The switch receives forbidden frames while the filters are flushed, except ``DROPPED_BY_BRIDGES``."""
     agent = lab.service(HOST, "agent")
     agent.kill()
     try:

@@ -92,10 +92,7 @@ def in_guest(lab: Lab, name: str, *argv: str) -> None:
 
 
 def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfClient, hook: Hook) -> None:
-    """The barrier names a host at another site, and guests with IPv4 or IPv6 addresses.
-
-    The job's files are removed at the end of the job.
-    """
+    """The barrier names a host at another site, and guests with IPv4 or IPv6 addresses."""
     other_agent = lab.service(OTHER, "agent")
     other_agent.stop()
     hook.up()

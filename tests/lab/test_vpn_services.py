@@ -127,10 +127,7 @@ def test_a_device_reaches_no_server_of_a_host(lab: Lab, device: LaptopVpn, clust
 
 
 def test_packets_to_the_gateway_reach_no_socket(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
-    """A device and a guest send UDP packets to the gateway's bridge. The gateway drops them.
-
-    A laptop outside the cluster's network reaches the UDP socket that the test opens on the gateway.
-    """
+    """A laptop outside the cluster's network reaches the UDP socket that the test opens on the gateway."""
     view = clusters["served"]
     own = find_addresses(lab, "served", "curious")[0].partition("/")[0]
     bridge = f"br{view.vlans[Name('brno')]}"

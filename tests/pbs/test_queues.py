@@ -26,10 +26,7 @@ def submit(batch: LabPbs, queue: str, *more: str) -> str:
 
 
 def test_an_array_is_deleted_and_the_scheduler_continues(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
-    """The runjob hook accepts the array, and the MoM hook deletes the array in ``execjob_begin``.
-
-    If the runjob hook rejected the array, the scheduler would try to start it again and again.
-    """
+    """If the runjob hook rejected the array, the scheduler would try to start it again and again."""
     array = submit(batch, queue, "-J", "1-2")
     assert stage.await_end(stage.submit()).exit_status == 0
     stage.await_that(lambda: "job_state = F" in batch.root("qstat", "-xf", array), f"{array} to be deleted")

@@ -71,10 +71,7 @@ def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage,
 
 
 def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server does not call the jobobit hook at the end of the lost run.
-
-    It starts no other run, because nodes are missing.
-    """
+    """The server does not call the jobobit hook, and starts no other run, because nodes are missing."""
     with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=3)
         await_fault()

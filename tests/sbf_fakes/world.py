@@ -246,9 +246,9 @@ class World:
         return bool(due)
 
     def confirm_hosts(self) -> bool:
-        """Confirm the wanted state of every host whose agent runs. Return whether a confirmation was due.
+        """Confirm the wanted state of every host whose agent runs. Omit confirmations that would change nothing.
 
-        Omit confirmations that would change nothing.
+        Return whether a confirmation was due.
         """
         with self.store.read() as unit:
             views = elements.make_element_views(unit)

@@ -281,10 +281,7 @@ class Schedule:
         return f"{seconds} s pass"
 
     def check_convergence(self) -> None:
-        """Remove all faults, resume all actors, and check invariant 3.
-
-        Every element must carry exactly the wanted state. Every cluster must be active or have ended.
-        """
+        """Remove all faults, resume all actors, and check invariant 3."""
         self.database.fault = None
         for device in self.devices.values():
             device.fault = None

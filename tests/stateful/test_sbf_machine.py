@@ -256,10 +256,7 @@ class Machine(RuleBasedStateMachine):
             assert bool(view.joined and view.joined.service) == (len(view.vlans) > 1)
 
     def carried_ids_are_claimed(self, views: list[ClusterView]) -> None:
-        """If an element carries a VLAN ID, a cluster has claimed it at the element's site.
-
-        The cluster may have ended: its VLAN IDs are then in quarantine.
-        """
+        """The cluster may have ended: its VLAN IDs are then in quarantine."""
         for site in SITES:
             held = {vlan for view in views for at, vlan in view.vlans.items() if at == site}
             assert self.carried_at(site) <= held

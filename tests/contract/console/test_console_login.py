@@ -152,10 +152,7 @@ def test_a_form_of_another_site_is_refused(world: World, headers: dict[str, str]
 
 
 def test_a_link_from_another_site_reloads_the_page(world: World) -> None:
-    """The cookie is SameSite=Strict: the browser omits it after a click on another site's link.
-
-    At the reload, the browser sends the cookie.
-    """
+    """The cookie is SameSite=Strict. After a click on another site's link, only a reload sends the cookie."""
     answer = ConsoleBrowser(world).get("/console/clusters", sec_fetch_site="cross-site")
     assert (answer.status_code, 'http-equiv="refresh"' in answer.text) == (200, True)
 

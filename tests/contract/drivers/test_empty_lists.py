@@ -128,9 +128,9 @@ def test_a_candidate_without_ports_is_not_committed(text: str, make_bench: MakeB
 
 
 def test_a_list_that_is_not_emptied_delays_no_other_port(make_bench: MakeBench) -> None:
-    """The switch does not empty the list of the first port, so SBF does not make this port a trunk.
+    """The switch does not empty the list of the first port. On EOS, a port that is not a trunk carries no tagged VLAN.
 
-    On EOS, a port that is not a trunk carries no tagged VLAN. SBF can therefore create the VLAN of the second port.
+    SBF can therefore create the VLAN of the second port.
     """
     bench = make_bench("arista_eos")
     bench.switch.fail("ignore", EMPTY_LIST, times=1)

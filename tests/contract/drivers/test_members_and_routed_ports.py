@@ -48,10 +48,7 @@ def database(sqlite_database: str) -> str:
 
 
 def create_refused_cluster(world: World, platform: str, line: str) -> str:
-    """Add ``line`` to a port's configuration, and request a cluster on the port. Return the error report.
-
-    Check that the switch's configuration is unchanged.
-    """
+    """Add ``line`` to a port's configuration, and request a cluster on the port. Return the error report."""
     with ExitStack() as stack:
         switch = stack.enter_context(attach_switch(world, platform))
         switch.running.ports[switch.port_names[0]].lines.append(line)

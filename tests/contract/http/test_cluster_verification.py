@@ -251,10 +251,7 @@ def test_an_agent_of_an_earlier_version_is_named(upgrading: Served) -> None:
 
 
 def test_an_agent_of_an_earlier_version_is_sent_no_check(upgrading: Served) -> None:
-    """The replica does not know the agent's version, as if another replica had received the agent's polls.
-
-    SBF nevertheless sends no check, because an agent of an earlier version cannot parse it.
-    """
+    """The replica does not know the agent's version, as if another replica had received the agent's polls."""
     with patch.dict(upgrading.relay._known_kinds, clear=True), agent_wait(upgrading, 1):
         (missing,) = upgrading.verify().unverified
     assert missing.reason.startswith("its agent did not take up the check within 1 s")

@@ -59,10 +59,7 @@ def test_an_agents_report_reaches_only_owners_on_its_host(world: World) -> None:
 
 
 def test_a_false_confirmation_frees_no_vlan_of_a_switch(world: World) -> None:
-    """The host confirms the removal of a VLAN that it still uses.
-
-    SBF does not allocate the VLAN ID again until the switch has also confirmed the removal.
-    """
+    """SBF does not allocate the VLAN ID again until the switch has also confirmed the removal."""
     vlan = world.view("hers").vlans[Name("brno")]
     world.delete("hers")
     revision = ask(world, "GET", "/v1/elements/brno-h1/wanted", token=agent(world)).json()["revision"]

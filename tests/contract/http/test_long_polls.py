@@ -345,10 +345,7 @@ def test_heartbeats_survive_a_failed_transaction(world: World) -> None:
 def test_a_notice_of_another_replica_wakes_the_poll(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_interrupted: bool
 ) -> None:
-    """If the connection is lost, the notice is lost too.
-
-    After the reconnection, the replica finds the change by a query of the database (slow poll).
-    """
+    """If the connection is lost, the notice is lost too. The slow poll finds the change after the reconnection."""
     if world.store.engine.dialect.name != "postgresql":
         pytest.skip("SQLite has no second replica")
     monkeypatch.setattr(change_reader, "RECONNECT_S", 0.05)

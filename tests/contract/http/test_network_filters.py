@@ -67,10 +67,7 @@ def test_agents_receive_the_networks_filters(world: World) -> None:
 
 
 def test_agents_of_hosts_with_guests_must_know_the_services(world: World) -> None:
-    """An older agent would start no DHCP server, so its guests would get no address.
-
-    A host without guests of the network needs no server.
-    """
+    """An older agent would start no DHCP server, so its guests would get no address."""
     put(
         world,
         "a",

@@ -117,10 +117,7 @@ def test_the_owner_sees_how_names_were_resolved(world: World) -> None:
 
 
 def test_a_name_without_answer_is_a_notice_of_the_gateway(world: World) -> None:
-    """A notice is no error: the gateway has its wanted state, and the cluster is active.
-
-    When the gateway reports that the name was resolved, SBF removes the notice.
-    """
+    """A notice is no error: the gateway has its wanted state, and the cluster is active."""
     report_name(world, "no answer")
     view = read_gateway(world)
     metrics = ask(world, "GET", "/metrics").text

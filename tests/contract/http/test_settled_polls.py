@@ -280,10 +280,7 @@ def test_each_heartbeat_is_recorded_with_its_own_time(settled: World) -> None:
 
 @pytest.mark.parametrize("revision", [1, 5])
 def test_an_agent_calls_twice_before_it_counts_as_silent(settled: World, revision: int) -> None:
-    """SBF ends a poll before the agent counts as silent, even if the agent requested a longer wait.
-
-    SBF answers the poll for revision 1 from memory, and the poll for revision 5 from the database.
-    """
+    """SBF answers the poll for revision 1 from memory, and the poll for revision 5 from the database."""
     settled.service.heartbeats.find_max_age = lambda: timedelta(milliseconds=50)
 
     async def act(http: Caller) -> None:

@@ -67,10 +67,7 @@ def test_a_run_is_gone_when_sbf_has_a_later_one(world: World, host: Agent) -> No
 
 
 def test_a_late_call_about_a_reused_job_number_changes_nothing(world: World, host: Agent) -> None:
-    """The batch system was reinstalled and assigned job ID 12 again.
-
-    A late call about the former job 12 must not change the present job 12.
-    """
+    """The batch system was reinstalled and assigned job ID 12 again."""
     former(world, host)
     world.put(JOB, SPEC, attempt=1)
     assert host.up(JOB, 1) == {"ok": True}
@@ -146,7 +143,7 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
 
 
 def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agent) -> None:
-    """For a lost run, the agent of the script's host ends the cluster. The other agents only forget the run.
+    """The agent of the script's host ends the cluster of a lost run. The other agents only forget the run.
 
     A removal request to an agent without the script nevertheless ends the cluster.
     """

@@ -188,10 +188,7 @@ def test_the_end_of_a_conversation_spares_the_next_one() -> None:
 
 
 def test_no_bytes_are_sent_after_the_deadline() -> None:
-    """The session checks the clock before it sends.
-
-    The check needs no thread, so it works even after the process was suspended.
-    """
+    """The check of the clock needs no thread, so it works even after the process was suspended."""
     now = [0.0]
     scope = CancelScope(lambda: now[0])
     scope.allow(10, "over")
@@ -340,7 +337,7 @@ def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
 def reconcile_beside(first: Worker, second: Worker) -> tuple[ReconcileOutcome, set[ReconcileOutcome], float]:
     """Reconcile a switch with ``first``. Meanwhile, try repeatedly to reconcile the switch with ``second``.
 
-    Return the outcome of ``first``, the outcomes of ``second``, and the duration of the reconciliation by ``first``.
+    Return the outcome of ``first``, the outcomes of ``second``, and the duration of the first reconciliation.
     """
     started, outcomes, other_outcomes = time.monotonic(), [], set()
     thread = Thread(target=lambda: outcomes.append(first.reconcile(SW1)))

@@ -205,10 +205,7 @@ def test_another_replica_continues_after_a_kill(installation: Installation) -> N
 
 
 def test_a_replica_suspended_past_its_lease_confirms_nothing(installation: Installation) -> None:
-    """Only the replica with the newer fencing token confirms the revision.
-
-    If the suspended replica later changes the switch, SBF reads the switch again.
-    """
+    """If the suspended replica later changes the switch, SBF reads the switch again."""
     replicas = installation.start(3)
     switch = installation.switches["brno-sw1"]
     switch.slowness = 0.2

@@ -93,7 +93,7 @@ def test_a_cluster_after_the_backup_is_removed_everywhere(machines: Machines) ->
 def test_no_cluster_starts_before_its_sites_elements_are_read(machines: Machines) -> None:
     """Hosts and switch still carry cluster ``new``, which the backup does not contain.
 
-    If SBF did not wait, the next cluster would get the VLAN ID of ``new``.
+    The VLAN ID of ``new`` is in use.
     """
     machines.back_up()
     machines.world.put("new", spec("brno-h1"))
@@ -307,10 +307,7 @@ def test_a_lost_lease_extension_ends_no_cluster_immediately(machines: Machines) 
 
 
 def test_every_device_is_saved_again_after_a_restore(machines: Machines) -> None:
-    """After the backup, a later save may have changed the startup configuration.
-
-    The running configuration may be correct nevertheless, so SBF saves in any case.
-    """
+    """After the backup, a later save may have changed the startup configuration, even if the running one is correct."""
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()
     switch = machines.world.switches[SWITCH]

@@ -88,10 +88,7 @@ def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
 
 
 def test_a_vlan_id_with_unsaved_removal_is_not_allocated(world: World) -> None:
-    """If the switch reboots before the save, alice's port is in VLAN 100 again.
-
-    SBF must not allocate VLAN 100 to bob's cluster until the switch has saved the removal.
-    """
+    """If the switch reboots before the save, alice's port is in VLAN 100 again."""
     world.put_pool("brno", "100")
     create_active(world)
     switch = world.switches["brno-sw1"]
@@ -372,10 +369,7 @@ def test_a_crash_at_any_statement_releases_no_unsaved_vlan(tmp_path: Path) -> No
 
 
 def crashed_at(first: World, folder: Path, statement: int) -> bool:
-    """Crash a copy of the service at the n-th statement of a reconciliation, and restart the copy.
-
-    Return whether the n-th statement was reached.
-    """
+    """Crash a copy of the service at the n-th statement, and restart it. Return whether the statement was reached."""
     copytree(folder / "0", folder / str(statement))
     world = World(
         f"sqlite:///{folder / str(statement) / 'sbf.db'}",

@@ -53,10 +53,7 @@ def count_reads(world: World, name: str = "brno-sw1") -> int:
 
 
 def boot(world: World, error: Exception | None = None) -> None:
-    """Restart a switch.
-
-    While the switch boots, each call fails with ``error``. Without ``error``, the switch does not answer.
-    """
+    """Restart a switch. While it boots, each call fails with ``error`` or, without ``error``, gets no answer."""
     switch = world.switches["brno-sw1"]
     switch.ended_session = True
     if error is None:
@@ -188,10 +185,7 @@ def stale(active: World) -> World:
 
 
 def test_a_stale_agent_has_to_confirm_again(stale: World) -> None:
-    """The host may have restarted, so SBF resets the agent's confirmed revision.
-
-    The agent's poll for the wanted document does not confirm a revision.
-    """
+    """The host may have restarted. The agent's poll for the wanted document does not confirm a revision."""
     wanted = ask(stale, "GET", "/v1/elements/brno-h1/wanted").json()
     assert (wanted["revision"], wanted["confirmed_revision"]) == (2, 0)
     assert (stale.view("demo").state, stale.element("brno-h1").reachable) == (ClusterState.DEGRADED, False)

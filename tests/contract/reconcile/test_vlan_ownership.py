@@ -327,10 +327,7 @@ def test_a_recorded_vlan_that_was_renamed_is_foreign(world: World, switch: FakeS
 
 
 def test_ports_leave_a_renamed_vlan_when_its_cluster_ends(world: World, switch: FakeSwitch) -> None:
-    """SBF added the ports to the VLAN, so SBF removes them although another user renamed the VLAN.
-
-    If the ports stayed, frames of a later cluster with this VLAN ID would enter the foreign VLAN.
-    """
+    """If the ports stayed, frames of a later cluster with this VLAN ID would enter the foreign VLAN."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     assert {port for port, vlans in switch.ports.items() if 100 in vlans} == {"p1", "uplink"}

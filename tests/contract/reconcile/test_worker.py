@@ -42,10 +42,7 @@ def test_a_lease_is_released_after_use(world: World) -> None:
 
 
 def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
-    """The first worker is suspended after its reading, and a second worker acquires the lease.
-
-    The first worker then changes nothing on the switch and confirms no revision.
-    """
+    """The worker is suspended after its reading, and a second worker acquires the lease."""
     world.settle()
     world.put("demo", ONE_HOST)
     switch = world.switches["brno-sw1"]
@@ -77,10 +74,7 @@ def test_a_late_worker_confirms_nothing_and_causes_a_reading(world: World) -> No
 
 
 def test_a_session_lost_before_read_back_leaves_an_unknown_state(world: World) -> None:
-    """The session is lost between the change and the read-back, and SBF reports an error.
-
-    The next reconciliation confirms the wanted revision without another change.
-    """
+    """The next reconciliation confirms the wanted revision without another change."""
     world.settle()
     world.put("demo", ONE_HOST)
     switch = world.switches["brno-sw1"]

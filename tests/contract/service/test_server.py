@@ -85,10 +85,7 @@ def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
 
 
 def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None:
-    """A switch accepts the connection but does not answer.
-
-    Clients in long polls receive answers when the service stops.
-    """
+    """A switch accepts the connection but does not answer. Clients in long polls receive answers."""
     hung = socket.create_server(("127.0.0.1", 0))
     document = three_sites().model_dump(mode="json")
     for site in document["sites"]:

@@ -272,10 +272,7 @@ def test_simultaneous_backups_to_one_name_yield_a_complete_file(small: Small, mo
 
 
 def test_an_error_leaves_the_database_unchanged(small: Small) -> None:
-    """The file's format is correct, but a row refers to a missing row.
-
-    SBF detects the error after it has inserted most rows.
-    """
+    """A row refers to a missing row. SBF detects the error after it has inserted most rows."""
     path = small.folder / "bad.backup"
     with gzip.open(path, "wb") as file:
         writer = BackupWriter(file)

@@ -165,10 +165,9 @@ def test_a_member_waits_for_no_other_host(world: World) -> None:
 
 
 def test_a_member_without_guests_changes_no_peers(world: World) -> None:
-    """Neither the creation nor the end of ``m1`` changes the wanted document of brno-h1.
+    """``first`` extends the network to Praha before ``m1`` joins.
 
-    ``first`` extends the network to Praha before ``m1`` joins. Without ``first``, ``m1`` would give the network a
-    transport, whose MTU would change the documents of all hosts.
+    Without ``first``, ``m1`` would give the network a transport, whose MTU would change the documents of all hosts.
     """
     at_praha = ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "hosts": ["praha-h1"]})
     world.put("root", RING)

@@ -168,10 +168,7 @@ def test_overlapping_claims_of_four_replicas_never_share_a_vlan(world: World) ->
 
 
 def test_a_lost_connection_frees_the_locks_of_a_claim(world: World) -> None:
-    """PostgreSQL ends the session of a replica that has locked a site. A waiting replica then continues.
-
-    The first replica's call fails. A repeated call creates the cluster.
-    """
+    """PostgreSQL ends the session of a replica that has locked a site. A waiting replica then continues."""
     holds, ended = Event(), Event()
 
     def stop(session: Session) -> object:
@@ -301,10 +298,7 @@ def test_a_unit_outside_its_scope_is_repeated_with_every_lock(world: World) -> N
 
 
 def test_a_reader_of_the_audit_log_misses_no_row(world: World) -> None:
-    """A change in Praha inserts an audit row later than a change in Brno, but is committed earlier.
-
-    A reader must not skip the row of Brno, which has the lower number.
-    """
+    """A change in Praha inserts an audit row later than a change in Brno, but is committed earlier."""
     brno = world.restarted().store.change_scopes([lambda _unit: LockScope(frozenset({"brno"}))], wait=True)
     (unit,) = brno.__enter__()
     record_audit(unit, "first")

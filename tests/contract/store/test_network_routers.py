@@ -127,10 +127,7 @@ def test_an_agent_that_ignores_routers_is_warned(world: World) -> None:
 
 
 def test_destinations_with_names_need_an_agent_that_resolves_them(world: World) -> None:
-    """The segment requires ``GATEWAY_FQDNS``, so an older agent refuses only this segment.
-
-    The destinations with names have a separate key, which an older agent ignores.
-    """
+    """Older agents refuse a segment that requires ``GATEWAY_FQDNS``, and ignore the key of destinations with names."""
     world.put_topology(make_topology(WEB, NAMED))
     put(world, outside=["web", "data"])
     router = segment(world).router

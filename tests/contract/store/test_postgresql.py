@@ -67,10 +67,7 @@ def test_names_sort_independently_of_the_servers_locale(world: World) -> None:
 
 
 def test_a_suspended_replica_loses_its_locks(world: World) -> None:
-    """PostgreSQL ends the transaction of the suspended replica, and other replicas continue.
-
-    The suspended replica gets an error at its next statement.
-    """
+    """PostgreSQL ends the transaction of the suspended replica, which gets an error at its next statement."""
     suspended = Store(make_engine(f"{world.database}&options=-c%20idle_in_transaction_session_timeout=300"))
 
     def continue_after_timeout() -> None:
@@ -88,10 +85,7 @@ def test_a_suspended_replica_loses_its_locks(world: World) -> None:
 
 
 def test_a_deadlock_is_reported_as_a_conflict(world: World) -> None:
-    """Another connection locks the same rows in the opposite order.
-
-    PostgreSQL ends the service's transaction, and the service reports a conflict.
-    """
+    """Another connection locks the same rows in the opposite order. PostgreSQL ends the service's transaction."""
     other_connection = world.store.engine.connect()
     other_connection.execute(text("SELECT 1 FROM sites WHERE name = 'praha' FOR UPDATE"))
     waiting = Event()
@@ -154,10 +148,7 @@ def test_a_database_restart_is_a_temporary_503(world: World, postgres_server: Po
 
 
 def test_a_lost_database_is_no_error_of_a_switch(world: World, postgres_server: PostgresServer) -> None:
-    """The database restarts during a change of the switch.
-
-    Afterwards the change is confirmed, and no error of the switch is recorded.
-    """
+    """The database restarts during a change of the switch."""
     world.settle()
     world.put("demo", spec("brno-h1"))
 

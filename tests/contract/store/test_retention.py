@@ -170,10 +170,7 @@ def test_clusters_beyond_their_largest_number_stay_a_week(world: World, archive:
 def test_a_run_killed_before_the_deletion_archives_rows_once(
     world: World, archive: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """The process is killed after it has written the first file of a kind, before it deletes the file's rows.
-
-    After a second run, the files contain each row once.
-    """
+    """The process is killed after it has written the first file of a kind, before it deletes the file's rows."""
     for key in "abc":
         end_cluster(world, key)
     world.clock.advance(31 * 86400)

@@ -184,10 +184,7 @@ def test_the_host_name_is_the_name_of_the_device(hostname: str, device: str) -> 
 
 @needs_openvpn
 def test_a_stock_client_reaches_the_server_of_a_gateway(served: Served) -> None:
-    """The client's TLS handshake uses the certificates and the tls-crypt-v2 keys of SBF.
-
-    ``--dev null`` creates no network interface.
-    """
+    """The TLS handshake uses SBF's certificates and tls-crypt-v2 keys. ``--dev null`` creates no network interface."""
     port = free_port()
     served.world.put_topology(
         topology_with_gateways(

@@ -280,10 +280,7 @@ def test_an_unknown_network_has_no_namespace(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
-    """The agent configures namespaces with a separate program.
-
-    During an upgrade of virtcloud, this program can be newer than the running agent.
-    """
+    """During an upgrade of virtcloud, the program that configures namespaces can be newer than the agent."""
     with Path("/proc/self/ns/net").open("rb") as namespace, pytest.raises(Refused) as raised:
         cluster_namespaces._run_program([{"descriptor": namespace.fileno(), "tables": []}])
     assert str(raised.value) == (

@@ -153,8 +153,8 @@ def test_a_new_answer_changes_no_counter(gateway: Named) -> None:
 def test_an_address_in_a_network_is_counted_once(gateway: Named) -> None:
     """The destination contains the name and also the network of the name's address.
 
-    The bytes of a connection must not be counted twice. The number of TCP acknowledgements varies. So the test accepts
-    up to 1.5 times the bytes that are counted for a destination with only the name.
+    The number of TCP acknowledgements varies. So the test accepts up to 1.5 times the bytes that are counted for a
+    destination with only the name.
     """
 
     def count(world: NamedWorld, *networks: str) -> int:

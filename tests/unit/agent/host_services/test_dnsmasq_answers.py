@@ -116,10 +116,7 @@ def test_an_unknown_computer_gets_no_address(in_world: Callable[..., Any]) -> No
 
 
 def test_a_running_server_learns_new_names_and_is_not_restarted(in_world: Callable[..., Any]) -> None:
-    """While a guest has a lease, dnsmasq 2.90 crashes if it rereads a file of reservations.
-
-    Therefore the file that a running dnsmasq rereads contains names, and no reservations.
-    """
+    """While a guest has a lease, dnsmasq 2.90 crashes if it rereads a file of reservations."""
 
     def work(world: World) -> object:
         guest, pid = world.bridges[0].guest, world.pid()

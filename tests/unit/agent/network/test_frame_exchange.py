@@ -157,10 +157,7 @@ def test_bridges_with_a_cable_receive_frames_of_each_kind(in_namespace: Run) -> 
 
 
 def test_a_guest_that_stops_does_not_disturb_the_check(in_namespace: Run) -> None:
-    """A bridge has the lowest MAC address of its ports, here the address of the guest's port.
-
-    So the address of the bridge changes when the guest's port is deleted.
-    """
+    """A bridge has the lowest MAC address of its ports, here the address of the guest's port."""
 
     def work() -> object:
         connect_bridges()

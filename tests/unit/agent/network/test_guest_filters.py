@@ -87,10 +87,7 @@ FILTERS = {
 
 @pytest.fixture(scope="module")
 def passes(in_namespace: Run) -> dict[str, list[bool]]:
-    """For each attack, whether its frame passes in three cases.
-
-    The cases are: without filters, with all filters, and with all filters except those against this attack.
-    """
+    """For each attack, whether its frame passes: without filters, with all, and with all except those against it."""
 
     def work() -> object:
         with connected() as wire:

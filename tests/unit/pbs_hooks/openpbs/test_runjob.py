@@ -28,7 +28,7 @@ def member(key: str, *addresses: str) -> dict[str, object]:
 
 
 def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The server hook gets the number of the last run, and adds 1. The hook on the hosts gets the present number.
+    """The server hook gets the number of the last run, the hook on the hosts the present number.
 
     A recording shows both numbers (tests/pbs_recordings/qrerun).
     """

@@ -155,7 +155,7 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
     """A network with its members uses the same ports as a single cluster with all their hosts.
 
-    A new member adds ports and removes none. If the switches of each site are connected, no member is refused.
+    If the switches of each site are connected, no member is refused.
     """
     in_one = data.draw(st.booleans())
     made = topology(data, in_one=in_one)
@@ -228,10 +228,7 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """The network's host has uplinks to two unconnected switches, one of which carries the network.
-
-    The transport is attached to the other switch.
-    """
+    """The network's host has uplinks to two unconnected switches. The transport is attached to the unused one."""
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
         "name": "a",

@@ -384,10 +384,7 @@ ACCESS_PORTS = {
 
 @pytest.mark.parametrize("platform", ACCESS_COMMANDS)
 def test_an_access_port_moves_from_one_cluster_to_another(platform: str) -> None:
-    """The port is shut down while it is in no VLAN.
-
-    On platforms that require a VLAN, it is shut down while it is in the default VLAN.
-    """
+    """The port is shut down while it is in no VLAN or, on platforms that require a VLAN, in the default VLAN."""
     dialect, port = DIALECTS[platform], PortName(ACCESS_PORTS[platform])
     before = PortReading(ready=True, untagged=VlanSet([111]), access=VlanId(111))
     difference = SwitchDifference(
