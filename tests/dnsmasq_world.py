@@ -197,6 +197,5 @@ def from_server(frame: Packet) -> bool:
 
 
 def resolve(guest: Computer, name: str) -> str | None:
-    """Return the address that the DNS server answers to a guest, or None."""
     answer = guest.ask(query(name), lambda frame: DNS in frame and frame[DNS].qr == 1)
     return None if answer is None or not answer[DNS].ancount else str(answer[DNS].an[0].rdata)

@@ -80,7 +80,6 @@ class FakeAgent:
     _news: threading.Condition = field(default_factory=threading.Condition)
 
     def asked(self, do: str | None = None) -> list[FakeRequest]:
-        """Return the requests named ``do``, or all requests (None), in order."""
         return [request for request in self.socket.asked if do in (None, request["do"])]
 
     def say(self, state: str, *missing: str, reason: str | None = None) -> None:

@@ -56,7 +56,6 @@ class Wire:
         return serial in self._frames_until(BROADCAST + GUEST + TEST_FRAME)
 
     def count_arrivals(self, number: int, group: str) -> int:
-        """Send ``number`` frames to the MAC address ``group``. Return the number of frames that arrive."""
         serial = os.urandom(8)
         for _ in range(number):
             self._guest.send((bytes.fromhex(group + GUEST + TEST_FRAME) + serial).ljust(60, b"\0"))
@@ -73,7 +72,6 @@ class Wire:
 
 @contextmanager
 def connected(port: str = PORT) -> Iterator[Wire]:
-    """Connect a guest and a switch by a bridge. The guest's port has the name ``port``."""
     with closing(NetlinkKernel()) as kernel:
         bridge = kernel.add_bridge("br100")
         for name, peer in (("guest", port), ("switch", "uplink")):

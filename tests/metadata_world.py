@@ -69,7 +69,6 @@ class GuestComputer:
         return answer
 
     def host_key(self) -> str:
-        """Return the private key in the guest's user-data."""
         _, text = self.fetch("/user-data")
         return "".join(re.findall("key of n. in c.", text))
 

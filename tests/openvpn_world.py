@@ -47,7 +47,6 @@ class StockClient:
         return self.wait_for("Initialization Sequence Completed")
 
     def send(self, frame_type: bytes, payload: bytes = bytes(46), source: bytes = SOURCE) -> None:
-        """Send a frame to the network, as the laptop's kernel would."""
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as connection:
             connection.bind((self.device, 0))
             connection.send(b"\xff" * 6 + source + frame_type + payload)
@@ -89,7 +88,6 @@ class GatewayWorld:
         return client
 
     def pid(self) -> int:
-        """Return the process ID in the record of the server for UDP."""
         return VpnServerRecord.model_validate_json((self.folder / "vpn/udp/record.json").read_bytes()).pid
 
     def wait_for_profiles(self, *profiles: str) -> None:

@@ -63,7 +63,6 @@ class NoPostgresError(Exception):
 
 
 def programs() -> Path:
-    """Return the folder with the programs of the newest installed version."""
     found = sorted(PROGRAMS.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if not found:
         raise NoPostgresError(f"NO POSTGRESQL: there is no {PROGRAMS}/*/bin/postgres; install Debian's postgresql")

@@ -62,7 +62,6 @@ class RealSshd:
         return {"VCLUSTER_ID": "demo", "VCLUSTER_SSH_CONFIG": str(config), "VCLUSTER_GUESTS": " ".join(commands)}
 
     def make_proxy_command(self) -> str:
-        """Return a command that starts an sshd for one connection on its standard input and output."""
         start = f"{SSHD} -i -e -f {self.folder}/sshd_config 2>>{self.folder}/sshd.log"
         if os.geteuid() == 0:  # an sshd of root needs /run/sshd, which may be missing
             small = f"mount -t tmpfs -o size=64k small {self.home}/small"

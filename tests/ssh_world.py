@@ -175,7 +175,6 @@ class SshWorld:
         self.gateway = self.make_gateway()
 
     def make_gateway(self) -> SshGateway:
-        """Return a new object for the gateway, as a newly started agent creates."""
         clock = lambda: self.now or datetime.now(UTC)  # noqa: E731
         self.gateways.append(SshGateway(self.folder / "ssh", connect_guest, clock))
         return self.gateways[-1]
@@ -184,7 +183,6 @@ class SshWorld:
         self.gateway.receive(HostWanted(segments=segments, ssh=self.server), segments)
 
     def restart_agent(self, *segments: Segment) -> None:
-        """Replace the gateway's object by a new one, as after a kill and a restart of the agent."""
         self.gateway.close()
         self.gateway = self.make_gateway()
         self.grant(*segments)

@@ -33,7 +33,6 @@ class Authority:
         return path
 
     def sign(self, folder: Path, name: str) -> tuple[Path, Path]:
-        """Write a certificate for 127.0.0.1 and its key. Return the paths of both files."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])

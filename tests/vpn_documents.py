@@ -35,7 +35,6 @@ class VpnDevice:
     tls_crypt_key: str
 
     def grant(self, *addresses: str, ends_in: timedelta = timedelta(hours=1)) -> VpnGrant:
-        """Return a grant whose profile has the device's name."""
         return VpnGrant.model_validate(
             {
                 "profile": self.name,
@@ -75,7 +74,6 @@ class VpnAuthority:
         return VpnDevice(name, _pem(certificate), _key_pem(key), fingerprint, crypt_key)
 
     def render_profile(self, device: VpnDevice, address: str, protocol: VpnProtocol) -> str:
-        """Return a device's profile for one server, as `virtcloud access profile` writes it."""
         remote = {
             "gateway": "brno-gw",
             "address": address,

@@ -103,7 +103,6 @@ class TorqueMoms:
             )
 
     def set_patience(self, host: str, seconds: int) -> None:
-        """Change the time limit of a host's prologue."""
         self.shell(host, f'sed -i \'s/"patience": [0-9]*/"patience": {seconds}/\' {SETTINGS}')
 
     def shell(self, host: str, text: str) -> str:
@@ -145,7 +144,6 @@ class TorqueMoms:
         return self.script(job.hosts[0], "epilogue.precancel", job, around).returncode
 
     def facts(self, job: TorqueJob) -> str:
-        """Return the content of the file with the job's variables, read as the job's user."""
         return self.shell(job.hosts[0], f"setpriv --reuid {UID} --clear-groups cat {FACTS}/{job.id}")
 
     def _on_sisters(self, name: str, job: TorqueJob) -> list[Done]:

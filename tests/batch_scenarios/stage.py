@@ -90,7 +90,6 @@ class ScenarioStage:
         return job
 
     def submit_started(self, hosts: int = 1, request: str = "") -> str:
-        """Submit a job that runs until a test ends it. Wait until its script has started."""
         job = self.submit(hosts, request, script=FOREVER)
         self.await_started(job)
         return job

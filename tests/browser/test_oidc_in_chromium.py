@@ -72,7 +72,6 @@ def page(chromium: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def log_in(page: Page, address: str) -> Callable[..., None]:
-    """Return a function that opens a page of the console and logs in. ``sub`` is the user's ID."""
 
     def click_through(sub: str, path: str = "") -> None:
         page.goto(f"{address}/console/{path}")

@@ -38,13 +38,11 @@ def former(request: pytest.FixtureRequest) -> Version:
 
 @pytest.fixture(scope="module")
 def old_peers(previous: Version) -> Iterator[Installation]:
-    """An SBF of the current version. The command line and the agents are of the previous version."""
     with installation(THIS, previous) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def old_sbf(previous: Version) -> Iterator[Installation]:
-    """An SBF of the previous version. The command line and the agents are of the current version."""
     with installation(previous, THIS) as running:
         yield running

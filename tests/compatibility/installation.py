@@ -43,7 +43,6 @@ class Installation:
 
 @contextmanager
 def site() -> Iterator[tuple[Path, EmulatedSwitch]]:
-    """An emulated switch, and a folder with SBF's settings and a topology."""
     with tempfile.TemporaryDirectory(prefix="sbf") as name, emulate("cisco_ios", slowness=0) as switch:
         folder = Path(name)
         _write_settings(folder, switch)
@@ -75,7 +74,6 @@ def standing(sbf: Version, peer: Version, folder: Path, switch: EmulatedSwitch) 
 
 @contextmanager
 def running(sbf: Version, folder: Path) -> Iterator[str]:
-    """Run an SBF with the settings in ``folder``. The caller is an operator."""
     argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(folder / "sbf.toml")]
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(argv, env=sbf.environment, cwd="/", stdout=log, stderr=log)  # noqa: S603

@@ -113,7 +113,6 @@ def make_named() -> HostWanted:
 
 
 def make_published() -> HostWanted:
-    """Return the wanted state of `make_wanted` with two published ports, which the gateway forwards to a guest."""
     common = {
         "interface": "outside0",
         "guest": "g1",
@@ -164,7 +163,6 @@ class OutsideWorld:
         computer.check(f"ip route add default via {addresses[0]}; ip route add default via {addresses6[0]}")
 
     def _start(self, computer: NetworkNamespace, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a program, and wait until it prints ``ready``. Kill it after the tests of this module."""
         argv = ["nsenter", f"--net=/proc/{computer.pid}/ns/net", sys.executable, "-I", "-S", "-c", program, *arguments]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - a program above
         self.stack.callback(process.communicate)
@@ -222,7 +220,6 @@ class OutsideWorld:
         return done.stdout.strip()
 
     def list_remains(self) -> list[str]:
-        """Return the gateway's nftables tables, namespaces and interfaces, except permanent interfaces."""
         listed = self.gateway.check(f"nft list tables; ls {self.folder}/namespaces; ls /proc/sys/net/ipv4/conf").split()
         return [
             line for line in listed if line not in {"all", "default", "lo", "eth100", "eth200", "outside0", "mgmt0"}

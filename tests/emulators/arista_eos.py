@@ -83,7 +83,6 @@ class AristaEos(TrunkLists):
         session.print_pages("\n".join(row for row in self.interface_lines("   ") if row != "!"))
 
     def allowed_lines(self, indent: str, allowed: set[int] | None) -> list[str]:
-        """Return the allowed VLANs on one line. EOS does not wrap a long list."""
         return (
             [
                 "".join(super().allowed_lines(indent, allowed)).replace(

@@ -18,7 +18,6 @@ from virtcloud.model.values import PortName
 
 
 def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
-    """Return a topology of three sites. ``names`` are Brno's switch ports to brno-h1, brno-h2 and the uplink."""
     document = three_sites().model_dump(mode="json")
     spelt = dict(zip(("p1", "p2", "uplink"), (name.replace(" ", "") for name in names), strict=True))
     brno = document["sites"][0]
@@ -32,7 +31,6 @@ def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
 
 
 def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
-    """Return the function that finds a switch's platform: emulated for Brno's switch, fake for the others."""
     platform = SWITCH_PLATFORMS[switch.platform]
     ports = tuple(PortName(name.replace(" ", "")) for name in switch.port_names[:3])
 

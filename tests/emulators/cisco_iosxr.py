@@ -245,7 +245,6 @@ def apply_lines(config: XrConfiguration, lines: list[str]) -> XrConfiguration:
 
 
 def modes_after(config: XrConfiguration, modes: list[str], line: str) -> list[str]:
-    """Apply a line in the innermost mode that accepts it. Return the modes after the line."""
     for depth in range(len(modes), -1, -1):
         path = [*modes[:depth], line]
         if apply_line(config, " / ".join(path)):

@@ -54,7 +54,6 @@ class AdministratorClient:
         return rf"(^|\n)[^\n]*{self._switch.hostname}[^\n]*[#>$\]] ?\Z"
 
     def send(self, line: str, until: str = "") -> str:
-        """Type a line, and return the output up to a pattern, by default a prompt."""
         self._channel.sendall(f"{line}\r".encode())
         return self.read(until, after="" if line == self._switch.secret else line)
 

@@ -46,7 +46,6 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         """Subclasses may override this method, which is called after a configuration became permanent."""
 
     def expire_timer(self) -> None:
-        """Revert a commit that was not confirmed."""
         with self.lock:
             if self.unconfirmed is not None:
                 self.activate(self.unconfirmed)

@@ -194,7 +194,6 @@ class DellForce10(IosLikeSwitch):
 
 
 def _short_lists(members: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return members in the form of the table: ``T Te 0/1-3,5``."""
     found = []
     split = [
         (membership, *name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po").split())

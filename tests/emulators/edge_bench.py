@@ -228,7 +228,6 @@ class EdgeBench:
         return Circuit(transport=self.transport.name, port=self.ports[port], vlan=VlanId(vlan), service=service)
 
     def read(self) -> EdgeObserved:
-        """Read the edge, and check that the reading contains nothing outside the scope."""
         observed = self.driver.read(self.managed)
         check_edge_scope(Name("pe1"), self.managed, compare_edge(EdgeWanted(), observed))
         return observed
@@ -241,7 +240,6 @@ class EdgeBench:
         return compare_edge(wanted, self.read())
 
     def reached(self) -> dict[int, set[int]]:
-        """Return the managed VLANs of the first port in each service, according to the emulated edge."""
         port = self.device.port(self.ports[0])
         found = {
             service: {vlan for at, vlan in places if at == port and vlan in POOL}

@@ -144,7 +144,6 @@ class EdgeIosXe(EmulatedEdge):
         return found | {tag: joined.get(domain, set()) for domain, tag in self._tagged(self.core_port)}
 
     def _tagged(self, port: str) -> list[tuple[str, int]]:
-        """Return the bridge domain and the tag of each service instance of a port that has both."""
         pairs = [
             (after(lines, "bridge-domain "), after(lines, "encapsulation dot1q "))
             for lines in self.units(port).values()

@@ -34,7 +34,6 @@ class EdgeJunos(CandidateEdge):
         self.running, self.startup = self.factory_state(), self.factory_state()
 
     def factory_state(self) -> EdgeState:
-        """Return a configuration without services, whose ports accept services."""
         state = super().factory_state()
         state.services[""] = [
             line

@@ -120,7 +120,6 @@ class Power:
         self.lost.clear()
 
     def power_on(self, boot: Boot = "startup") -> None:
-        """Boot, and accept connections again."""
         with self.lock:
             if boot == "older":
                 self.startup = self.older[-1]

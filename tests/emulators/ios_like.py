@@ -209,7 +209,6 @@ class TrunkLists(IosLikeSwitch):
             ) from None
 
     def vlan_table(self, heading: str = "VLAN") -> str:
-        """Render the table of VLANs with their untagged ports."""
         bar = "-" * len(heading)
         rows = [f"{heading} Name                             Status    Ports", f"{bar} {'-' * 32} {'-' * 9} {'-' * 31}"]
         statuses = {number: (name, "active") for number, name in self.running.vlans.items()} | self.legacy
@@ -222,7 +221,6 @@ class TrunkLists(IosLikeSwitch):
         return "\n".join(rows)
 
     def shortened(self, port: str) -> str:
-        """Return the short form of a port's name, which is used in tables."""
         return next((port.replace(long, short) for long, short in self.short.items() if port.startswith(long)), port)
 
     def interface_lines(self, indent: str = " ", default_mode: str = "access") -> list[str]:

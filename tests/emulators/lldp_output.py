@@ -24,7 +24,6 @@ Peers = Mapping[str, LldpPeer]
 
 
 def ios(peers: Peers) -> str:
-    """Render ``show lldp neighbors detail`` of IOS-XE."""
     blocks = [
         f"{'-' * 48}\nLocal Intf: {port.replace('GigabitEthernet', 'Gi').replace(' ', '')}\n"
         f"Chassis id: {peer.chassis}\nPort id: {peer.port}\n"
@@ -42,7 +41,6 @@ def _ios(key: str, value: str) -> str:
 
 
 def nxos(peers: Peers) -> str:
-    """Render ``show lldp neighbors detail`` of NX-OS."""
     blocks = [
         f"Chassis id: {peer.chassis}\nPort id: {peer.port}\nLocal Port id: {port.replace('Ethernet', 'Eth')}\n"
         f"Port Description: {peer.description or 'not advertised'}\nSystem Name: {peer.name or 'not advertised'}\n"
@@ -77,7 +75,6 @@ def eos(peers: Peers, ports: tuple[str, ...]) -> str:
 
 
 def aoscx(peers: Peers) -> str:
-    """Render ``show lldp neighbor-info detail`` of AOS-CX."""
     head = (
         f"LLDP Neighbor Information\n=========================\n\nTotal Neighbor Entries          : {len(peers)}\n"
         "Total Neighbor Entries Deleted  : 0\n"
@@ -107,7 +104,6 @@ def comware(peers: Peers) -> str:
 
 
 def procurve(peers: Peers) -> str:
-    """Render ``show lldp info remote-device PORTS`` of ProCurve."""
     blocks = [
         f"  Local Port   : {port}\n  ChassisType  : mac-address         \n  ChassisId    : {peer.chassis}\n"
         f"  PortType     : interface-name                                            \n  PortId       : {peer.port}  \n"
@@ -136,7 +132,6 @@ def dell(peers: Peers, *, counts: bool) -> str:
 
 
 def lldpctl(peers: Peers) -> str:
-    """Render the output of lldpcli(8), as SONiC shows it."""
     blocks = [
         f"Interface:    {port}, via: LLDP, RID: 2, Time: 0 day, 01:34:39\n"
         f"  Chassis:\n    ChassisID:    mac {peer.chassis}\n"

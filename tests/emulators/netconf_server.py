@@ -111,7 +111,6 @@ class NetconfSession:
 
 
 def plain(element: etree._Element) -> etree._Element:
-    """Remove and ignore all namespaces of an element. Return the element."""
     for child in element.iter():
         if isinstance(child.tag, str):
             child.tag = etree.QName(child).localname

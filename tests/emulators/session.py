@@ -88,7 +88,6 @@ class EmulatedSession:
             self.switch.open_sessions.remove(self)
 
     def answer(self, line: str) -> None:
-        """Execute a line, or cause the planned refusal or fault."""
         switch = self.switch
         if switch.slowness:
             switch.closing.wait(switch.slowness)

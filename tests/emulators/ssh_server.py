@@ -87,7 +87,6 @@ class SshServer:
             thread.join(timeout=5)
 
     def hang_up(self) -> None:
-        """Drop every session, even during a command."""
         for transport in list(self._open):
             # Count the session as dropped before the disconnection. The client may connect again at once.
             self._switch.lost.append(time.monotonic() + self._switch.linger)

@@ -54,7 +54,6 @@ class SwitchBench:
         return compare_switch(wanted, self.read())
 
     def carries(self, name: str) -> set[int]:
-        """Return the managed VLANs on a port, according to the emulated switch."""
         return self.switch.carrying().get(name, set()) & POOL
 
 
@@ -92,6 +91,5 @@ def vlan_line_pattern(template: Commands, vlans: str = ".*") -> str:
 
 
 def short_forms(platform: str) -> tuple[str, str]:
-    """Return the first port's name in short form (``Gi0/1``), and the second port's name in lower case."""
     a, b = (name.replace(" ", "") for name in EMULATED_PLATFORMS[platform].port_names[:2])
     return re.sub(r"^([A-Za-z]{2})[A-Za-z-]*", r"\1", a), b.lower()

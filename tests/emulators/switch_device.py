@@ -131,7 +131,6 @@ class EmulatedSwitch(Faults, Saving, Power):
         }
 
     def is_access(self, port: EmulatedPort) -> bool:
-        """Return whether a port accepts only untagged frames."""
         return port.mode == "access"
 
     def silent_session(self) -> EmulatedSession:
@@ -177,7 +176,6 @@ class EmulatedSwitch(Faults, Saving, Power):
         port.mode, port.allowed = "trunk", allowed
 
     def become_native(self, port: EmulatedPort, vlan: int) -> None:
-        """Make ``vlan`` the native VLAN of a trunk, without a command."""
         port.native = vlan
 
     def config_of(self, state: SwitchState) -> str:

@@ -111,7 +111,6 @@ class FakeSbf:
         return _problem(404, "not-found", f"no resource at {parts.path}")
 
     def _guest(self, method: str, name: list[str], body: bytes, *, waits: bool) -> Answer:
-        """Answer a call about the guest g1. Each long poll confirms the wanted power state."""
         if method == "PUT":
             self.put.append(("power", json.loads(body)))
             asked = {key: value for key, value in json.loads(body).items() if value is not None}

@@ -96,7 +96,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="module")
 def lab(shared_lab: SharedLab) -> Iterator[Lab]:
-    """The default lab (metacenter.yaml) with SBF and agents."""
     with shared_lab.use(DEFAULT) as running:
         yield running
 

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture
 def image(lab: Lab, client: SbfClient) -> Iterator[str]:
-    """An image of the catalogue: an archive of the lab's busybox. All users may use it."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
         tar.add(lab.state.folder / "images/busybox/rootfs", arcname=".")

@@ -84,7 +84,6 @@ rm -f /large
 
 @pytest.fixture(scope="module")
 def domains(lab: Lab) -> Iterator[dict[str, str]]:
-    """The names of the libvirt domains of the guests ``attacker`` and ``victim``, by guest."""
     with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
         view = create(client, "containment", ClusterSpec.model_validate(SPEC))
         domains = [domain for domain in read_guests(lab, HOST) if view.id in domain]
@@ -102,7 +101,6 @@ def results(lab: Lab, domains: dict[str, str]) -> dict[str, str]:
 
 
 def run_inside(lab: Lab, domain: str, script: str) -> str:
-    """Run a script as root of a container, with all capabilities, in the container's control group."""
     return lab.run(HOST, ("sh", "-c", JOIN_GROUP + ENTER, domain, "/bin/sh"), stdin=script).stdout
 
 

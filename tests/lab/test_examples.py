@@ -35,7 +35,6 @@ done < "$file"
 
 
 def start_job(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
-    """Start an example's job: do what the scheduler and its hooks do before the script starts."""
     options = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
     request = parse_request(options["vcluster"])
     admit_pbs_job(

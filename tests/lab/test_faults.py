@@ -56,7 +56,6 @@ def guests() -> tuple[Guest, ...]:
 
 
 def changed_switches(seen: Snapshot, former: Snapshot) -> dict[str, dict[str, str]]:
-    """Return the VLANs by port of each switch whose VLANs differ from ``former``, by the switch's name."""
     return {name: ports for name, ports in seen.switches.items() if ports != former.switches[name]}
 
 

@@ -66,7 +66,6 @@ def read_record(lab: Lab, cluster: ClusterView, name: str = "record") -> dict[st
 
 @pytest.fixture(scope="module")
 def leases(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> tuple[list[str], str]:
-    """The DHCP answers in both clusters, and a capture of the host's uplink during the DHCP requests."""
     with capturing(lab, SWITCH, PORT, f"port 67 or port 68 or ether src {MAC}") as capture:
         answers = [in_guest(lab, cluster, GET_LEASE) for cluster in twins]
     return answers, capture.text

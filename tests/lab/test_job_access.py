@@ -29,7 +29,6 @@ SPEC = ClusterSpec.model_validate({"owner": "alice", "guests": GUESTS})
 
 @pytest.fixture(scope="module")
 def jobs(lab: Lab, client: SbfClient) -> Iterator[Jobs]:
-    """Two identical jobs of alice on the same hosts at the same time."""
     create_user(lab, HEAD, "alice")
     yield [open_job(lab, client, key, HEAD, SPEC) for key in KEYS]
     remove(client, *KEYS)

@@ -113,7 +113,6 @@ def booted(mixed: Lab, client: SbfClient, user_key: Path) -> BootedMachine:
 
 
 def write_on_host(lab: Lab, name: str, text: str) -> None:
-    """Write a file that only root can read, in `FOLDER` on the container's host."""
     script = f"umask 077; mkdir -p {FOLDER}; cat >{FOLDER}/{name}"
     lab.run("praha-h1", ("sh", "-c", script), stdin=text, check=True)
 

@@ -41,7 +41,6 @@ async def execute(code: str, names: dict[str, object]) -> None:
 
 @pytest.fixture(autouse=True)
 def address(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set VIRTCLOUD_URL, which the examples read, to the address of the lab's SBF."""
     monkeypatch.setenv("VIRTCLOUD_URL", f"unix://{lab.sbf_socket}")
 
 

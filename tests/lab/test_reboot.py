@@ -103,7 +103,6 @@ def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
 
 
 def open_job(lab: Lab, client: SbfClient, key: str, guests: tuple[dict[str, object], ...]) -> ClusterView:
-    """Announce a job as its hook does, create its cluster, and wait until its script can start."""
     ask(lab, HOST, {"do": "up", "cluster": key, "attempt": 0, "head": True, "user": USER})
     view = create(client, key, ClusterSpec.model_validate({"owner": USER, "guests": guests}))
     (state,) = ask(lab, HOST, {"do": "state", "wait": 30, "cluster": key, "attempt": 0})

@@ -96,7 +96,6 @@ def send_from_guest(lab: Lab, cluster: ClusterView, *frames: Packet) -> None:
 
 
 def request_leases() -> Iterator[Packet]:
-    """Yield DHCP requests with the MAC addresses of many computers, and with the MAC address of the guest."""
     for number in range(REQUESTS):
         mac = bytes.fromhex(GUEST_MAC.replace(":", "")) if number % 3 == 0 else b"\x02\xdd\x00" + number.to_bytes(3)
         kind = "discover" if number % 2 else "request"

@@ -9,7 +9,6 @@ from package_builds import HOST, PACKAGES, Built, ensure_wheels, start_build
 
 @pytest.fixture(scope="session")
 def archive() -> Path:
-    """The archive with the wheels of virtcloud and of all Python packages that it needs."""
     return ensure_wheels()
 
 
@@ -26,7 +25,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="session")
 def machine(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A machine with systemd as process 1, on which all packages are installed."""
     assert shutil.which("systemd-nspawn"), "these tests need systemd-nspawn: apt-get install systemd-container"
     folder = tmp_path_factory.mktemp("machine")
     with running_machines(folder, {HOST: "10.99.0.12"}) as site:

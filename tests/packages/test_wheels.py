@@ -26,7 +26,6 @@ def wheels(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(wheels: Path, environment: Path, requirement: str) -> Path:
-    """Install a requirement into a new environment. Return its folder of programs."""
     run(sys.executable, "-m", "venv", "--without-pip", environment)
     pip = (sys.executable, "-m", "pip", "--python", environment / "bin/python")
     options = ("-q", "--disable-pip-version-check", "--no-index", "--no-compile")
@@ -50,7 +49,6 @@ def test_sbf_of_an_empty_environment_answers(wheels: Path, tmp_path: Path) -> No
 
 @contextmanager
 def running_service(programs: Path, folder: Path) -> Iterator[Path]:
-    """Run ``sbf serve`` until the end of the context. Yield its socket."""
     socket = folder / "sbf.sock"
     config = folder / "sbf.toml"
     config.write_text(f'listen = "127.0.0.1:0"\nsocket = "{socket}"\ndatabase = "sqlite:///{folder}/sbf.db"\n')

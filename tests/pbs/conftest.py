@@ -25,7 +25,6 @@ from virtcloud.testing.fakepbs.batch_system import BatchJobState
 
 @pytest.fixture(scope="session")
 def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabPbs]:
-    """An OpenPBS in a separate lab. Nothing of the lab remains after the tests."""
     state = LabState(tmp_path_factory.mktemp("pbs") / "lab")
     try:
         pbs = LabPbs.of(Lab(state))

@@ -24,7 +24,6 @@ def actions(pbs: LabPbs) -> list[tuple[str, str]]:
 
 
 def expect_action(stage: ScenarioStage, batch: LabPbs, what: str, cluster: str) -> None:
-    """Wait until the reconciler reports an action. Raise an error after a timeout."""
     stage.await_that(lambda: (what, cluster) in actions(batch), "the action in the report")
 
 

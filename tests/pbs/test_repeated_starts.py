@@ -48,7 +48,6 @@ def shell(batch: LabPbs, script: str) -> str:
 
 @contextmanager
 def other_keys(batch: LabPbs) -> Iterator[None]:
-    """Add a public SSH key to alice's home on the server's host."""
     file = "/home/alice/.ssh/other.pub"
     shell(batch, f"echo '{KEY}' > {file}")
     try:

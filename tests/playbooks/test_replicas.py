@@ -30,7 +30,6 @@ class DisturbedUpgrade:
 
 @pytest.fixture(scope="module")
 def installed(site: Site) -> Site:
-    """The machines after ``site.yml`` for two replicas, with one machine for everything else."""
     (rules := site.folder / "monitoring/prometheus").mkdir(parents=True)
     (rules / "rules.yml").write_text(
         "groups: [{name: test, rules: [{alert: ReplicaDown, expr: 'up{job=\"virtcloud\"} == 0'}]}]\n"

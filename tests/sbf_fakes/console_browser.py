@@ -54,7 +54,6 @@ class ConsoleBrowser:
         return self.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
     def post(self, path: str, **fields: str) -> httpx.Response:
-        """Send a form with the token of this session's forms."""
         found = FORM_TOKEN.search(self.get("/console/clusters").text)
         return self.request("POST", path, {"form_token": found[1] if found else ""} | fields)
 

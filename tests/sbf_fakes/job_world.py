@@ -54,7 +54,6 @@ def until(reached: Callable[[], bool]) -> None:
 
 
 def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) -> None:
-    """Create the cluster of a job's attempt, announce the run to the agent, and let the guests answer."""
     world.put(JOB, SPEC, attempt=attempt)
     host.bridges.answering["br100"] = {"10.0.0.1", "10.0.0.2"}
     world.settle()

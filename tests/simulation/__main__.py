@@ -8,7 +8,6 @@ from simulation.schedule import Schedule
 
 
 def main(seed: int) -> int:
-    """Run the schedule. Print every step and the broken invariant. Return 1 if an invariant is broken."""
     logging.disable(logging.CRITICAL)
     schedule = Schedule(seed)
     try:

@@ -96,7 +96,6 @@ class Invariants:
                 raise BrokenError(f"invariant 2: {name} carries {stray}, which no cluster has claimed there")
 
     def carried(self, device: Switch | Edge, config: object) -> set[tuple[PortName, int]]:
-        """Return the result of the function :func:`carried`, cached until the configuration changes."""
         theirs = device.foreign_vlans if isinstance(device, Switch) else None
         at = device.name, config is device.running
         before = self._carried.get(at)

@@ -216,7 +216,6 @@ class Schedule:
         return f"{what}: {row.state}, {dict(row.network.claims)}"
 
     def end_cluster(self) -> str:
-        """End a cluster that is the newest with its key, or make a late call about an earlier cluster."""
         newest = [one for one in self.store.clusters if one is self.store.find_newest(one.key)]
         if not newest:
             return "no cluster to end"

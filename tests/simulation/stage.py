@@ -101,7 +101,6 @@ class Actor:
             raise self._error
 
     def kill(self) -> None:
-        """End the work, which has paused or not started yet."""
         self._killed = True
         if self._puppet is None:
             self.ended = True
@@ -142,7 +141,6 @@ class Stage:
     each_time: Callable[[str], None] = lambda _at: None
 
     def gate(self, at: str) -> None:
-        """Pause the calling actor. Outside an actor, call ``each_time`` instead."""
         if self.acting is None:
             self.each_time(at)
         else:

@@ -94,7 +94,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, joins=KEYS, wanted=SPECS)
     def join(self, key: str, joins: str, wanted: ClusterSpec) -> None:
-        """Request a member of the network ``joins``. The guests' names contain ``key``, so they are unique."""
         guests = tuple(one.model_copy(update={"name": f"{key}-{one.name}"}) for one in wanted.guests)
         before = self.views()
         held = {(site, vlan) for view in before for site, vlan in view.vlans.items()}
@@ -177,7 +176,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(SWITCHES), vlan=st.integers(100, 105))
     def an_administrator_creates_a_vlan(self, name: str, vlan: int) -> None:
-        """Create a VLAN by hand. Its VLAN ID is in a pool, and the switch has no VLAN with this ID yet."""
         table = self.world.switches[name].table
         if vlan not in table and not any(vlan in vlans for vlans in self.world.switches[name].ports.values()):
             table[vlan] = "offices"

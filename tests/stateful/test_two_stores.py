@@ -318,7 +318,6 @@ def outcome(call: Callable[[], object]) -> Outcome:
 
 
 def comparable(task: ReconcileTask) -> Outcome:
-    """Return the fields of a task, except ``users``, which the store in memory does not have."""
     return {part.name: getattr(task, part.name) for part in fields(task) if part.name != "users"}
 
 

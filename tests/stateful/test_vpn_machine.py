@@ -108,7 +108,6 @@ class VpnMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(GATEWAYS))
     def report(self, name: str) -> None:
-        """Report a connection of each profile that was ever created, as a gateway does."""
         connections = [
             {"profile": f"{n:08x}", "protocol": "udp", "remote": "192.0.2.1:1", "connected_at": self.world.clock.now}
             for n in range(1, self.count + 1)

@@ -10,7 +10,6 @@ from virtcloud.model.cluster import ClusterState
 
 @pytest.fixture
 def installed(world: World) -> World:
-    """Alice has the active cluster ``hers`` on brno-h1 and praha-h1."""
     world.put("hers", spec("brno-h1", "praha-h1", owner="alice"))
     world.settle()
     return world

@@ -52,7 +52,6 @@ async def next_event(stream: AsyncIterator[str]) -> str:
 
 
 def first_events(world: World, act: Callable[[], object]) -> list[str]:
-    """Return the names of the stream's first event and of the event that ``act`` causes."""
     world.put("hers", spec("brno-h1", owner="alice"))
     browser = open_browser(world)
 

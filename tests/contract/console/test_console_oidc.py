@@ -69,7 +69,6 @@ def begin(browser: ConsoleBrowser, **query: str) -> str:
 
 
 def authorize(address: str, sub: str) -> str:
-    """Log in to the provider as the user. Return the address to which the provider sends the browser."""
     answer = httpx.post(address, data={"sub": sub})
     assert answer.status_code == 302, answer.text
     return answer.headers["location"].removeprefix("http://sbf")

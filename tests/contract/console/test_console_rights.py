@@ -17,7 +17,6 @@ from virtcloud.model.access import Role
 
 @pytest.fixture
 def installed(world: World) -> Iterator[World]:
-    """Alice has a cluster at Brno and Praha, bob a cluster at Praha. All elements work."""
     world.put("hers", spec("brno-h1", "praha-h1", owner="alice"))
     world.put("his", spec("praha-h2", owner="bob"))
     world.settle()

@@ -44,7 +44,6 @@ def find_foreign(bench: SwitchBench, created: str = "") -> list[tuple[int, tuple
 
 
 def unmanaged_port(bench: SwitchBench) -> str:
-    """Return the name that the driver uses for the unmanaged port."""
     return bench.other.replace(" ", "")
 
 

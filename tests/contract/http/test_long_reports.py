@@ -12,7 +12,6 @@ MANY = 70_000
 
 @pytest.fixture
 def unknown() -> dict[str, str]:
-    """Messages about clusters that SBF does not know, by cluster ID."""
     return {f"unknown{number}": "no memory" for number in range(MANY)}
 
 

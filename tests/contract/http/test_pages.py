@@ -38,7 +38,6 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def fill(world: World) -> World:
-    """Create five clusters of alice, two of bob, an ended cluster of carol, two images and three quotas."""
     for key in KEYS:
         world.put(key, spec("brno-h1", owner="alice"))
     for key in ("his1", "his2"):
@@ -57,7 +56,6 @@ def fill(world: World) -> World:
 
 
 def follow(world: World, path: str, token: str | None = None) -> Iterator[httpx.Response]:
-    """Yield the page at ``path`` and all next pages, by the address in the Link header."""
     address: str | None = f"/v1/{path}"
     seen: set[str] = set()
     while address is not None:

@@ -61,7 +61,6 @@ def as_operator(case: schemathesis.Case) -> schemathesis.Case:
 
 
 def existing_name(path: str, name: str) -> str:
-    """Return a value for the path parameter ``name`` that denotes an existing object."""
     if name == "name":
         return "brno" if path.startswith("/v1/sites/") else "brno-h1"
     values = {

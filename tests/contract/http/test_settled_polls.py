@@ -52,7 +52,6 @@ def run_as_agent(world: World, act: Act) -> None:
 
 
 def run_waiting(world: World, change: Callable[[], object]) -> httpx.Response:
-    """Return the answer to a settled agent's poll. ``change`` runs while the poll waits."""
     answers: list[httpx.Response] = []
 
     async def act(http: Caller) -> None:

@@ -270,7 +270,6 @@ OF_DEVICES = frozenset(
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Alice has a cluster on brno-h1, and bob has one on praha-h1. Both clusters have gateways."""
     installation = furnish(make_world(tmp_path))
     for owner, image, host in (("alice", "hers", "brno-h1"), ("bob", "his", "praha-h1")):
         ask(installation, "PUT", f"/v1/images/{image}", URL_IMAGE, token=installation.token(Role.USER, owner))

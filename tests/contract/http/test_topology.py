@@ -19,7 +19,6 @@ def changed_topology(world: World, change: Any) -> Topology:  # noqa: ANN401 - a
 
 
 def second_switch(document: dict[str, Any]) -> None:
-    """Connect brno-h1 to a second switch, which is connected to port p1 of the first switch."""
     brno = document["sites"][0]
     brno["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["h", "up"]})
     document["links"] = [link for link in document["links"] if link["a"] != "brno-h1:eth0"]
@@ -62,7 +61,6 @@ def second_port(document: dict[str, Any]) -> None:
 
 
 def second_uplink(document: dict[str, Any]) -> None:
-    """Connect another port of brno-h1 to the same switch."""
     second_port(document)
     (link,) = (link for link in document["links"] if link["a"] == "brno-h1:eth0")
     link["a"] = "brno-h1:eth1"

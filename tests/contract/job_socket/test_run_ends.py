@@ -95,7 +95,6 @@ def test_a_job_gets_no_cluster_of_another_user(world: World, host: Agent) -> Non
 
 
 def former(world: World, host: Agent) -> None:
-    """Create and end attempt 3 of another user's job with the same ID."""
     world.put(JOB, spec("brno-h1", owner="bob"), attempt=3)
     host.ask("up", JOB, 3, user="bob")
     world.delete(JOB)

@@ -208,7 +208,6 @@ def test_a_cancelled_scope_ends_later_connections() -> None:
 
 @contextmanager
 def run_dripping_device(banner: bytes) -> Iterator[str]:
-    """Run a device that sends ``banner``, and then a byte every 50 ms until the context ends. Yield the address."""
     ended = Event()
 
     def drip(connection: socket.socket) -> None:

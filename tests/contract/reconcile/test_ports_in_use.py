@@ -185,7 +185,6 @@ def test_an_adopted_port_is_restored_exactly(platform: str, use: str, small: Wor
 
 
 def adopt_access_port(switch: EmulatedSwitch, small: World) -> str:
-    """Make the first port an access port in VLAN 20 and adopt it. Return its name."""
     configure_use(switch, switch.port_names[0], "an access port")
     adopt(small, switch.port_names[0])
     return switch.port_names[0]

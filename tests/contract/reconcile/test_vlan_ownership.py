@@ -51,7 +51,6 @@ def other_uses(world: World) -> list[tuple[int, str, str | None, tuple[str, ...]
 
 
 def with_second_switch(site: int) -> Topology:
-    """Return the three sites, one of which also has the switch brno-sw2."""
     document = three_sites().model_dump(mode="json")
     document["sites"][site]["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["q1"]})
     return Topology.model_validate(document)

@@ -73,7 +73,6 @@ class Usage:
 
 
 def cause_faults(world: World) -> None:
-    """Cause a fault of each kind that depends on elements and clusters."""
     world.put("degraded", spec("brno-h1", "praha-h1"))
     world.put("quarantined", spec("plzen-h1"))
     world.settle()

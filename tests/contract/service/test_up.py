@@ -76,7 +76,6 @@ for module, names in (
 
 @contextmanager
 def up(*options: str, home: Path, **environment_more: str) -> Iterator[RunningUp]:
-    """Start the command on a free port. Yield after its last line (``Stop:``)."""
     argv = [sys.executable, "-m", "virtcloud.cli", "up", "--port", "0", "--delay", "0", *options]
     environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "PYTHONUNBUFFERED": "1"} | environment_more
     with subprocess.Popen(  # noqa: S603 - our own command
@@ -156,7 +155,6 @@ def test_an_unknown_element_cannot_be_disturbed(running: RunningUp, name: str) -
 
 
 def remove_hosts(running: RunningUp, file: Path, prefix: str) -> None:
-    """Remove the hosts whose names begin with ``prefix`` from the topology, by way of ``file``."""
     document = yaml.safe_load(running.run("topology", "show").output)
     for site in document["sites"]:
         site["hosts"] = [host for host in site["hosts"] if not host["name"].startswith(prefix)]

@@ -302,7 +302,6 @@ def check_divided_topology(database: str) -> None:
 
 
 def undivided_topology() -> Topology:
-    """Return linked sites. The link between two sites comes before the links within the sites."""
     return linked_sites().model_copy(update={"links": linked_sites().links[::-1]})
 
 

@@ -14,7 +14,6 @@ SPEC = ClusterSpec.model_validate(
 
 
 def display_states(*states: ClusterState, terminal: bool) -> str:
-    """Return the output for a cluster that has each of these states for one second."""
     seconds, printed = count(), StringIO()
     console = Console(
         file=printed, force_terminal=terminal, width=100, markup=False, highlight=False, color_system=None

@@ -16,7 +16,6 @@ from virtcloud.model.topology import Topology
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A topology of three sites in a folder. A link connects the switches of the first two sites."""
     write_folder(tmp_path / "sites", linked_sites(), "7")
     return tmp_path / "sites"
 

@@ -21,7 +21,6 @@ PATH={PROGRAMS}:$PATH
 
 
 def _typed(shell: str, line: str, folder: Path) -> str:
-    """Type a line, Tab and Enter in an interactive shell. Return the line that the shell ran."""
     done = subprocess.run(  # noqa: S603 - a shell
         ["script", "-qec", shell, "/dev/null"],  # noqa: S607
         input=f"{line}\t\n",

@@ -15,7 +15,6 @@ FOREIGN = re.compile(r"<(?:script|link|img|iframe)[^>]*?(?:src|href)=[\"']?(?:ht
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the website. The build fails if a link leads nowhere, or the navigation lacks a page."""
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(  # noqa: S603 - our own
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "setup/mkdocs.yml", "-d", folder],

@@ -42,7 +42,6 @@ def test_a_creation_calls_exactly_the_modules_of_the_table(tmp_path: Path) -> No
 
 
 def _record_creation(database: Path) -> set[str]:
-    """Return the modules whose functions run while a user creates a cluster."""
     world = World(f"sqlite:///{database}")
     world.furnish()
     http = client(world.service, world.token(Role.USER, "alice"))

@@ -34,7 +34,6 @@ NodeInit(None, socket.socket(fileno=int(sys.argv[1]))).run()
 
 @pytest.fixture
 def node() -> Iterator[NodeHandle]:
-    """A node in the namespaces of this machine, with a first process, but without files and network."""
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     argv = [sys.executable, "-c", FIRST_PROCESS, str(node_end.fileno())]
     with node_end, subprocess.Popen(argv, pass_fds=[node_end.fileno()]) as process:  # noqa: S603 - this test's program

@@ -43,7 +43,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install_mmdebstrap(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int = 0, seconds: float = 0) -> None:
-    """Put a fake mmdebstrap on PATH. It takes ``seconds`` and ends with the exit code ``code``."""
     (folder / "bin").mkdir()
     program = folder / "bin/mmdebstrap"
     program.write_text(MMDEBSTRAP.format(folder=folder, code=code, seconds=seconds))

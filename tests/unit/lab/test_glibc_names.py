@@ -31,7 +31,6 @@ int main(int argc, char **argv) { if (argc > 3) CALL; return __isoc23_strtol(arg
 
 
 def link_program(folder: Path, call: str) -> Path:
-    """Link the small library to a program that calls the function ``call``. Return the program's path."""
     for name, text in (("libc.c", LIBRARY), ("versions", VERSIONS), ("program.c", PROGRAM.replace("CALL", call))):
         (folder / name).write_text(text)
     options = ["-shared", "-nostdlib", "-fno-builtin", "-w", "-Wl,-soname,libc.so.6", "-Wl,--version-script,versions"]

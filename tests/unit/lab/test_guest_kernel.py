@@ -37,7 +37,6 @@ def write_program(folder: Path, name: str, text: str) -> None:
 
 @pytest.fixture
 def debian(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fake apt programs of a Debian with outdated package lists, and a minimal kernel package."""
     tree = machine / "tree"
     for file in (f"boot/vmlinuz-{VERSION}", f"boot/config-{VERSION}", "DEBIAN/control"):
         (tree / file).parent.mkdir(parents=True, exist_ok=True)

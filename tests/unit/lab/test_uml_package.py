@@ -32,7 +32,6 @@ SOURCE = "deb [signed-by=/usr/share/keys.gpg lang=none target=Packages] http://m
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with Debian 12, User-mode Linux 6.1 and a network. Its own kernel cannot run a lab."""
     monkeypatch.setattr(uml_kernel, "INSTALLED", tmp_path / "installed")
     monkeypatch.setattr(uml_kernel, "UNPACKED", tmp_path / "unpacked")
     monkeypatch.setattr(lab_kernel, "missing_features", lambda: list(lab_kernel.FEATURES))

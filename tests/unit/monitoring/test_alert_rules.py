@@ -92,7 +92,6 @@ def test_every_metric_of_a_rule_or_dashboard_is_documented() -> None:
 
 
 def find_metrics(expression: str) -> set[str]:
-    """Return the metrics of a PromQL expression, without the suffixes of histograms."""
     names = re.findall(r"[a-z]+:virtcloud_[a-z0-9_:]+|\b(?:virtcloud|node|up)(?:_[a-z0-9_]+)?\b", _unquoted(expression))
     return {re.sub(r"_seconds_(bucket|count|sum)$", "_seconds", name) for name in names}
 

@@ -183,7 +183,6 @@ def test_the_agent_at_torques_server_confirms_a_starting_job(address: str, sbf: 
 
 
 def await_cluster(host: SbfClient, key: str, spec: ClusterSpec, attempt: int = 1) -> None:
-    """Request a cluster as a prologue does: repeat the request until the job is confirmed."""
 
     def made() -> bool:
         try:

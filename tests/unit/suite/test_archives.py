@@ -33,7 +33,6 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def list_modules(wheel: Path) -> set[str]:
-    """Return the paths of a wheel's files, except its metadata and data files."""
     with zipfile.ZipFile(wheel) as file:
         return {name for name in file.namelist() if ".dist-info/" not in name and ".data/" not in name}
 

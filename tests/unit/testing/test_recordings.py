@@ -42,7 +42,6 @@ SPECIAL_TYPES = {"job_state", "Rerunable", "array", "queue_type"}
 
 
 def job_lines(file: Path) -> str:
-    """Return the lines about the job from a recorded input file, or from the data file of a server hook."""
     data = file.with_suffix(".data")
     text = file.read_text()
     if "pbs.event().job" in text or not data.exists():

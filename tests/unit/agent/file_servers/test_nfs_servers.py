@@ -90,7 +90,6 @@ class FileGateway:
 
 @pytest.fixture
 def in_network(in_namespace: Run) -> Run:
-    """Return a function that runs code in a new mount namespace and a new network namespace with loopback."""
 
     def run(work: Callable[[], object]) -> object:
         def run_with_loopback() -> object:

@@ -44,13 +44,11 @@ class NamedWorld:
         world.ip(f"route add {PRIVATE}/32 via {SERVER}")
 
     def request(self, *, networks: tuple[str, ...] = (), private: tuple[str, ...] = ()) -> None:
-        """Make ``web.example.org`` a destination of the first cluster."""
         self.world.segments = (make_segment(100, networks, (NAME,), private), make_segment(200, ("198.18.0.0/15",)))
         self.world.outside.receive(self.world.segments)
         self.world.namespaces.receive(self.world.segments)
 
     def resolve(self, *addresses: str) -> None:
-        """Set the addresses in the DNS server's answers. Make the gateway resolve the name again."""
         self.dns.answer({NAME: addresses})
         self.refresh()
 

@@ -117,7 +117,6 @@ except OSError:
 
 
 def publish(port: int, guest_port: int = 8080, lifetime_s: float = 3600, **changes: str) -> PublishedPort:
-    """Return the publication of a port of the guest with the address 10.0.0.5."""
     return PublishedPort.model_validate(
         {
             "address": GATEWAY,
@@ -142,7 +141,6 @@ def segments(*published: PublishedPort) -> tuple[Segment, Segment]:
 
 @pytest.fixture(scope="module")
 def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
-    """Yield a function that runs code in the namespace of the gateway, which publishes a guest of each cluster."""
 
     def prepare(made: Surroundings, stack: ExitStack) -> None:
         made.add_computer("other100", "10.0.0.6/24", ROUTER)

@@ -23,7 +23,6 @@ def consoles() -> Iterator[GuestConsoles]:
 
 @pytest.fixture
 def terminal() -> Iterator[tuple[int, str]]:
-    """The guest's end of a terminal, and the path of the host's end."""
     guest, host = os.openpty()
     name = os.ttyname(host)
     yield guest, name

@@ -39,7 +39,6 @@ def shifted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """The root of an image, with a file of user 7, a set-user-ID program and a program with capabilities."""
     root = tmp_path / "image"
     (root / "bin").mkdir(parents=True)
     for name in ("sudo", "ping", "own"):

@@ -36,7 +36,6 @@ INIT = member("sbin/init", b"#!/bin/sh\n")
 def archive(
     *members: tuple[tarfile.TarInfo, bytes], mode: str = "w", init: tuple[tarfile.TarInfo, bytes] = INIT
 ) -> bytes:
-    """Return an archive with these members and the file ``init``, by default an /sbin/init."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=mode) as tar:  # type: ignore[call-overload]
         for info, data in (*members, init):

@@ -86,7 +86,6 @@ def container(tmp_path: Path) -> Path:
 
 
 def seed(roots: GuestRoots, image: Path, size_mb: int | None) -> Path:
-    """Create the guest's root and write its seed, as the agent does before a start. Return the root."""
     root, guest = roots.ensure("vc-1-n1", image, size_mb), seeded_guest()
     assert guest.seed is not None
     write_container_seed(root, seeded_segment(guest), guest, guest.seed)

@@ -225,7 +225,6 @@ def test_a_malformed_image_is_refused_after_three_attempts(
 
 @contextmanager
 def libvirtd(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run a libvirtd with the test driver and a separate socket. Yield the socket's address and the process."""
     program = shutil.which("libvirtd", path="/usr/sbin:/usr/bin")
     if program is None:
         pytest.skip("NOT TESTED: a hung libvirtd needs libvirtd")

@@ -19,7 +19,6 @@ HANDSHAKE = b"\x16\x03\x03\x40\x00"
 
 @contextmanager
 def dripping_server(beginning: bytes) -> Iterator[int]:
-    """Serve one connection: send ``beginning``, then a byte from time to time. Yield the port."""
 
     def serve() -> None:
         connection, _ = listener.accept()

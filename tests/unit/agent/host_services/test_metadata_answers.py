@@ -148,7 +148,6 @@ def claims_server(frame: Packet) -> bool:
 
 
 def advertise(mac: str, source: str) -> Packet:
-    """Return a neighbour advertisement that claims the server's IPv6 address for ``mac``."""
     header = Ether(src=mac, dst="33:33:00:00:00:01") / IPv6(src=source, dst="ff02::1")
     advertisement: Packet = header / ICMPv6ND_NA(tgt=ADDRESS6, O=1, R=0, S=0) / ICMPv6NDOptDstLLAddr(lladdr=mac)
     return advertisement

@@ -90,7 +90,6 @@ def build_bridge(kernel: NetlinkKernel, *, isolated: bool) -> int:
 
 
 def frames(guest: socket.socket, seconds: float) -> Iterator[str]:
-    """Receive frames for ``seconds``. Yield a name for each frame that the guest did not send."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         guest.settimeout(left)

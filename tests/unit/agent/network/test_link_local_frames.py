@@ -25,7 +25,6 @@ TIMEOUT_S = 10.0
 
 
 def forwarded(addresses: list[str]) -> list[str]:
-    """Send a frame to each address into one port of a bridge. Return the addresses whose frames leave another port."""
     with closing(NetlinkKernel()) as kernel:
         bridge = kernel.add_bridge("br100")
         kernel.disable_host_ip(bridge, "br100")

@@ -27,7 +27,6 @@ def _closed_circuit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    """A server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         yield server

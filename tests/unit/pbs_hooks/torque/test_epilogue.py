@@ -15,7 +15,6 @@ MISSING_SOCKET = "/nonexistent/agent.sock"
 
 @pytest.fixture
 def _no_absence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit an epilogue to one request if the agent does not answer."""
     monkeypatch.setattr(prologue_epilogue, "AGENT_ABSENCE_S", 0.0)
 
 

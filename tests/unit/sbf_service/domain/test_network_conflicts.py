@@ -208,7 +208,6 @@ def joins(made: Topology, own: LiveCluster, key: str, hosts: list[str]) -> tuple
 
 
 def with_present_transport(one: LiveCluster, own: LiveCluster) -> LiveCluster:
-    """Return the cluster ``one`` of the network ``own``, with the transport that the network uses now."""
     joined = None if one.id == own.id else own.network
     return LiveCluster(one.id, one.key, one.spec, VLANS, own.transport, None, joined)
 

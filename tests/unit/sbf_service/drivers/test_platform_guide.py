@@ -24,7 +24,6 @@ PORTS = "interface GigabitEthernet 0/1\n switchport mode trunk\n"
 
 
 def example(index: int) -> dict[str, Any]:
-    """Execute one of the page's two Python files (0 or 1). Return the names that it defines."""
     names: dict[str, Any] = {}
     text = re.findall(r"^( *)```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[index]
     exec(compile(dedent(f"{text[0]}{text[1].strip()}"), str(PAGE), "exec"), names)  # noqa: S102 - a page of SBF
