@@ -107,8 +107,8 @@ def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: 
 
     ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. With ``takes_labs``, the
     worker prefers its last lab, then a lab that no other worker uses. Without, it prefers units without a lab. Two
-    workers use the same shared lab only if its waiting units take at least ``SECOND_START_S`` seconds. If no other
-    unit waits, this limit does not apply.
+    workers use the same shared lab only if the lab's waiting units take at least ``SECOND_START_S`` seconds. If no
+    other unit waits, this limit does not apply.
     """
     others = set(taken) - {lab, PRIVATE_LAB}
     seconds = Counter[str]()
