@@ -62,6 +62,11 @@ def _find_name(claims: Mapping[str, object], roles: OidcRoles) -> UserName:
             f"the provider sent no text in the claim {roles.user_claim!r}; known claims: "
             f"{', '.join(sorted(claims)) or 'none'}. An operator corrects console.oidc"
         )
+    if not UserName.matches(name):
+        raise BadInput(
+            f"the provider sent {name!r} in the claim {roles.user_claim!r}: expected {UserName.meaning}. "
+            "An operator corrects console.oidc"
+        )
     return UserName(name)
 
 

@@ -190,6 +190,11 @@ def test_an_invalid_user_name_is_refused(name: object) -> None:
         make_principal({"uid": name, "groups": ["cloud-admins"]}, OidcRoles.model_validate(ROLES))
 
 
+def test_an_invalid_user_name_is_named_with_its_claim() -> None:
+    with pytest.raises(BadInput, match=r"^the provider sent 'a b' in the claim 'uid': expected a user name: "):
+        make_principal({"uid": "a b"}, OidcRoles.model_validate(ROLES))
+
+
 def test_by_default_no_group_may_log_in() -> None:
     with pytest.raises(Forbidden, match="ask an operator of SBF to add a group"):
         make_principal({"uid": "alice", "groups": ["physics"]}, OidcRoles(user_claim="uid"))
