@@ -6,17 +6,13 @@ threads for half a second. Other threads can run between two pieces (sites or li
 
 import json
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
-from fastapi import Request, Response
-from fastapi.concurrency import run_in_threadpool
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
-from starlette.requests import ClientDisconnect
+from fastapi import Response
 
-from sbf_service.http.operations import Operation
-from sbf_service.store.topology_cache import LARGE, collect_later
+from sbf_service.http.large_bodies import LargeBodyOperation, ParseBody, parse_document
+from sbf_service.store.topology_cache import collect_later
 from virtcloud.model.document import Document
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
@@ -27,57 +23,22 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
 
-class TopologyOperation(Operation):
-    """A route that parses a large body in a separate thread if the body is a topology."""
+class TopologyOperation(LargeBodyOperation):
+    """A route that parses a large topology in pieces."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler."""
-        handler = super().get_route_handler()
-        if self.body_field is None or self.body_field.field_info.annotation is not Topology:
-            return handler
-
-        async def answer(request: Request) -> Response:
-            try:
-                body = await request.body()
-            except ClientDisconnect:
-                # FastAPI reads the body again, detects the disconnect, and reports no fault in SBF.
-                return await handler(request)
-            topology = await run_in_threadpool(parse_topology, body) if len(body) >= LARGE else None
-            return await handler(request if topology is None else _ParsedRequest(request, body, topology))
-
-        return answer
+    def find_parser(self) -> ParseBody | None:
+        """Return the parser of the route's body, or None if the body is no document of the model."""
+        is_topology = self.body_field is not None and self.body_field.field_info.annotation is Topology
+        return parse_topology if is_topology else super().find_parser()
 
 
-class _ParsedRequest(Request):
-    """A call whose body was parsed before."""
-
-    def __init__(self, request: Request, body: bytes, topology: Topology) -> None:
-        super().__init__(request.scope, request.receive)
-        self._body, self._topology = body, topology
-
-    async def json(self) -> Topology:
-        """Return the topology, which FastAPI does not validate again."""
-        return self._topology
-
-
-def parse_topology(body: bytes) -> Topology | None:
+def parse_topology(body: bytes) -> Document | None:
     """Parse a topology. Raise RequestValidationError with all faults. Return None if the body is no JSON."""
     with collect_later(len(body)):
         try:
             return Topology.model_validate(dict(_parse_members(body.decode())))
         except (ValueError, RecursionError, _UnexpectedText):
-            return _parse_whole(body)
-
-
-def _parse_whole(body: bytes) -> Topology | None:
-    """Parse a topology at once, to find all faults with their positions in the document."""
-    try:
-        return Topology.model_validate(json.loads(body))
-    except ValidationError as error:
-        faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors(include_url=False)]
-        raise RequestValidationError(faults) from error
-    except (ValueError, RecursionError):
-        return None
+            return parse_document(Topology, body)  # finds all faults, with their positions in the document
 
 
 class _UnexpectedText(Exception):

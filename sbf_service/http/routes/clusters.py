@@ -25,8 +25,9 @@ from sbf_service.http.auth.authorization import (
     restrict_to_visible,
 )
 from sbf_service.http.auth.caller import Caller
+from sbf_service.http.large_bodies import LargeBodyOperation
 from sbf_service.http.long_polls import CurrentPoll, LongPoll
-from sbf_service.http.operations import After, Operation, Wait
+from sbf_service.http.operations import After, Wait
 from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, answer_list
 from sbf_service.http.problems import problem_responses
 from sbf_service.store import cluster_creation, clusters
@@ -84,7 +85,7 @@ BeforeQuery = Annotated[
     ),
 ]
 
-router = APIRouter(prefix="/v1/clusters", tags=["clusters"], route_class=Operation)
+router = APIRouter(prefix="/v1/clusters", tags=["clusters"], route_class=LargeBodyOperation)
 
 
 @router.put(

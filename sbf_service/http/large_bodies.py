@@ -1,0 +1,74 @@
+"""Large bodies of calls: a separate thread parses and checks them.
+
+FastAPI would parse a body on the event loop, so no other call would be answered meanwhile. A cluster with user data for
+many guests takes seconds, because PyYAML checks each cloud-config.
+"""
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
+
+from sbf_service.http.operations import Operation
+from virtcloud.model.document import Document
+
+LARGE_BODY: Final = 16 * 1024
+"""A body of at least this size, in bytes, is parsed in a separate thread."""
+ParseBody = Callable[[bytes], Document | None]
+"""Parses a body. Raises RequestValidationError with all faults. Returns None if the body is no JSON."""
+
+
+class LargeBodyOperation(Operation):
+    """A route that parses a large body in a separate thread if the body is a document of the model."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler."""
+        handler, parse = super().get_route_handler(), self.find_parser()
+        if parse is None:
+            return handler
+
+        async def answer(request: Request) -> Response:
+            try:
+                body = await request.body()
+            except ClientDisconnect:
+                # FastAPI reads the body again, detects the disconnect, and reports no fault in SBF.
+                return await handler(request)
+            document = await run_in_threadpool(parse, body) if len(body) >= LARGE_BODY else None
+            return await handler(request if document is None else _ParsedRequest(request, body, document))
+
+        return answer
+
+    def find_parser(self) -> ParseBody | None:
+        """Return the parser of the route's body, or None if the body is no document of the model."""
+        model = None if self.body_field is None else self.body_field.field_info.annotation
+        if not isinstance(model, type) or not issubclass(model, Document):
+            return None
+        return lambda body: parse_document(model, body)
+
+
+class _ParsedRequest(Request):
+    """A call whose body was parsed before."""
+
+    def __init__(self, request: Request, body: bytes, document: Document) -> None:
+        super().__init__(request.scope, request.receive)
+        self._body, self._document = body, document
+
+    async def json(self) -> Document:
+        """Return the document. FastAPI repeats only the validators of its class, not those of its parts."""
+        return self._document
+
+
+def parse_document(model: type[Document], body: bytes) -> Document | None:
+    """Parse a document at once. Raise RequestValidationError with all faults. Return None if the body is no JSON."""
+    try:
+        return model.model_validate(json.loads(body))
+    except ValidationError as error:
+        faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors(include_url=False)]
+        raise RequestValidationError(faults) from error
+    except (ValueError, RecursionError):
+        return None
