@@ -25,7 +25,7 @@ AllocatedId = TypeVar("AllocatedId", bound=int)
 def choose_longest_unused(
     never_used: Iterable[AllocatedId], released: Iterable[tuple[datetime, AllocatedId]]
 ) -> AllocatedId | None:
-    """Return the lowest free ID that was never used, or the free ID with the earliest release.
+    """Return the lowest free ID that was never used or, if all were used, the free ID with the earliest release.
 
     Return None if no ID is free.
 
@@ -87,7 +87,7 @@ FindOldest = Callable[[Sequence[Name]], VlanId | None]
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
     """Choose one VLAN ID for all sites.
 
-    If no single VLAN ID is free and the transport ``translates``, choose one for each site.
+    If no single VLAN ID is free at every site, and the transport ``translates``, choose a VLAN ID for each site.
 
     Return None if no choice is possible.
     """

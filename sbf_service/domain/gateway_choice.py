@@ -11,7 +11,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 
 MAX_GATEWAYS: Final = 2
-"""The number of gateways of a cluster. If one gateway fails, devices connect to the other gateway."""
+"""The number of gateways that SBF chooses for a cluster. If one gateway fails, devices connect to the other gateway."""
 
 
 def choose_gateways(

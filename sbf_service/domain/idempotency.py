@@ -88,7 +88,7 @@ def resolve_request(
     """Return the effect of a request: a new attempt, no change, or a wait.
 
     If the key belongs to another owner, ``own_attempt`` is the highest attempt number that the request's owner used
-    with the key. None: this owner never used the key.
+    with the key, or None if this owner never used the key.
 
     Raise Gone for an attempt number that is too low. Raise Conflict if another owner's cluster has not ended, or if a
     request repeats the latest attempt with another spec. While the latest cluster runs, a request without an attempt

@@ -107,7 +107,7 @@ def check_size(limits: ImageLimits, size: int) -> None:
 def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None) -> None:
     """Raise QuotaExceeded if the images of ``owner`` at SBF would exceed the quota.
 
-    ``used`` and ``added`` are in bytes, ``limit_mb`` in MiB. None: no limit.
+    ``used`` and ``added`` are in bytes. ``limit_mb`` is in MiB, or None for no limit.
     """
     if limit_mb is not None and used + added > limit_mb * MIB:
         raise QuotaExceeded(

@@ -1,7 +1,7 @@
 """The lifecycle of a cluster: a table of rules determines the cluster's next transition. Pure.
 
-``store/due_transitions.py`` translates the conditions of the table to SQL. The next transition depends only on the
-stored state, so SBF continues with the same transitions after a crash.
+``store/due_transitions.py`` translates the conditions of the table to SQL, to find the clusters with a due transition.
+The next transition depends only on the stored state, so SBF continues with the same transitions after a crash.
 """
 
 from collections.abc import Iterable, Iterator
@@ -77,8 +77,8 @@ class PlacementStatus:
     """The status of a cluster's placement on one element.
 
     ``added`` and ``removed`` are the revisions that added and removed the placement. ``confirmed`` is the revision that
-    the element has confirmed. ``blocked``: the element confirmed its revision, but not this cluster (for example, its
-    VLAN is in other use). ``trouble`` is the element's error report.
+    the element has confirmed. ``blocked`` is true if the element confirmed its revision without this cluster, for
+    example because the cluster's VLAN is in other use. ``trouble`` is the element's error report.
     """
 
     element: Name
@@ -186,8 +186,8 @@ def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timed
 class TransitionEffects:
     """The effects of a transition on a cluster.
 
-    ``leaves``: SBF begins to remove the cluster from its elements and to drain its network's members. ``ends``: the
-    cluster has ended. ``frees``: the cluster's claims are released.
+    ``leaves`` is true if SBF begins to remove the cluster from its elements and to drain its network's members.
+    ``ends`` is true if the cluster has ended. ``frees`` is true if the cluster's claims are released.
     """
 
     state: ClusterState
@@ -220,7 +220,10 @@ def make_drain(state: ClusterState, reason: str) -> ClusterTransition | None:
 
 
 def _join_reasons(before: str | None, transition: ClusterTransition) -> str | None:
-    """Return the reason after a transition; None for an active cluster. The reason of a quarantine is appended."""
+    """Return the reason after a transition; None for an active cluster.
+
+    The reason of a quarantine is appended to the former reason.
+    """
     if transition.to is ClusterState.ACTIVE:
         return None
     if transition.quarantines and before:
@@ -237,7 +240,7 @@ def describe_unconfirmed(cluster: ClusterStatus) -> str:
 
 
 def _describe_reason(cluster: ClusterStatus, rule: TransitionRule, now: datetime) -> str | None:
-    """Return the reason of a transition at ``now``, or None.
+    """Return the reason of a transition at ``now``, or None for a transition without a reason.
 
     The reason of a quarantine is in the past tense, because an ended cluster keeps its reason after the quarantine.
     """

@@ -1,8 +1,8 @@
 """Ownership: the rules that distinguish SBF's VLANs on a device from VLANs in other use. Pure.
 
 SBF owns a VLAN with SBF's name. SBF also owns a VLAN without a name, or with the platform's default name, if the
-database records its creation. SBF owns no other VLAN, even if the pool contains the VLAN ID. While an unmanaged port
-carries a VLAN, the VLAN is in other use.
+database records that SBF created the VLAN. SBF owns no other VLAN, even if the pool contains the VLAN ID. While an
+unmanaged port carries a VLAN, the VLAN is in other use.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 A path is an ordered list of ports: a frame leaves the first port, enters the second port, leaves the third port, and so
 on. A path without losses proves that its ports carry frames in its direction. The section of a failed path is the part
-that no other path proves.
+of the path that no other path proves to carry frames.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

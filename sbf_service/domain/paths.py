@@ -46,10 +46,10 @@ class ClusterNetwork:
 class LiveCluster:
     """A cluster that elements must carry, with its network's VLAN ID at each site.
 
-    ``transport`` connects the sites. ``service`` is the network's own service ID on this transport, or None. ``joined``
-    is the network that the cluster joined, or None for a cluster that is not a member. ``created_by`` is the creator's
-    name in the audit log. ``images`` has the sources of catalogue images. ``gateways`` are the cluster's gateways in
-    order of preference.
+    ``transport`` connects the sites. ``service`` is the network's own service ID on this transport; None if the network
+    has no service of its own. ``joined`` is the network that the cluster joined, or None for a cluster that is not a
+    member. ``created_by`` is the creator's name in the audit log. ``images`` has the sources of catalogue images.
+    ``gateways`` are the cluster's gateways in order of preference.
     """
 
     id: str
@@ -189,9 +189,9 @@ def find_path_ports(
 ) -> frozenset[PortRef]:
     """Return every port of hosts, gateways, switches and edges that must carry a cluster.
 
-    ``transport`` is the network's transport; None: the transport that SBF would choose now. For a member, ``joined`` is
-    the spec of the cluster that created the network. Raise NotFound for an unknown name. Raise Conflict if the topology
-    does not connect the sites or switches.
+    ``transport`` is the network's transport. None stands for the transport that SBF would choose now. For a member,
+    ``joined`` is the spec of the cluster that created the network. Raise NotFound for an unknown name. Raise Conflict
+    if the topology does not connect the sites or switches.
     """
     return _find_ports(topology, NetworkEndpoints.of(spec, gateways), transport, joined)
 

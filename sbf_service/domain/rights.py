@@ -195,8 +195,8 @@ def may_read_secrets(principal: Principal) -> bool:
 
     ``principal`` is the caller of an API call. Return True for agents, and for operators without a token: root and the
     service's user on SBF's machine can also read SBF's database. An operator in the console has no token either, but
-    the console's session cannot call the API. The console shows no wanted document. An operator with a token could
-    create an agent's token, but the audit log would show the new token.
+    the console's session cannot call the API. The console shows no wanted document. Return False for an operator with a
+    token. Such an operator could create an agent's token, but the audit log would show the new token.
     """
     return principal.role is Role.AGENT or (principal.role is Role.OPERATOR and principal.token is None)
 

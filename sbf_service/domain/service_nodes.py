@@ -29,8 +29,8 @@ def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | No
 def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> Name:
     """Return the gateway that serves a new cluster: the first file server among the cluster's gateways.
 
-    If there is none, return the topology's first file server in ``alive`` that is at a site of the cluster and
-    connected to its hosts. Raise NoGateway if there is none.
+    If the cluster has no such gateway, return the topology's first file server in ``alive`` that is at a site of the
+    cluster and that switches connect to the cluster's hosts. Raise NoGateway if there is no such file server either.
     """
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:
         return chosen

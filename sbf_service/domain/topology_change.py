@@ -78,7 +78,7 @@ class TopologyChange:
 
     @cached_property
     def lost_elements(self) -> frozenset[Name]:
-        """The former elements without an element of the same kind and site in the new topology."""
+        """The former elements that the new topology lacks, or has with another kind or at another site."""
         if self.keeps_wiring:
             return frozenset()
         return frozenset(name for name in self.elements & self.former.elements.keys() if self._is_lost(name))

@@ -39,9 +39,9 @@ _OPEN_CHANGES = text(
 class AuditFilter:
     """Selects rows of the audit log by element, cluster key, request ID, actor and time.
 
-    None does not limit the rows. ``since`` is the first and ``until`` the last time. Clusters of different owners may
-    have had the same key. Therefore, ``owner`` and ``sites`` limit ``cluster`` to clusters of this owner, or with a
-    placement at these sites.
+    An attribute that is None does not limit the rows. ``since`` is the first and ``until`` the last time. Clusters of
+    different owners may have had the same key. Therefore, with ``cluster``, ``owner`` limits the rows to clusters of
+    this owner, and ``sites`` limits the rows to clusters with a placement at these sites.
     """
 
     element: str | None = None
@@ -99,8 +99,8 @@ def find_settled_id(store: Store, after: int | None = None, pause: Callable[[flo
     On PostgreSQL, changes run in parallel, so a row can be committed later than a row with a higher ID. Wait at most
     :data:`PATIENCE_S` until the transactions that are open now have ended. They normally take milliseconds. If one is
     still open, return the last ID before the first gap in the IDs above ``after``: the reader can read the later rows
-    after the end of the transaction. Without ``after``, return the ID of the newest row. Transactions that began more
-    than a minute ago are ignored, because they are not of SBF.
+    after the end of the transaction. Without ``after``, return the ID of the newest row in this case, too. Transactions
+    that began more than a minute ago are ignored, because they are not of SBF.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)

@@ -97,8 +97,9 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     QuotaExceeded if the owner's quota forbids the cluster. Raise Forbidden if the owner may not use a host, an image or
     the network, or if ``starter`` requests a spread. Raise Conflict if another cluster uses the key, the name, the VLAN
     ID or an access port. Also raise Conflict if the topology does not connect the sites. Raise NoVlanFree if no VLAN ID
-    or no service ID is free. Raise NoGateway if a needed gateway does not exist. Raise NoCapacity if the hosts have too
-    little free capacity. Raise JobUnproven until the batch server has confirmed the job.
+    or no service ID is free. Raise NoGateway if SBF finds no suitable gateway for a cluster that needs one. Raise
+    NoCapacity if the hosts have too little free capacity. Raise JobUnproven until the batch server has confirmed the
+    job.
 
     A request with a higher attempt number first drains the earlier cluster. Raise AttemptWaits until the earlier
     cluster has ended.

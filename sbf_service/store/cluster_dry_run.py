@@ -100,7 +100,7 @@ class _DifferenceScope:
 
 @dataclass(frozen=True, slots=True)
 class _RequestedCluster:
-    """A requested cluster. ``created``: the request would create the cluster."""
+    """A requested cluster. ``created`` is true if the request would create the cluster."""
 
     cluster: LiveCluster
     created: bool

@@ -31,7 +31,8 @@ from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 NOT_ENDED = equals_any(ClusterRow.state, frozenset(ClusterState) - ENDED_STATES)
 """The condition that a cluster has not ended.
 
-The condition lists the states of running clusters, because the database can use an index of states for them.
+The condition lists the states of running clusters. Most clusters have ended, so the database can use an index of states
+to find the running clusters.
 """
 UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true()))
 """The condition that a cluster is *unsettled*, so that its state can change: not ended, or with quarantined claims."""
@@ -48,7 +49,7 @@ _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.k
 
 
 def select_clusters(*conditions: ColumnElement[bool]) -> Select[ClusterRow]:
-    """Return the statement that reads the clusters with the conditions, oldest first.
+    """Return the statement that reads the clusters that meet the conditions, oldest first.
 
     Use a module constant for a frequent statement: building a statement takes longer than executing it.
     """

@@ -105,9 +105,10 @@ _UNSETTLED, _UNSETTLED_SQLITE = text("NOT settled"), text("settled = 0")
 class PlacementRow(Base):
     """A cluster on an element, from the adding revision to the removing revision.
 
-    ``blocked``: the element confirmed its other clusters, but not this cluster. Possible reasons: the VLAN ID is in
-    other use, a guest waits for its image, or the removal failed. ``settled``: the state of the cluster can no longer
-    change, because the cluster has ended without quarantined claims.
+    ``blocked`` is true if the element confirmed its other clusters, but not this cluster. Possible reasons: the
+    cluster's VLAN ID is in other use on the element, a guest waits for its image, or the element could not remove the
+    cluster. ``settled`` is true if the state of the cluster can no longer change, because the cluster has ended and has
+    no quarantined claims.
     """
 
     __tablename__ = "placements"

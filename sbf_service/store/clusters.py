@@ -102,7 +102,8 @@ def share_network(
     """Share a cluster's network with ``owner``, whose clusters may then join the network. Idempotent.
 
     Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key. Raise
-    Conflict if the cluster is a member or is ending. Raise BeyondLimit at the maximum number of owners.
+    Conflict if the cluster is a member or is ending. Raise BeyondLimit if the network is already shared with the
+    maximum number of owners.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with

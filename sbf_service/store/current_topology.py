@@ -13,8 +13,8 @@ def read_topology_version(unit: Unit) -> int | None:
 def read_topology(unit: Unit) -> Topology:
     """Return the current topology. Raise NotFound before the first topology.
 
-    A topology that this unit has stored is cached after the commit: after a rollback, another topology could get the
-    version.
+    A topology that this unit has stored is cached only after the commit, because another topology could get the same
+    version after a rollback.
     """
     version = _read_version(unit)
     if unit.new_topology is not None and version == unit.topology_version:

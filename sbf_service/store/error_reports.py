@@ -39,8 +39,8 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 
     If ``reachable`` is false, active clusters on the element become degraded. Exception: on a gateway, a cluster with
     another complete gateway stays active. Routers and publications move from an unreachable gateway where possible, and
-    to a gateway that becomes reachable. ``clusters`` maps cluster IDs to their errors; None: the error concerns all
-    clusters on the element. If ``with_transitions`` is false, the caller applies the transitions of clusters later.
+    to a gateway that becomes reachable. ``clusters`` maps cluster IDs to their errors, or is None if the error concerns
+    all clusters on the element. If ``with_transitions`` is false, the caller applies the transitions of clusters later.
     Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
@@ -100,9 +100,9 @@ def describe_excluded_clusters(
 ) -> ElementClusterErrors | None:
     """Return the errors of the clusters that a host's confirmation excludes, or None.
 
-    ``incomplete`` contains the reasons by ID of incomplete clusters. ``remaining`` contains the errors by ID of
-    clusters that the host could not remove. Both can contain the network of a member, even if the cluster that created
-    the network has no placement on the host.
+    ``incomplete`` maps the IDs of clusters that the host has not set up completely to the reasons. ``remaining`` maps
+    the IDs of clusters that the host could not remove to the errors. Both can contain the network of a member, even if
+    the cluster that created the network has no placement on the host.
     """
     texts = {**(incomplete or {}), **(remaining or {})}
     if not texts:

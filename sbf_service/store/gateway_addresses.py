@@ -35,8 +35,8 @@ def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> 
     """Return a gateway's addresses in a network: one address of each subnet.
 
     If the gateway has none yet, assign addresses and increment the gateway's wanted revision. ``network`` is the
-    cluster that created the network. One of the network's clusters must have the gateway. Raise NoAddressFree if a
-    subnet has no free address.
+    cluster that created the network. The gateway must be a gateway of one of the network's clusters. Raise
+    NoAddressFree if a subnet has no free address.
     """
     found = read_gateway_addresses(unit, gateway, [network.id])
     if network.id in found:

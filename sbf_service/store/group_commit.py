@@ -23,9 +23,10 @@ U_co = TypeVar("U_co", covariant=True)
 MAX_GROUP = 16
 """The maximum number of changes in one transaction, which then holds its locks for less than 0.1 s."""
 FindScope = Callable[[U], LockScope]
-"""A function that returns the sites and names that a change must lock, from the database in the unit.
+"""A function that returns the sites and names that a change must lock.
 
-The function raises OutsideScopeError if the change must lock everything.
+The function reads the database in the unit that it receives. It raises OutsideScopeError if the change must lock
+everything.
 """
 
 
@@ -40,7 +41,8 @@ class GroupTransactions(Protocol[U_co]):
     ) -> AbstractContextManager[Sequence[U_co | frozenset[int]]]:
         """Open one transaction with a unit for each scope, in the order of ``find_scopes``.
 
-        If other transactions hold locks of a scope, ``wait`` for them or yield their keys instead of the unit.
+        If other transactions hold locks of a scope, and ``wait`` is true, wait for these locks. If ``wait`` is false,
+        yield the keys of these locks instead of the unit.
         """
 
 
@@ -48,8 +50,8 @@ class GroupTransactions(Protocol[U_co]):
 class _QueuedChange(Generic[U]):
     """A change whose thread waits for the commit.
 
-    ``queued``: the change is in a queue or in a group. ``missing`` contains the keys of locks for which the change must
-    wait.
+    ``queued`` is true while the change is in a queue or in a group. ``missing`` contains the keys of locks for which
+    the change must wait.
     """
 
     work: Callable[[U], None]
@@ -170,7 +172,7 @@ class GroupCommit(Generic[U]):
         return results[-1]
 
     def _commit_after_lock(self, transactions: GroupTransactions[U], queued: _QueuedChange[U], key: int) -> None:
-        """Commit a change in the queue of a lock. Delete an unused queue.
+        """Commit a change in the queue of a lock. Delete the queue when no thread uses it.
 
         A thread may still add a change to a deleted queue: then two transactions may wait for the same lock.
         """

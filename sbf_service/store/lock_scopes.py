@@ -102,7 +102,7 @@ def share_everything(connection: Connection) -> None:
 
 
 def lock_scope(connection: Connection, scope: LockScope, *, wait: bool = True) -> frozenset[int]:
-    """Lock the keys of a scope in ascending order, the order of the list in ``unnest``.
+    """Lock the keys of a scope in ascending order. PostgreSQL locks the keys in the order of the list in ``unnest``.
 
     With ``wait``, wait for keys that another unit holds, and return an empty set. Without ``wait``, return these keys.
     """

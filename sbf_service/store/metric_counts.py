@@ -45,7 +45,8 @@ class PoolCounts:
 class ElementCounts:
     """The number of a site's elements of one kind, in total and with each problem.
 
-    ``unconfirmed``: the wanted revision is not confirmed. ``unsaved``: a save is pending.
+    ``unconfirmed`` counts elements that have not confirmed their wanted revision. ``unsaved`` counts elements with a
+    pending save.
     """
 
     total: int

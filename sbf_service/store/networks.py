@@ -168,8 +168,8 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
     These are the current IDs, and a VLAN ID at each new site. Also choose a transport and its service ID, if the
     network needs its first transport.
 
-    Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the current
-    ports would change. Raise NoVlanFree if no suitable VLAN ID or no service ID is free.
+    Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's
+    current ports would change. Raise NoVlanFree if no suitable VLAN ID or no service ID is free.
     """
     sites = find_sites(topology, spec.all_hosts)
     new = [site for site in sites if site.name not in network.vlans]
@@ -194,9 +194,10 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     reserved: ReservedVlans,
     sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
-    """Choose a VLAN ID at each new site: the network's own or, if the transport translates VLAN IDs, another.
+    """Choose a VLAN ID at each new site: the network's VLAN ID, if it is free there.
 
-    Raise NoVlanFree if no suitable VLAN ID is free.
+    If it is not free, and the transport translates VLAN IDs, choose another VLAN ID. Raise NoVlanFree if no suitable
+    VLAN ID is free.
     """
     vlan, vlans = next(iter(network.vlans.values())), {}
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):

@@ -106,7 +106,7 @@ def is_save_allowed(unit: Unit, row: ElementRow) -> bool:
 
 
 def compute_save_pause(failures: int) -> timedelta:
-    """Return the pause after consecutive failed saves."""
+    """Return the pause after ``failures`` consecutive failed saves."""
     return min(MAX_SAVE_PAUSE, FIRST_SAVE_PAUSE * (1 << min(failures - 1, 20)))
 
 

@@ -134,7 +134,7 @@ _READ_NAMES = select(OutsideUseRow.names).where(
 
 
 def find_name_faults(unit: Unit, gateway: str) -> tuple[str, ...]:
-    """Return the FQDNs with errors in a gateway's latest report, as sorted texts."""
+    """Return the FQDNs with errors in a gateway's latest report as sorted texts, each with its error."""
     return tuple(sorted({f"{name.fqdn}: {name.error}" for name in _read_failing_names(unit, gateway)}))
 
 

@@ -33,10 +33,10 @@ def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
 def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
     """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``. Idempotent.
 
-    SBF releases the cluster's claims when each of its elements has confirmed the removal or is at a declared site. The
-    worker or agent of an unreachable element removes remaining configuration as soon as the element is reachable. While
-    the VLAN ID's network runs, its ended members no longer wait for the elements of ``site``. Raise Conflict if the
-    VLAN ID is claimed, but not in quarantine, and no ended member waits for an element.
+    SBF releases the cluster's claims when each of its elements has confirmed the removal or is at a site with such a
+    declaration. The worker or agent of an unreachable element removes remaining configuration as soon as the element is
+    reachable. While the VLAN ID's network runs, its ended members no longer wait for the elements of ``site``. Raise
+    Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:

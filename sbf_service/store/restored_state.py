@@ -26,7 +26,8 @@ from virtcloud.model.values import format_utc
 REVISION_STEP = 10_000_000
 """The increment of revisions, fencing tokens and versions at a restore.
 
-SBF cannot have assigned so many numbers since the backup: four months with one change of an element per second.
+SBF cannot have assigned so many numbers since the backup: with one change of an element per second, this takes four
+months.
 """
 MAX_NUMBER = 2**31 - 1
 """The maximum value of PostgreSQL's columns of revisions, sufficient for about 200 restores."""

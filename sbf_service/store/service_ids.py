@@ -89,7 +89,7 @@ def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
 def claim_service_id(unit: Unit, transport: Transport, service: int, cluster_id: str) -> None:
     """Claim an ID that :func:`choose_service_id` chose in this transaction, and update ``UnusedServiceRow``.
 
-    A formerly used ID means that all IDs were used.
+    A formerly used ID means that all IDs were used, because ``choose_service_id`` prefers IDs that were never used.
     """
     unit.connection.execute(_INSERT_CLAIM, {"transport": transport.name, "number": service, "cluster_id": cluster_id})
     was_used = unit.connection.execute(_DELETE_FREED, {"of": transport.name, "used": service}).rowcount > 0

@@ -113,7 +113,7 @@ def _make_view(unit: Unit, row: ClusterRow) -> SshAccessView:
 
 
 def _list_gateways(unit: Unit, row: ClusterRow) -> tuple[SshGatewayView, ...]:
-    """Return the cluster's gateways that offer SSH, last those with stale agents. Omit removed gateways."""
+    """Return the cluster's gateways that offer SSH. Gateways with stale agents come last. Omit removed gateways."""
     topology, secret, alive = read_topology(unit), read_vpn_secret(unit), find_alive_gateways(unit)
     names = read_cluster_gateways(unit, [row.id]).get(row.id, ())
     present = (topology.gateways.get(name) for name in sorted(names, key=lambda name: name not in alive))

@@ -242,7 +242,7 @@ class TokenCache:
         return found
 
     def authenticate_many(self, tokens: Collection[Token]) -> dict[Token, Principal | VirtcloudError]:
-        """Check at most 500 tokens with one query. Return each token's principal or error Unauthenticated."""
+        """Check at most 500 tokens with one query. Return each token's principal, or the error Unauthenticated."""
         known, checked_at = self._cached, self.clock()
         found: dict[Token, Principal | VirtcloudError] = {}
         stale: list[str] = []

@@ -1,7 +1,7 @@
 """The versions of change topics in the database.
 
-In case of a lost notice, a replica's change reader polls these versions with one query for all waiting calls. The query
-returns only topics whose version differs from the replica's version.
+A replica's change reader polls these versions with one query for all waiting calls, because a notice can be lost. The
+query returns only topics whose version differs from the replica's version.
 """
 
 import json

@@ -139,7 +139,7 @@ def _prepare_change(read: Callable[[], AbstractContextManager[Unit]], make: Make
 
 
 def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
-    """Store a change, unless it is empty, and its effects. Return the topology's version."""
+    """Store a change and its effects, unless the change is empty. Return the topology's version."""
     former, change = prepared.former.topology, prepared.change
     if former == change.topology:
         return prepared.former.version

@@ -57,7 +57,7 @@ release.
 
 
 class ClusterSelection:
-    """Prepared statements on the clusters with some conditions.
+    """Prepared statements on the clusters that meet some conditions.
 
     ``due`` reads the selected clusters with a due transition. ``increment_versions`` increments the versions of those
     whose state can still change. Selections are module constants, because building a statement takes a millisecond.

@@ -46,7 +46,7 @@ _READ_UNCHECKED = (
 
 
 def check_sites_checked(unit: Unit, topology: Topology, sites: Iterable[Site], transport: Transport | None) -> None:
-    """Raise NoVlanFree if a new network at these sites could get a VLAN ID on an unchecked element."""
+    """Raise NoVlanFree if a new network at these sites could get a VLAN ID that an unchecked element still carries."""
     unchecked = unit.connection.execute(_READ_UNCHECKED).all()
     if not unchecked:
         return

@@ -4,7 +4,7 @@
 or only a scope (:meth:`Store.change_scope`, :meth:`Store.group_commit`). :mod:`.lock_scopes` describes the locks and
 their order. A change takes milliseconds, because no unit communicates with a device. SQLite allows one writer at a time
 (``BEGIN IMMEDIATE``), so each change on SQLite locks everything. A unit that changes a single row, such as an element's
-lease, locks only this row (:meth:`Store.change_row`).
+lease, locks only this row (:meth:`Store.change_row`). A unit with one lock needs no lock order.
 
 **Group commit.** See :mod:`.group_commit`.
 """
@@ -45,7 +45,7 @@ from virtcloud.model.topology import Topology
 Clock = Callable[[Session], datetime]
 Publish = Callable[[frozenset[str]], None]
 Measure = Callable[[str], AbstractContextManager[object]]
-"""A function that measures a transaction (``read`` or ``write``), including the wait for locks."""
+"""A function that measures the duration of a transaction (``read`` or ``write``), including the wait for locks."""
 T = TypeVar("T")
 
 TOPOLOGY_TOPIC = "topology"
@@ -74,7 +74,7 @@ class Unit:
     """One unit of work.
 
     After the commit, the store publishes the topics in ``changed``. All units of a store share the ``cache``. ``scope``
-    is the locked scope; None: the unit locks everything or a single row, or only reads.
+    is the locked scope, or None if the unit locks everything or a single row, or only reads.
     """
 
     session: Session

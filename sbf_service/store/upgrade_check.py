@@ -29,7 +29,10 @@ from virtcloud.model.errors import BadInput
 
 TRIAL_LOCK_TIMEOUT_S = 10
 SPACE_FACTOR = 2
-"""The free space that a trial needs, as a multiple of the database's size. SQLite's journal needs space, too."""
+"""The free space that a trial needs, as a multiple of the database's size.
+
+A migration can write every table again, and SQLite's journal needs the same space.
+"""
 
 
 @dataclass(frozen=True, slots=True)

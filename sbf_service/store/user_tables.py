@@ -35,7 +35,7 @@ class QuotaRow(Base):
 
 
 class ImageRow(Base):
-    """An image of the catalogue. Without ``url`` and ``file``, SBF stores the image's file."""
+    """An image of the catalogue. SBF stores the image's file if the image has neither ``url`` nor ``file``."""
 
     __tablename__ = "images"
 

@@ -48,7 +48,7 @@ _IS_VALID = VpnProfileRow.revoked_at.is_(None)
 
 @dataclass(frozen=True, slots=True)
 class NewDevice:
-    """A device for which a user requests a profile. ``router``: the device becomes the router of the network."""
+    """A device for which a user requests a profile. ``router`` is true if the device becomes the network's router."""
 
     profile: str
     user: UserName
@@ -176,7 +176,7 @@ def _check_limit(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 
 
 def _prefer_alive(unit: Unit, gateways: Sequence[Name]) -> list[Name]:
-    """Return the gateways, last those with stale agents."""
+    """Return the gateways. Gateways with stale agents come last."""
     alive = find_alive_gateways(unit)
     return sorted(gateways, key=lambda name: name not in alive)
 

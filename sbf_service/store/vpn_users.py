@@ -95,7 +95,8 @@ def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway.
 
     Connections of clusters that do not use the gateway are ignored. If a profile with a new connection has another
-    connection, the gateway of the older connection gets a new revision.
+    connection, increment the revision of the gateway with the older connection, so that this gateway ends the older
+    connection.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
