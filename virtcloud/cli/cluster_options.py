@@ -112,7 +112,10 @@ def _check_file_options(options: ClusterOptions) -> None:
 
 
 def _list_overrides(options: ClusterOptions) -> dict[str, object]:
-    """Return the keys of a spec that options can set with and without a spec file. None: the option is missing."""
+    """Return the keys of a spec that options can set with and without a spec file.
+
+    The value None means that the option is missing.
+    """
     return {
         "owner": options.owner,
         "name": options.name,

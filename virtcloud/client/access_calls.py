@@ -40,7 +40,10 @@ class AccessCalls(SbfCalls):
     def token_pages(
         self, *, name: str | None = None, role: str | None = None, size: int = PAGE_SIZE
     ) -> Iterator[list[TokenView]]:
-        """Yield the tokens in pages of at most ``size``, oldest first. ``name`` and ``role`` select their holders."""
+        """Yield the tokens in pages of at most ``size``, oldest first.
+
+        ``name`` (the holder) and ``role`` select tokens.
+        """
         return self._pages(TokenView, "/v1/tokens", {"name": name, "role": role}, size)
 
     def revoke_token(self, token_id: str) -> TokenView:
@@ -72,7 +75,7 @@ class AccessCalls(SbfCalls):
         memory_mb: int | None = None,
         images_mb: int | None = None,
     ) -> QuotaView:
-        """Set a user's limits. For None, the limit in SBF's settings applies. Idempotent.
+        """Set a user's limits. If a limit is None, the limit in SBF's settings applies. Idempotent.
 
         Raise BadInput for invalid limits.
         """

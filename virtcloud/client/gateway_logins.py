@@ -72,8 +72,8 @@ def request_login_files(
 ) -> SshCertificateView:
     """Create ``folder``, request a certificate, and write the files of a login to ``folder``. Return the certificate.
 
-    The first request connects the cluster to a gateway. Then wait at most ``WAIT_S`` seconds until the elements on the
-    path have confirmed the connection. Meanwhile, call ``show`` with the present state. Raise the errors of
+    If this request connects the cluster to a gateway, wait at most ``WAIT_S`` seconds until the elements on the path
+    have confirmed the connection. Meanwhile, call ``show`` with the present state. Raise the errors of
     `SbfClient.create_ssh_certificate`; a new folder is then removed. Raise BadInput if ``folder`` cannot be written.
     """
     login = make_login_key()

@@ -35,8 +35,8 @@ class VpnCalls(SbfCalls):
     def profile(self, key: str, profile: str, wait: float = 0) -> VpnProfileView:
         """Return a profile. Raise NotFound if the cluster has no such profile.
 
-        If elements have not confirmed the profile, wait for a change of their list: ``wait`` seconds, at most 60. An
-        SBF of an earlier version does not wait.
+        If elements have not confirmed the profile, wait up to ``wait`` seconds, at most 60, for a change of the list of
+        these elements. An SBF of an earlier version does not wait.
         """
         wait = min(wait, LONGEST_WAIT_S)
         query = {"wait": wait} if wait else None

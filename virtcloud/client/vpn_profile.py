@@ -30,10 +30,11 @@ OPTIONS: Final = (
     "allow-compression no",
 )
 REFUSED_OPTIONS: Final = ("route", "redirect-", "dhcp-option", "dns", "block-outside-dns", "setenv", "register-dns")
-"""Prefixes of options that a client ignores. Therefore a gateway cannot change the computer's routes and DNS."""
+"""Prefixes of options that a client ignores if a gateway sends them. Therefore a gateway cannot change the computer's
+routes and DNS."""
 SERVER_MTU: Final = "tun-mtu 1500"
 """An option that OpenVPN 2.6 sends to each client. If the network has a smaller MTU, the gateway sends the smaller MTU
-first. Profiles ignore this option, because it would replace the smaller MTU."""
+first. Profiles make clients ignore this option, because it would replace the smaller MTU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The Debian sources and transfer options of this machine's APT, for images and kernels of the lab.
 
-Images have this machine's Debian release, mirrors and proxies. The lab's kernel can come from a newer release.
+Images contain packages of this machine's Debian release, from the same mirrors and through the same proxies. The lab's
+kernel can come from a newer release.
 """
 
 import platform

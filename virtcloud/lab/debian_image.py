@@ -198,7 +198,7 @@ def ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], w
 
 @contextlib.contextmanager
 def _lock_builds(watch: Watcher) -> Iterator[IO[str]]:
-    """Hold the lock of image builds. Yield the lock's open file.
+    """Wait until no other process holds the lock of image builds, and hold the lock. Yield the lock's open file.
 
     Programs that inherit the open file hold the lock, too.
     """

@@ -51,7 +51,7 @@ def missing_features() -> list[KernelFeature]:
 def has_feature(feature: KernelFeature) -> bool:
     """Return whether the machine's kernel has a feature.
 
-    Also return False if the test cannot run, such as without root's rights.
+    Also return False if the test cannot run, for example without root's rights.
     """
     command = ["unshare", "--net", "sh", "-c", " && ".join(feature.commands)]
     try:
@@ -87,7 +87,8 @@ def require_uml_kernel() -> UmlKernel:
 def choose_kernel(requested: str | None = None) -> str:
     """Return the lab's kernel: ``direct`` or ``uml``. If ``requested`` is None, prefer ``direct``.
 
-    Raise LabImpossible with the reasons if the requested kernel, or neither kernel, can run the lab.
+    Raise LabImpossible with the reasons if the requested kernel cannot run the lab. If ``requested`` is None, raise
+    LabImpossible only if neither kernel can run the lab.
     """
     missing = [] if requested == "uml" else missing_features()
     if not missing and requested != "uml":
@@ -170,7 +171,7 @@ def choose_processor(allowed: Iterable[int], used: Iterable[int]) -> int:
 
 
 def _bound_processors() -> Iterator[int]:
-    """Yield the processor of each User-mode Linux process that is bound to one processor, such as of other labs."""
+    """Yield the processor of each User-mode Linux process that is bound to one processor, also in other labs."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has ended
             if (folder / "comm").read_text().strip() == PROGRAM.name:

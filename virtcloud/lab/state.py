@@ -48,7 +48,7 @@ class LabState:
 
     @property
     def sbf_socket(self) -> Path:
-        """The path of SBF's socket. In the default folder of a lab, clients use this path by default."""
+        """The path of SBF's socket. If the lab has the default folder, clients use this path by default."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property

@@ -59,7 +59,7 @@ GuestFilters = Literal["addresses", "open"]
 
 - ``addresses``: guests may use only the IP addresses of the spec, and the link-local IPv6 address that follows from
   their MAC address
-- ``open``: guests may use any MAC address, such as bridges do, and offer all services. Only hosts that allow open
+- ``open``: guests may use any MAC address, for example as bridges, and offer all services. Only hosts that allow open
   filters run these guests. Even with ``open``, hosts drop frames that affect other clusters: frames with VLAN tags,
   protocols of switches such as spanning tree, and broadcasts above a rate.
 """

@@ -29,8 +29,8 @@ OMIT_NONE: Final = Field(exclude_if=lambda value: value is None)
 class Document(BaseModel):
     """A frozen value that is read from and written to YAML or JSON. Unknown keys are errors.
 
-    Clients parse SBF's answers, and nested documents, with ``extra="ignore"``: a later version of SBF may send more
-    keys.
+    Clients parse SBF's answers, including nested documents, with ``extra="ignore"``: a later version of SBF may send
+    more keys.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", regex_engine="python-re")

@@ -25,7 +25,7 @@ BandwidthMbit = Annotated[float, Field(gt=0, le=1_000_000)]
 class Attachment(Document):
     """A site's port on a transport.
 
-    If the transport is configured at provider edges, the port belongs to an edge. It must be linked to a switch of the
+    If the transport is configured at provider edges, the port belongs to an edge, and must be linked to a switch of the
     site. For all other transports, the port belongs to a switch.
     """
 

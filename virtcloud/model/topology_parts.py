@@ -67,7 +67,7 @@ def _require(former: Topology | None, name: Name) -> Site:
 
 
 def arrange_links(topology: Topology) -> Topology:
-    """Return an equal topology with its links in the order of joined parts."""
+    """Return an equal topology with its links in the order of :func:`join_parts`."""
     parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
     return join_parts(common_part_of(topology), parts)
 

@@ -203,8 +203,8 @@ def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
 EXTEND_BELOW_S = 120
 """A lease is extended if its end is less than this many seconds after the end of the job's walltime.
 
-The clocks of SBF and the agent may differ by up to this time. The time until the next observation is added, because the
-job can be suspended until then.
+The clocks of SBF and the agent may differ by up to this time. The time until the next observation is added to this
+limit, because the job can be suspended until then.
 """
 EXTEND_TO_S = 900
 """A lease is extended to this many seconds after the end of the job's walltime. The end of a suspended job's walltime

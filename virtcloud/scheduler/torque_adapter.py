@@ -190,7 +190,7 @@ class TorqueScheduler:
         return parse_nodes(self._run(("pbsnodes", "-x")))
 
     def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
-        """Return a statement about a job. Raise SchedulerUnavailable, such as for output that is not XML."""
+        """Return a statement about a job. Raise SchedulerUnavailable, for example if the output is not XML."""
         try:
             return parse_job_statement(self._run(("qstat", "-x", number)), number, server, names)
         except ValueError as error:

@@ -101,7 +101,7 @@ def _serve(channel: socket.socket, modules: tuple[str, ...]) -> None:
     os.closerange(channel.fileno() + 1, 4096)
     gc.disable()  # garbage collections would take a sixth of the imports' time and free almost no memory
     failed = _import(modules)
-    gc.freeze()  # in a child, it would copy the memory of all imported modules
+    gc.freeze()  # a garbage collection in a child would copy the memory of all imported modules
     gc.enable()
     children: dict[int, int] = {}
     while True:
