@@ -73,7 +73,7 @@ def parse_certified_key(key: UserKey) -> SshPublicKey:
 
 
 def sign_certificate(secret: SecretBytes, key: SshPublicKey, certificate: SshCertificate) -> str:
-    """Return a certificate without forwarding and PTY, as one line of a file ``*-cert.pub``.
+    """Return a certificate as one line of a file ``*-cert.pub``. The certificate permits neither forwarding nor a PTY.
 
     The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because a gateway's clock can be slow. A
     certificate's times are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.

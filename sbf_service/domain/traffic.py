@@ -18,7 +18,7 @@ MAX_SAMPLES: Final = 31
 MIN_PERIOD_S: Final = 5.0
 """The minimum time between two samples. SBF ignores a report within this time, so an agent cannot cause many writes."""
 MAX_PERIOD_S: Final = 900.0
-"""The longest period with a rate: a longer mean would not describe the present traffic."""
+"""The longest period with a rate. The mean of a longer period would not describe the present traffic."""
 COUNTERS: Final = ("received_bytes", "sent_bytes", "received_frames", "sent_frames")
 
 

@@ -1,6 +1,6 @@
 """Capacity of hosts, and the placement of spreads.
 
-A spread requests a number of equal guests without hosts. SBF chooses a host for each guest.
+A spread requests a number of equal guests without naming their hosts. SBF chooses a host for each guest.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -136,7 +136,7 @@ def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveC
 
 
 def _check_gateway_addresses(topology: Topology, cluster: LiveCluster, identity: NetworkIdentity) -> None:
-    """Check that a new network has addresses for its service node and its routers.
+    """Check that a new network has addresses for its service node and for the gateways that can be its router.
 
     Raise BadInput for a service node in a network without subnets. Raise NoAddressFree if a subnet is too small.
     """

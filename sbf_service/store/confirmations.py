@@ -157,7 +157,7 @@ def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterE
 
 
 def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]) -> None:
-    """Record a confirmation in the audit log. For a host or gateway, include its changed clusters."""
+    """Record a confirmation in the audit log. For a host or gateway, include the clusters that it added and removed."""
     change = None
     if row.kind not in DEVICE_KINDS:
         change = _compute_confirmed_change(unit, row, former, marked)

@@ -80,7 +80,7 @@ def release_leases_of(unit: Unit, holder: str) -> None:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-"""Within this time after a recorded heartbeat, :func:`record_agent_heartbeat` records no other."""
+"""Within this time after a recorded heartbeat, :func:`record_agent_heartbeat` records no heartbeat of this agent."""
 
 
 _IS_SEEN = (ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.reachable)

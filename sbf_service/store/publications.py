@@ -68,10 +68,10 @@ def publish(
     Replace a publication that the topology no longer allows.
 
     Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended. Raise
-    NotAdmitted if the site has not certified an image of the network's guests. Raise NoGateway if the site publishes no
-    ports. Raise NoPortFree if all ports are taken. Raise NoAddressFree if a subnet has no address for the gateway.
-    Raise BadInput if the guest has no address that the gateway can publish. Raise BeyondLimit if the cluster has too
-    many publications.
+    NotAdmitted if the image of a guest of the network is not certified for the site. Raise NoGateway if the site
+    publishes no ports. Raise NoPortFree if all ports are taken. Raise NoAddressFree if a subnet has no address for the
+    gateway. Raise BadInput if the guest has no address that the gateway can publish. Raise BeyondLimit if the cluster
+    has too many publications.
     """
     row = require_cluster(unit, key, cluster_id)
     if row.state not in WANTED_STATES:

@@ -36,9 +36,9 @@ def _find_other_destinations(change: TopologyChange) -> set[Name]:
 
 
 def _move_services(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> set[str]:
-    """Assign addresses to each new service node of a network.
+    """Assign addresses to the new service node of each network whose service node changes.
 
-    Return the networks' hosts, whose wanted documents change.
+    Return the hosts of these networks, because their wanted documents change.
     """
     found: set[str] = set()
     for cluster in live:
