@@ -47,8 +47,9 @@ def find_owned_vlans(observed: SwitchObserved, created: VlanSet) -> VlanSet:
 def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet) -> SwitchObserved:
     """Return a reading in which the VLANs in other use on the device are marked as foreign. Idempotent.
 
-    The result contains no VLAN that SBF does not own, so no difference contains such a VLAN. Exception: a renamed VLAN
-    that SBF created stays in the managed ports, so that SBF can remove it.
+    ``vlans`` and ``ports`` of the result contain no VLAN that SBF does not own, so no difference contains such a VLAN.
+    Exception: a renamed VLAN that SBF created stays in ``ports``, so that SBF can remove the VLAN from the managed
+    ports.
     """
     foreign = tuple(_find_foreign_vlans(observed, created))
     others = VlanSet(other.vlan for other in foreign) - find_owned_vlans(observed, created)

@@ -1,8 +1,8 @@
 """The check of a cluster's paths: the hosts, the pace, the result of each path, and the section with losses. Pure.
 
 A path is an ordered list of ports: a frame leaves the first port, enters the second port, leaves the third port, and so
-on. A path without losses proves that its ports carry frames in its direction. The section of a failed path is the part
-of the path that no other path proves to carry frames.
+on. If frames of a kind pass along a path, each port of the path carries such frames in the direction of the path. The
+section of a failed path is the part that no other path proves to carry the lost frames.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

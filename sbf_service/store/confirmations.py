@@ -84,9 +84,10 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     """Record that an element has the wanted state of ``revision``. Then apply the due transitions. Idempotent.
 
     For a revision lower than the confirmed revision, record only the reading. ``carried`` is the observed and saved
-    state of a device. The clusters in ``errors.blocked`` do not count as set up. The clusters in ``errors.remaining``
-    do not count as removed, so their VLAN IDs stay claimed. Raise NotFound for an unknown element. Raise Conflict for a
-    revision that does not exist, or that is older than the last restore of the database.
+    state of a device. A cluster does not count as set up if its ID or its network's ID is in ``errors.blocked``. A
+    cluster does not count as removed if one of these IDs is in ``errors.remaining``, so its VLAN IDs stay claimed.
+    Raise NotFound for an unknown element. Raise Conflict for a revision that does not exist, or that is older than the
+    last restore of the database.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -219,7 +220,8 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozenset[str]:
     """Set the column ``blocked`` of an element's placements. Return the IDs of the clusters whose column changed.
 
-    A placement is blocked if the cluster's or network's ID is in ``errors.blocked`` or, for a removal, in
+    The placement of a cluster that the element must carry is blocked if the cluster's or its network's ID is in
+    ``errors.blocked``. The placement of a cluster that the element must remove is blocked if one of these IDs is in
     ``errors.remaining``.
     """
     networks, remaining = errors.blocked, errors.remaining

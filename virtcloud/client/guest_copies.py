@@ -153,9 +153,9 @@ def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
 ) -> None:
     """Copy files and folders from each guest. ``remotes`` are the paths or patterns by guest.
 
-    With ``folder_for_each``, the files of each guest are copied into a new folder ``target/NAME``. Without this option,
-    ``target`` is an existing folder, or the new name of the only source. ``jobs``, ``timeout`` and GuestsFailed are as
-    in :func:`put_files`.
+    With ``folder_for_each``, the files of each guest are copied into the folder ``target/NAME``, which is created if it
+    is missing. Without this option, ``target`` is an existing folder, or the new name of the only source. ``jobs``,
+    ``timeout`` and GuestsFailed are as in :func:`put_files`.
     """
 
     def get(name: str, task: GuestTask) -> None:
