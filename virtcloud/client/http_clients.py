@@ -76,7 +76,7 @@ class _UnixTransport(httpx.HTTPTransport):
     def __init__(self, path: str) -> None:
         super().__init__(
             uds=path, verify=False, limits=CONNECTION_LIMITS
-        )  # a Unix socket uses no TLS, and loading the list of authorities takes time
+        )  # verify=False, because a Unix socket uses no TLS, and loading the list of authorities takes time
         self._path = path
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

@@ -157,8 +157,8 @@ def _tail(folder: SimulationFolder) -> str:
 def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
     """Store the simulated sites, unless SBF has a topology of an earlier run. Create missing user tokens.
 
-    The tokens are created last. A missing token means that the first start may have been interrupted. Then also set the
-    empty pools.
+    The tokens are created last. If a token is missing, also set the pools that are empty, because the first start may
+    have been interrupted.
     """
     try:
         sbf.topology()
