@@ -10,10 +10,11 @@ page by the number of processes that use the page. USS counts only pages that no
 concerns RSS, the greatest value.
 
 A row "share" has the growth of RSS when a new interpreter imports a library, in the order of the rows. The row "growth
-at run time" is RSS with 200 clusters minus all shares. The agent needs more memory at run time, because it releases
-pages of programs and libraries after the imports (`virtcloud/agent/own_memory.py`). The shares contain the released
-pages (about 21 MB), about half of which the agent uses again later. So RSS with 200 clusters is all shares (70 MB) plus
-the work at run time (12 MB) minus the released pages (11 MB).
+at run time" is RSS with 200 clusters minus all shares. The agent needs more memory at run time than this growth,
+because it releases pages of programs and libraries after the imports (`virtcloud/agent/own_memory.py`). The shares
+contain the released pages (about 21 MB), about half of which the agent uses again later. So RSS with 200 clusters is
+the sum of all shares (70 MB), plus the memory for the work at run time (12 MB), minus the pages that stay released (11
+MB).
 
 The shares consist of 52 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The 19 MB are
 models (6 MB), other modules (6 MB), and imported parts of pydantic and Python (7 MB). At run time, the agent needs 6 MB
@@ -27,10 +28,10 @@ the C library's allocator has 15 MB in use and less than 1 MB free. Neither anot
 collections would help. Unused modules need 2.6 MB: 0.8 MB for the client's calls for administrators, and 1.8 MB for
 modules that pyroute2 imports.
 
-The agent makes none of three possible changes. ``python -OO -X no_debug_ranges`` removes docstrings and positions of
-expressions (3 MB), but also assertions, and no test runs without assertions. pydantic's ``defer_build`` builds models
-at their first use (2 MB), in whichever thread uses a model first. Releasing pages after each reading would reduce RSS
-to 59 MB, but not USS; the next reading would need these pages again.
+Three changes would reduce the memory, but the agent makes none of them. ``python -OO -X no_debug_ranges`` removes
+docstrings and positions of expressions (3 MB), but also assertions, and no test runs without assertions. pydantic's
+``defer_build`` builds models at their first use (2 MB), in whichever thread uses a model first. Releasing pages after
+each reading would reduce RSS to 59 MB, but not USS; the next reading would need these pages again.
 """
 
 import json
@@ -90,7 +91,7 @@ def run() -> Iterator[Measurement]:
 
 
 class WantedServer(socketserver.ThreadingUnixStreamServer):
-    """A simulated SBF: sends a wanted document, and counts the agent's polls."""
+    """A simulated SBF that sends a wanted document, and counts the agent's polls since its last confirmation."""
 
     daemon_threads = True
 

@@ -1,8 +1,8 @@
 """Segments of a host, created by the agent, by bare netlink messages, and by ``ip`` commands.
 
 A segment is a VLAN interface and a bridge. The agent also checks foreign interfaces, sets names, owners and MTUs, and
-disables the host's IP stack on the new interfaces. Bare netlink and ``ip`` only create, connect and set up both
-interfaces.
+disables the host's IP stack on the new interfaces. Bare netlink and ``ip`` only create both interfaces, attach the VLAN
+interface to the bridge, and bring both interfaces up.
 
 First, the agent, bare netlink and ``ip`` create some segments alternately. Then the benchmark creates 1,000 segments.
 Bare netlink creates every tenth segment, and the agent creates the others. The comparison of the agent with bare
@@ -80,8 +80,9 @@ def _compare_hundreds(times: list[float]) -> float:
 def measure(many: int = MANY) -> dict[str, list[float]]:
     """Create segments alternately by each creator, and then ``many`` segments. Return the durations in seconds.
 
-    Keys: ``agent``, ``bare`` and ``commands`` for the alternate creations; of the ``many`` segments, ``many`` for the
-    agent's and ``many bare`` for bare netlink's. Raise OSError if no network namespace can be created.
+    The keys ``agent``, ``bare`` and ``commands`` have the durations of the alternate creations. Of the ``many``
+    segments, the key ``many`` has the agent's creations, and the key ``many bare`` has those by bare netlink. Raise
+    OSError if no network namespace can be created.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")

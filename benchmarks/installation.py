@@ -184,7 +184,8 @@ def serving(
     """Run ``sbf serve`` in a separate process, at a free port or at the address ``listen``.
 
     If ``database`` is None, the service uses an SQLite file in ``folder``. ``drift_interval`` is in seconds.
-    ``program`` lists arguments of the Python interpreter before the path of the settings file.
+    ``program`` lists the arguments of the Python interpreter that start the service. The path of the settings file
+    follows them.
     """
     listen = listen or f"127.0.0.1:{free_port()}"
     config = folder / "sbf.toml"

@@ -3,7 +3,8 @@
 The lab, its OpenPBS and virtcloud's hooks run on one computer. Jobs without and with a cluster alternate. The
 difference of their times is virtcloud's part: the hooks, the network, the guests, and the wait until the guests answer.
 Measured values are medians. Users submit the jobs on the lab's *station*. The measurement corrects the differences
-between the hosts' clocks and the station's clock. It needs an installed OpenPBS (docs/how-to/get-openpbs.md).
+between the hosts' clocks and the station's clock. If OpenPBS is not installed (docs/how-to/get-openpbs.md), nothing is
+measured.
 """
 
 import tempfile
@@ -83,7 +84,7 @@ def _installation() -> Iterator[LabPbs]:
 
 
 def _start(batch: LabPbs, *, cluster: bool) -> Start:
-    """Run a job and return the times of its start. Wait until its cluster is removed."""
+    """Run a job and return the times of its start. If the job has a cluster, wait until the cluster is removed."""
     called, key, submitted = _submit(batch, cluster=cluster)
     times = [float(word) for word in _output(batch, key).split()]
     offset = _clock_offset(batch, HOSTS[0])

@@ -60,7 +60,7 @@ class SbfService:
     call_counts: MovingWindowRateLimiter
     """Counts the calls of each caller in memory, for the rate limits. Thread-safe."""
     device_threads: BoundedThreads
-    """Threads for calls that read devices, which can take long."""
+    """Threads for calls that read devices. Such calls can take long and must not occupy the threads of other calls."""
     retention: RetentionSchedule
 
     @property

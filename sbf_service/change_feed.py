@@ -1,7 +1,7 @@
 """The change feed: wakes the calls in this process that wait for a change, and calls listeners.
 
 A topic such as ``cluster:demo`` or ``element:sw1`` names what changed. The store publishes topics after a commit of
-this replica; :mod:`sbf_service.change_reader`, the changes of other replicas.
+this replica. :mod:`sbf_service.change_reader` publishes the topics that other replicas changed.
 
 A waiter subscribes before it reads the state, so that it misses no change.
 """
@@ -69,7 +69,7 @@ class ChangeFeed:
     _remote_listeners: list[Listener] = field(default_factory=list)
 
     def add_listener(self, listener: Listener, *, remote: bool = False) -> None:
-        """Add a function that :meth:`publish` calls with the topics of each change.
+        """Add a function that :meth:`publish` calls with the topics of each change that this replica makes.
 
         If ``remote``, the change reader's thread also calls ``listener`` for changes by other replicas.
         """

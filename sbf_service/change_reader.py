@@ -31,8 +31,8 @@ log = get_log(__name__)
 class ChangeReader:
     """Reads the changes of other replicas, in one thread.
 
-    ``before_poll`` runs before each slow poll. ``omit_current`` removes the topics whose version is current according
-    to the latest call of ``before_poll``.
+    ``before_poll`` runs before each slow poll. ``omit_current`` returns its argument without the topics whose version
+    is current according to the latest call of ``before_poll``.
     """
 
     store: Store

@@ -1,7 +1,8 @@
 """A read-only trial of a dialect on one switch, without SBF.
 
 ``virtcloud element try`` runs this program. It reads the request as JSON from standard input, because other users can
-see arguments. It writes the record as JSON to standard output. Exit code 0: a record. Exit code 2: bad input.
+see arguments, and the request may contain passwords. The program writes the record as JSON to standard output. Exit
+code 0: the program has written a record. Exit code 2: bad input.
 """
 
 import re
@@ -119,7 +120,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
 def _read_switch(
     driver: CommandLineSwitch, dialect: Dialect, trial: TrialRequest, faults: list[str]
 ) -> Iterator[dict[str, object]]:
-    """Yield each part of the record at once, so that a later error does not discard it."""
+    """Yield each part of the record as soon as it was read, so that a later error does not discard it."""
     reading = driver.read_all()
     parsed = describe_reading(reading)
     yield {"understood": parsed}

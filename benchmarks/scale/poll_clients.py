@@ -1,8 +1,8 @@
 """A process with many polling agents: one connection and one task for each agent. See :mod:`benchmarks.scale.polls`.
 
 Each agent requests its wanted document, and then waits for newer revisions with long polls, as a real agent does. It
-repeats a refused call after the time in ``Retry-After``, and a lost connection after a pause, which grows with each
-loss.
+repeats a refused call after the time in ``Retry-After``. After a lost connection, it connects again after a pause,
+which grows with each loss.
 
 The process reads the agents' names and tokens from a file. It writes events as lines: the monotonic time, the event and
 the agent.

@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.scale.simulated_service DATABASE LISTEN FOLDER`` writes the operator's token to FOLDER. Standard
 input accepts commands, one per line: ``tokens`` (create a token for each host), ``dark SITE`` and ``light SITE``
-(disconnect and connect the switches of a site). The service ends with standard input, and writes a report to
-``FOLDER/end.json``: the VLANs that are still on switches, its processor time, and its highest memory use.
+(disconnect and connect the switches of a site). The service ends at the end of standard input. It then writes a report
+to ``FOLDER/end.json``: the VLANs that are still on switches, and the service's processor time and highest memory use.
 """
 
 import json

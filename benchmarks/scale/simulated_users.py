@@ -26,7 +26,7 @@ DARK_S = 0.2
 FAILED = frozenset({"failing", "failed"})
 REFUSED_LATER = frozenset({429, 503})
 LIMITS = httpx.Limits(keepalive_expiry=2)
-"""A client closes idle connections after 2 s: a call would fail while SBF closes the connection after 5 s."""
+"""A client closes idle connections after 2 s. SBF would close them after 5 s, and a call at that moment would fail."""
 
 
 @dataclass

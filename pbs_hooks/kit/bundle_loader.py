@@ -17,7 +17,7 @@ class SourceFinder:
         self._sources = sources
 
     def find_spec(self, name: str, _path: "Any" = None, _target: "Any" = None) -> "Optional[ModuleSpec]":
-        """Return the import spec of a module, or None without its source."""
+        """Return the import spec of a module, or None if the dictionary does not contain its source."""
         if name not in self._sources:
             return None
         inside = name + "."

@@ -34,12 +34,12 @@ class ChangeFault(NamedTuple):
 
 
 def quote_start(answer: str) -> str:
-    """Return the beginning of an answer as one line: the error on a device's command line."""
+    """Return the beginning of an answer as one line. On a device's command line, an error is at the beginning."""
     return " ".join(answer.split())[:QUOTED_CHARACTERS]
 
 
 def quote_end(answer: str) -> str:
-    """Return the end of an answer as one line: the error of a program in a shell."""
+    """Return the end of an answer as one line. Programs in a shell print an error at the end."""
     return " ".join(answer.split())[-QUOTED_CHARACTERS:]
 
 

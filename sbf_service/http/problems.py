@@ -95,7 +95,7 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
 class BodyTooLong(HTTPException):
     """The body of a call is longer than the limit.
 
-    FastAPI's body parser passes an HTTPException on unchanged.
+    A subclass of HTTPException, because FastAPI's body parser passes an HTTPException on unchanged.
     """
 
     def __init__(self, limit: int, setting: str = "limits.body") -> None:
@@ -167,7 +167,7 @@ def error_response(error: VirtcloudError) -> ProblemResponse:
 def body_too_long_response(error: HTTPException) -> ProblemResponse:
     """Return the response to a body that is too long.
 
-    The connection is closed with the rest of the body unread.
+    SBF closes the connection, because it does not read the rest of the body.
     """
     response = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
     response.headers["connection"] = "close"

@@ -5,8 +5,8 @@
 3. The agent's first message is an error, or states that the guest is connected. If the guest is connected, SBF accepts
    the user's call.
 4. SBF forwards the messages of each side to the other side. SBF reads a message only after it has sent the previous
-   message, so a slow receiver slows the sender down. The session ends with a side, after a long silence, with the
-   user's token, or with the service.
+   message, so a slow receiver slows the sender down. The session ends when a side ends, when no side sends for a long
+   time, when the user's token becomes invalid, or when the service stops.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ MAX_REASON = 120
 """The longest reason of a closed WebSocket, in bytes (RFC 6455, 5.5)."""
 RETRY_AFTER_S = 5
 CHECKS_PER_USER = 5
-"""Largest number of concurrent checks of paths of one user. Each check sends up to 10 MB/s."""
+"""Largest number of concurrent checks of paths of one user. Each check sends up to 10 MB/s in its network."""
 log = get_log(__name__)
 
 

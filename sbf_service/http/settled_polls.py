@@ -1,8 +1,8 @@
 """Answers from memory to the most frequent call: an agent that has confirmed a revision polls for a newer revision.
 
 No query is needed if the caller's token is in the cache and the agent is settled
-(:mod:`sbf_service.store.settled_agents`). This takes about a ninth of the processor time of FastAPI's answer. FastAPI
-gets all other calls, and a poll whose element changes during the poll.
+(:mod:`sbf_service.store.settled_agents`). Such an answer takes about a ninth of the processor time of FastAPI's answer.
+FastAPI gets all other calls, and a poll whose element changes during the poll.
 """
 
 from collections.abc import Mapping
@@ -51,8 +51,8 @@ class SettledPoll:
     def parse(cls, scope: Scope) -> Self | None:
         """Return the parameters of a poll for a newer revision.
 
-        Return None for any other call, such as a poll with other parameters, a trace context, or another revision in
-        ``If-None-Match``.
+        Return None for any other call. Also return None for a poll that has other parameters or a trace context, or
+        whose ``If-None-Match`` does not name the revision.
         """
         path = scope["path"]
         if scope["method"] != "GET" or not path.startswith(PREFIX) or not path.endswith(SUFFIX):
@@ -106,7 +106,7 @@ class SettledPollMiddleware:
         """Wait until the element may have changed. Return the remaining seconds.
 
         Return the whole time at once if the element is not settled or the agent has polled too often. Return None if
-        nothing has changed at the end.
+        nothing has changed at the end of this time.
         """
         service, topic = self.service, f"element:{poll.element}"
         wait = min(poll.wait, service.heartbeats.max_wait)

@@ -129,7 +129,8 @@ class DeadlineSweep:
     def _has_run_long_enough(self) -> bool:
         """Return whether the service has run, and the database has answered, for ``agent_silence``.
 
-        Before that, a missing heartbeat makes no agent stale, because SBF could not record it during the interruption.
+        Before that, a missing heartbeat makes no agent stale, because SBF could not record heartbeats while it was
+        stopped or the database did not answer.
         """
         if self._started is None:
             self._started = self.clock()

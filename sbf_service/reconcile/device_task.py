@@ -60,7 +60,7 @@ class ReconcileTask(ABC):
     - ``scope``: the ports and VLAN IDs that SBF may change on the device.
     - ``users``: the key of the cluster that claimed each VLAN ID at the site.
     - ``saved``: the items of the startup configuration at its last check, as returned by ``list_observed_items``.
-    - ``unsaved``: whether the running configuration may have changed since.
+    - ``unsaved``: whether the running configuration may have changed since this check.
     - ``may_save``: false during the pause after a failed save.
     - ``reachable``: false if the last reading failed.
     - ``held``: VLAN IDs that SBF must not add to any port or circuit yet. Existing configuration stays.

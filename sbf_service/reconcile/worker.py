@@ -200,8 +200,8 @@ class Worker:
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
     """Leave the save to a reconciliation after the pause that follows a failed save.
 
-    The error report of the failed save remains. If the last reading failed, raise ReconcileStoppedError with a new
-    report.
+    The error report of the failed save remains. If the last reading before this reconciliation failed, its report has
+    replaced that report. In this case, raise ReconcileStoppedError with a new report.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
     if not task.reachable:

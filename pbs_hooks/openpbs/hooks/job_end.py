@@ -26,7 +26,8 @@ DELETED_REASON = "the job was deleted"
 AGENT_TIMEOUT_S = 2.0
 """Seconds for one request. The MoM is blocked while preterm or abort runs."""
 CANCEL_TIMEOUT_S = 8.0
-"""Seconds to wait for an agent that restarts or is busy. Without the cancellation, the prologue would wait on."""
+"""Seconds to wait for an agent that restarts or is busy. Without the cancellation, the prologue would continue to wait.
+"""
 PAUSE_S = 0.5
 END_TIMEOUT_S = 8.0
 """Seconds for which the end event repeats its request to an agent that restarts or is busy.
@@ -41,8 +42,8 @@ def handle_preterm(event: MomEvent) -> None:
     """Request the cancellation of the attempt, which ends the prologue's wait at the start barrier.
 
     If the agent does not answer or is busy before the job's script starts, retry for ``CANCEL_TIMEOUT_S`` seconds. On
-    the first host, PBS runs this event only for ``qdel``. On other hosts, PBS runs it at every end; the hook ignores it
-    there.
+    the first host, PBS runs this event only for ``qdel``. On other hosts, PBS runs this event at every end of a job, so
+    the hook ignores the event there.
     """
     if not event.run.head:
         return

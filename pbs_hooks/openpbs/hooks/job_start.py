@@ -168,7 +168,8 @@ def handle_launch(event: MomEvent) -> None:
 def _await_state(event: MomEvent) -> Dict[str, Any]:
     """Return the state of the network. Raise AgentRefused, or AgentUnreachable.
 
-    The network was up a moment ago, so retry for ``LAUNCH_TIMEOUT_S`` seconds.
+    The network was up a moment ago, so retry for ``LAUNCH_TIMEOUT_S`` seconds while the agent or SBF restarts, or the
+    agent is busy.
     """
     deadline = event.clock() + LAUNCH_TIMEOUT_S
     while True:

@@ -65,7 +65,7 @@ def format_reason(attempt: int, text: str) -> str:
 
 
 def read_unreported_reason(variables: Mapping[str, Any], run_version: Optional[int]) -> Optional[str]:
-    """Return the reason why the last run failed; None without a stored reason that was not reported yet."""
+    """Return the reason why the last run failed; None if no reason is stored, or if the reason was already reported."""
     attempt, _, text = str(variables.get(REASON_VARIABLE, "")).partition(" ")
     if not text or attempt != str(run_version) or attempt == str(variables.get(REPORTED_VARIABLE)):
         return None

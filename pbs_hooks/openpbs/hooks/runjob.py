@@ -112,7 +112,7 @@ class ClusterOrder(NamedTuple):
 
 
 def runjob(event: ServerHookEvent) -> None:
-    """Request the job's cluster. If it cannot have a cluster now, reject the job with a reason in its comment.
+    """Request the job's cluster. If the job cannot have a cluster now, reject the job with a reason in its comment.
 
     A job of an array is accepted here, and its host deletes it. After a rejection here, the scheduler would endlessly
     try to start this job, and start no other job (measured).
@@ -233,8 +233,8 @@ def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
 def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dict[str, Any]:
     """Return the spec of the job's cluster.
 
-    With the default ``patience``, the deadline in the spec ends before the hosts' wait. The hosts can therefore report
-    SBF's reason.
+    With the default ``patience``, the deadline in the spec is earlier than the end of the hosts' wait. If SBF cannot
+    set up the cluster, the hosts can therefore report SBF's reason.
     """
     spec = build_cluster_spec(order.request, order.run, joined)
     return dict(spec, deadline_s=min(event.settings.setup * 3 // 4, MAX_DEADLINE_S))

@@ -100,8 +100,8 @@ def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_af
 def _refuse_forbidden(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
     """Return the refusal for a missing right, a fault of the site or of the user.
 
-    The batch system needs the right to create networks: without a network to join, the site lacks this right.
-    Otherwise, the network is not shared with the job's owner.
+    If the job joins no network, the site has not given the batch system the right to create networks. If the job joins
+    a network, the network is not shared with the job's owner.
     """
     if context.net is None:
         return _refuse_unexpected(answer, context, retry_after)

@@ -21,8 +21,8 @@ from virtcloud.jobs.request_values import OWNERS, RequestError
 RUNNING_MESSAGE = "the request of a running job cannot be changed"
 SPEC_RESERVED_MESSAGE = "the resource %s is reserved for the server; name the request file with spec=" % SPEC_RESOURCE
 NO_CHECKPOINT = "n"
-"""Forbids checkpoints: a restarted job has the same run number, and the checkpoint does not contain the job's
-guests.
+"""Forbids checkpoints. A job restarted from a checkpoint has the same run number as before, and the checkpoint does not
+contain the job's guests.
 """
 
 

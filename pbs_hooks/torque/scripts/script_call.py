@@ -27,7 +27,7 @@ RESOURCES_ARGUMENT = {
 SCRIPT_ARGUMENT = {"prologue": 8, "epilogue": 11}
 """The position of the argument with the file of the job's script. Only the first host has the file."""
 TRUNCATED_FROM = 900
-"""A longer list of resources is possibly incomplete.
+"""A list of resources with more characters is possibly incomplete.
 
 Torque passes at most 2 kB of resources, first ``nodes`` and then ``other``, and drops the rest.
 """

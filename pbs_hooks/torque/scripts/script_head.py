@@ -4,7 +4,7 @@ import sys
 
 REQUEST_WORDS = ("vcluster=", "net=")
 TRUNCATED_FROM = 900
-"""A longer list of resources may lack the request. The same value as ``script_call.TRUNCATED_FROM``."""
+"""A list of resources with more characters may lack the request. The same value as ``script_call.TRUNCATED_FROM``."""
 FILTERS = ("submit_filter", "qsub_filter", "torque_submitfilter")
 """File names of a submit filter. By default, qsub looks for the last two."""
 script = sys.argv[0].rpartition("/")[2]

@@ -16,7 +16,7 @@ MAX_COLUMNS: Final = 10
 MIN_COLUMNS: Final = 4
 LEFT: Final = 8
 BOLD: Final = 0.85
-"""The number of bold characters in a line, divided by the number of normal characters."""
+"""The number of bold characters that fit in a line, divided by the number of normal characters that fit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from virtcloud.model.vpn import VpnConnectionView
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 MAX_EVENTS: Final = 200
-"""The maximum number of events on the page of a cluster, the newest first."""
+"""The maximum number of events on the page of a cluster. The page shows the newest events."""
 TextQuery = Annotated[str, Query(max_length=275)]
 
 

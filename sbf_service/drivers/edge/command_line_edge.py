@@ -19,7 +19,7 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 COMMIT_PATIENCE = 6
-"""The factor of the timeout of commands that can activate a candidate configuration."""
+"""The factor by which the timeout is longer for commands that can activate a candidate configuration."""
 NOTHING_DONE = "no VLAN was created and no port became a trunk; check the edge's configuration"
 
 

@@ -93,7 +93,7 @@ class LinuxEdge:
         self._shell.close()
 
     def _check_transports(self, circuits: Circuits) -> None:
-        """Raise Refused for an unknown transport, or a transport with a field that the topology lacks."""
+        """Raise Refused for an unknown transport, or a transport that needs a field that the topology lacks."""
         for circuit in circuits:
             wanted = f"edge {self._edge.name}: wanted a circuit of transport {circuit.transport}"
             transport = self._services.transports.get(circuit.transport)

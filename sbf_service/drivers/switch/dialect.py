@@ -13,8 +13,8 @@ from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 
 Commands = tuple[str, ...]
-"""Command templates. Placeholders: ``{port}`` in the device's spelling, ``{name}`` of a VLAN, and ``{vlans}``, a list
-of VLAN IDs. A template with ``{vlan}`` is repeated for each VLAN ID.
+"""Command templates. ``{port}`` is a port in the device's spelling, ``{name}`` is the name of a VLAN, and ``{vlans}``
+is a list of VLAN IDs. A template with ``{vlan}`` is repeated for each VLAN ID.
 """
 
 ALL_VLANS = VlanSet(range(1, 4095))
@@ -97,8 +97,8 @@ class RestorableLine(NamedTuple):
     """A kind of configuration line that SBF may change on a port, and restores when it no longer manages the port.
 
     A ``start`` that ends with a space is the beginning of the line. Any other ``start`` is the whole line. If the port
-    had no such line, SBF sends ``undo``. ``undo`` is empty if the restoration of another line has the same effect. If
-    ``mode`` is set, SBF restores the line only on ports of this mode.
+    had no such line before SBF managed the port, SBF sends ``undo``. ``undo`` is empty if the restoration of another
+    line has the same effect. If ``mode`` is set, SBF restores the line only on ports of this mode.
     """
 
     start: str

@@ -1,8 +1,8 @@
 """Sessions with Arista EOS by NAPALM, over eAPI (JSON-RPC over HTTPS).
 
 NAPALM treats every configuration session as a lock of another user. EOS keeps an abandoned session for 24 hours. SBF
-therefore names its sessions with a prefix, and deletes such sessions of a killed SBF process. Other users' sessions are
-no locks, because CloudVision always has an open session.
+therefore names its sessions with a prefix, and deletes such sessions of a killed SBF process. SBF does not treat other
+users' sessions as locks, because CloudVision always has an open session.
 """
 
 import re
@@ -96,8 +96,8 @@ class EosSession(NapalmSession):
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
         """Close the connection.
 
-        First reset the name of the configuration session: NAPALM's destructor would abort this session, and wait for a
-        switch that does not answer.
+        First reset the name of the configuration session. Otherwise, NAPALM's destructor would abort this session, and
+        wait for a switch that does not answer.
         """
         driver.config_session = None
         driver.device.connection.transport.close()

@@ -37,8 +37,8 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""Texts of errors whose class does not show their meaning. The first text: the device has no host key of the known
-key's type.
+"""Texts of errors whose class does not show their meaning. The first text means that the device has no host key of the
+known key's type.
 """
 
 

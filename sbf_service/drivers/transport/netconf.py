@@ -206,8 +206,8 @@ class IosXrSession(NapalmSession):
 def write_ssh_config(known_hosts: Path | None) -> Iterator[str]:
     """Write a temporary OpenSSH configuration that names the file of known host keys. Yield the configuration's path.
 
-    ncclient reads the name of that file only from an OpenSSH configuration. The user's own configuration is not used. A
-    missing file of host keys counts as empty.
+    ncclient reads the name of that file only from an OpenSSH configuration. The configuration of the user that runs SBF
+    is not used. A missing file of host keys counts as empty.
     """
     file = known_hosts if known_hosts and known_hosts.exists() else "/dev/null"
     with NamedTemporaryFile("w", prefix="virtcloud-ssh-", suffix=".conf", encoding="utf-8") as config:

@@ -32,7 +32,7 @@ log = get_log(__name__)
 class RateLimiter:
     """The rate limits of callers, with the counts of this replica. Thread-safe.
 
-    TooManyRequests contains the seconds after which the call may be repeated.
+    A method that refuses a call raises TooManyRequests with the seconds after which the call may be repeated.
     """
 
     rates: RateLimits
