@@ -17,7 +17,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 GROUP = "virtcloud-bench"
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
 MOST_SHARES = "262144"
-"""The highest ``cpu.shares`` of a control group: other programs hardly delay this host."""
+"""The highest ``cpu.shares`` of a control group. With this value, other programs hardly delay this host."""
 EMPTY_FOLDERS = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DRIVER = Path("/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_lxc.so")
 LIBVIRTD, SOCKET = "/usr/sbin/libvirtd", Path("/run/libvirt/libvirt-sock")

@@ -7,7 +7,7 @@ time. The throughputs are the medians of several rounds.
 
 The time to join is from a new cluster's activation to the first answer of a guest. Meanwhile, the owner creates a
 profile, and the owner's client connects. The time to leave is from the request of a revocation to the last answer of a
-guest; 0 s if no guest answers after the request. The times are medians.
+guest. This time is 0 s if no guest answers after the request. The times are medians.
 """
 
 import json

@@ -80,7 +80,8 @@ class ChangeFeed:
     def publish(self, topics: frozenset[str]) -> None:
         """Call the listeners, then wake the waiters of these topics. Must be called after the commit.
 
-        After a revocation, a listener must empty the token cache before a woken call finds its revoked token there.
+        This order is necessary: after a revocation, a listener must empty the token cache before a woken call looks for
+        its revoked token there.
         """
         for listener in self._listeners:
             listener(topics)

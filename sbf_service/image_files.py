@@ -1,8 +1,8 @@
 """The folder of uploaded images: one file per content, with the content's SHA-256 as its name.
 
 SBF writes an upload to a hidden file, locked (flock(2)) while the upload runs. The transaction that inserts the image's
-row into the database also renames this file. A file without lock and row is from a killed process. The next upload
-removes it.
+row into the database also renames this file. If a file has no lock and no row, a killed process left the file behind.
+The next upload removes such files.
 """
 
 import errno
@@ -29,7 +29,9 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 HIDDEN: Final = ".upload-"
 READ_BYTES: Final = 1 << 20
 NEW_S: Final = 60.0
-"""SBF removes no younger hidden file, because its upload has possibly not locked it yet."""
+"""SBF does not remove a hidden file that is younger than this time, because the upload has possibly not locked the file
+yet.
+"""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 

@@ -40,7 +40,7 @@ def find_tcp_address(sockets: Iterable[socket.socket]) -> str:
 def remove_socket_files(sockets: Iterable[socket.socket]) -> None:
     """Remove the files of the AF_UNIX sockets that are open. Idempotent.
 
-    No other service replaces the file of an open socket. The file of a closed socket can be of another service.
+    No other service replaces the file of an open socket. The file of a closed socket can belong to another service.
     """
     for opened in sockets:
         if opened.family == socket.AF_UNIX and opened.fileno() != CLOSED:

@@ -1,6 +1,7 @@
 """Files on the service's host: token files that only their owner can read, and the database file.
 
-Root can run ``sbf token create`` before the service's first start. The service could not open root's database file.
+Root can run ``sbf token create`` before the service's first start. This command must not create a database file that
+belongs to root, because the service could not open the file.
 """
 
 import os

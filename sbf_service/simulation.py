@@ -1,7 +1,7 @@
 """SBF with simulated switches, without devices and without root: the program that ``virtcloud up`` starts.
 
 ``python -m sbf_service.simulation FOLDER`` stores the SQLite database, an operator's token and the switches in FOLDER.
-The program ends with its standard input, at the latest when ``virtcloud up`` ends. ``sbf serve`` refuses simulated
+The program ends when its standard input ends, at the latest when ``virtcloud up`` ends. ``sbf serve`` refuses simulated
 switches.
 """
 

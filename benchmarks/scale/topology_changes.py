@@ -1,7 +1,7 @@
 """Measures changes of a large topology over HTTP, and the times of other calls meanwhile.
 
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.topology_changes [--database sqlite|postgresql] SITES HOSTS LIVE``.
-HOSTS is the number of hosts at each site; LIVE, the number of live clusters at the start. SBF runs in a separate
+HOSTS is the number of hosts at each site, and LIVE is the number of live clusters at the start. SBF runs in a separate
 process, with switches in memory. Two callers repeatedly read, create and delete a cluster, and then pause for
 ``--pause`` seconds. Without a pause, their clusters alone occupy a processor.
 """

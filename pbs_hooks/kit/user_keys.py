@@ -22,7 +22,8 @@ SUFFIX = ".pub"
 SLOW_VARIABLE = "VIRTCLOUD_SLOW_HOMES"
 """An environment variable of the server's process, which survives a restart of the Python interpreter.
 
-A JSON object of the users whose home folder did not answer in time, with the monotonic time of the next reading.
+A JSON object of the users whose home folder did not answer in time, with the monotonic time of the next permitted
+reading.
 """
 
 
@@ -32,8 +33,8 @@ def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
     After a timeout, the folder is not read for a minute: each attempt stops pbs_server for a second, and leaves a
     process behind until the file server answers.
 
-    Raises ChildError for an unknown user, for root, for an error of the file system, after ``seconds``, and in the
-    minute after a timeout.
+    Raises ChildError for an unknown user, for root, and for an error of the file system. Also raises ChildError if the
+    keys are not read within ``seconds``, and in the minute after such a timeout.
     """
     left = _read_slow_homes().get(user, 0.0) - time.monotonic()
     if left > 0:
@@ -48,7 +49,7 @@ def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
 
 
 def _read_slow_homes() -> Dict[str, float]:
-    """Return the users whose home folder must not be read now, with the time of the next reading."""
+    """Return the users whose home folder must not be read now, with the time of the next permitted reading."""
     try:
         homes = json.loads(os.environ.get(SLOW_VARIABLE, "{}"))
         return {user: float(until) for user, until in homes.items() if until > time.monotonic()}

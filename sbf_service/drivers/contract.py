@@ -116,9 +116,7 @@ class ListsCommands(Protocol[D_contra]):
     """A driver that can list the commands of a difference without sending them, for dry runs."""
 
     def list_commands(self, difference: D_contra) -> tuple[str, ...]:
-        """Return the commands that :meth:`SwitchDriver.apply` would send after the last reading, in the order of
-        sending.
-        """
+        """Return, in order, the commands that :meth:`SwitchDriver.apply` would send after the last reading."""
 
 
 @runtime_checkable

@@ -1,6 +1,7 @@
 """All platforms of switches and provider edges. A topology contains the name of a platform in the field ``platform``.
 
-The tables contain the built-in platforms. Plug-ins can add platforms of switches with a command line.
+The tables contain the built-in platforms. Plug-ins can add platforms of switches that SBF controls through a command
+line.
 """
 
 from collections.abc import Callable, Mapping

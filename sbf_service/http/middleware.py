@@ -18,7 +18,9 @@ NO_ROUTE: Final = "none"
 UNFINISHED: Final = 500
 """Status recorded for a call that ended without an answer."""
 VERSION_0_1: Final = b"python-httpx/"
-"""The start of the header ``User-Agent`` of clients of version 0.1, which name only their HTTP library."""
+"""The start of the header ``User-Agent`` (RFC 9110, 10.1.5) of clients of version 0.1, which name only their HTTP
+library.
+"""
 JSON: Final = "application/json"
 
 

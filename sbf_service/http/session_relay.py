@@ -145,7 +145,7 @@ class SessionRelay:
     async def wait_for_agent(self, session: WaitingSession, user: WebSocket, seconds: float) -> WebSocket:
         """Return the agent's WebSocket.
 
-        Raise Unreachable if the agent does not connect within ``seconds``, or does not reach the guest in another
+        Raise Unreachable if the agent does not connect within ``seconds``, or does not reach the guest within further
         ``seconds``. Raise UserLeftError if the user leaves. Raise the errors of :func:`check_answer`.
         """
         left = asyncio.ensure_future(_wait_for_end(user))

@@ -1,7 +1,7 @@
 """Bodies with a topology of many megabytes: a separate thread parses and writes them in pieces.
 
 FastAPI would parse a body on the event loop. Even in a separate thread, parsing 20 MB at once would block all other
-threads for half a second. Other threads can run between two pieces (sites or links).
+threads for half a second. A piece is one site or one link. Other threads can run between two pieces.
 """
 
 import json

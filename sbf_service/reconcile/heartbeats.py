@@ -2,8 +2,8 @@
 
 Two threads run during conversations. The first thread renews leases, and ends a conversation whose lease was lost. The
 second thread ends a conversation whose lease was not renewed in time, or that exceeds its time limit. Without a limit,
-a device that sends single bytes could occupy its worker forever. The second thread does not use the database, so a
-conversation always ends before another replica can acquire the lease.
+a device that sends single bytes could occupy its worker forever. The second thread does not use the database. A
+conversation therefore ends before another replica can acquire the lease, even if the database does not answer.
 """
 
 import time

@@ -149,7 +149,7 @@ def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, 
 def read_port_views(driver: SwitchDriver, ports: Iterable[PortName], scope: SwitchScope) -> Iterator[PortView]:
     """Yield the current use of each port in ``ports``.
 
-    In the scope, SBF has configured no port, so that the driver reports the use of each port.
+    The driver receives a scope in which SBF has configured no port, so that the driver reports the use of each port.
     """
     all_ports = tuple(ports)
     unconfigured = replace(

@@ -41,8 +41,8 @@ _WANTED_UNTAGGED = "at most one managed VLAN, untagged, found other VLANs"
 def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[ChangeFault]) -> None:
     """Raise Refused if a device does not carry the wanted state, although it accepted a change.
 
-    ``shut`` contains the faults of wanted ports or circuits that are shut down; ``missing``, all other differences. The
-    error reports ``missing`` only if ``shut`` is empty.
+    ``shut`` contains the faults of wanted ports or circuits that are shut down; ``missing`` contains all other
+    differences. The error reports ``missing`` only if ``shut`` is empty.
     """
     if faults := list(shut):
         raise build_refusal(device, faults)

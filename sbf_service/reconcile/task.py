@@ -57,8 +57,8 @@ class SwitchTask(ReconcileTask):
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
         """Mark VLANs in other use in an observed state. Compare it with the wanted state.
 
-        After a restore of the database (``store/unchecked_elements.py``), do not want held VLAN IDs on ports that do
-        not carry them yet.
+        After a restore of the database (``store/unchecked_elements.py``), omit from the wanted state of each port the
+        held VLAN IDs that the port does not carry yet.
         """
         marked = mark_foreign_vlans(observed, self.scope.created)
         wanted, postponed = limit_switch(self.wanted, marked, self.held)
@@ -158,7 +158,8 @@ class EdgeTask(ReconcileTask):
     def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
         """Compare an observed state with the wanted state.
 
-        After a restore of the database (``store/unchecked_elements.py``), do not want new circuits with held VLAN IDs.
+        After a restore of the database (``store/unchecked_elements.py``), omit from the wanted state the circuits with
+        held VLAN IDs that the edge does not have yet.
         """
         wanted, postponed = limit_edge(self.wanted, observed, self.held)
         return EdgeTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), observed)

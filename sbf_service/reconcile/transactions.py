@@ -31,7 +31,7 @@ log = get_log(__name__)
 
 
 class LeaseLostError(Exception):
-    """Another worker has acquired the element's lease. This worker must not write its result."""
+    """Another worker has acquired the element's lease. This worker must stop and must not write its result."""
 
 
 class WorkerTransactions(Protocol):

@@ -2,7 +2,7 @@
 
 The steps are: acquire the lease, read, compare, apply, read back, save, read, confirm. No database transaction is open
 during the conversation with the device. The worker commits the audit row and the pending save before the device
-receives a change, so both exist after a crash.
+receives a change. Both therefore exist even after a crash, and a later worker saves the configuration.
 
 The reading after a save detects a device that restarted before the save. After a later restart, the device loads the
 saved configuration.

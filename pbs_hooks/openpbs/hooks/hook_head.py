@@ -6,7 +6,7 @@ The hooks call `concerns` to accept a job without a virtual cluster before they 
 import time
 
 BEGAN = time.monotonic()
-"""The start time of the hook: loading modules counts against the hook's deadline."""
+"""The start time of the hook. The time for loading modules counts against the hook's deadline."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would delay every job on every host by some milliseconds
     from typing import Any

@@ -32,7 +32,7 @@ PAUSE_S = 0.5
 END_TIMEOUT_S = 8.0
 """Seconds for which the end event repeats its request to an agent that restarts or is busy.
 
-Without a request, the script's access to guests remains until the agent notices that the job is missing.
+If the agent receives no request, the script's access to guests remains until the agent notices that the job is missing.
 """
 ABORT_WAIT_S = 0.0
 NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of this host has the reason%s"
@@ -108,7 +108,8 @@ def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
 def handle_host_startup(event: MomEvent) -> None:
     """Report an empty list of jobs, because PBS does not name the host's jobs when a MoM starts.
 
-    A single empty report ends no cluster: the agent ends a cluster only if all reports for some time lack its job.
+    A single empty report ends no cluster: the agent ends a cluster only if its job was missing from all reports for
+    some time.
     """
     _report_running(event, [])
 

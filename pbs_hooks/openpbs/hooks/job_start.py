@@ -28,7 +28,8 @@ def wait_for_network(event: MomEvent) -> None:
         while not waiting.is_over():
             waiting.request_state()
     except KeyboardInterrupt:
-        # KeyboardInterrupt: the hook's alarm expired. A MoM then kills the hook, so the message below may be lost.
+        # KeyboardInterrupt means that the hook's alarm expired. A MoM then kills the hook, so the message below may
+        # be lost.
         raise PassingFault("the hook's alarm expired while the network was set up: %s" % waiting.missing) from None
 
 

@@ -23,7 +23,7 @@ class StartRefusal(NamedTuple):
     """The refusal to start a job now.
 
     ``wait`` is the number of seconds until the next try; 0 is the next scheduling cycle. ``hold`` names who must
-    release the job: ``u``, the user, after a change of the job; ``s``, an administrator. ``alert`` is true if
+    release the job: ``u`` is the user, after a change of the job, and ``s`` is an administrator. ``alert`` is true if
     administrators should see the message.
     """
 

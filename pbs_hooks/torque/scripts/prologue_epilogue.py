@@ -89,15 +89,15 @@ REMOVE_WAIT_S = 30.0
 AGENT_ABSENCE_S = 10.0
 """Time in seconds in which an epilogue repeats its request to an agent that restarts or is busy.
 
-Without a request, the agent's record of the job and the script's access to guests remain.
+If the agent receives no request, the agent's record of the job and the script's access to guests remain.
 """
 
 
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
     """Remove the cluster, and wait until this host has no remnants of the cluster. Delete the file of variables.
 
-    Wait at most ``settings.patience`` seconds; the agent then continues the removal. Raises ScriptExit if neither the
-    agent nor SBF ends the cluster.
+    After ``settings.patience`` seconds, stop waiting without an error; the agent then continues the removal. Raises
+    ScriptExit if neither the agent nor SBF ends the cluster.
     """
     try:
         _wait_for_removal(call, settings, settings.patience)
@@ -156,7 +156,7 @@ def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> Non
 
 
 def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float) -> None:
-    """Request the removal until this host has no remnants of the cluster.
+    """Request the removal until this host has no remnants of the cluster, for at most ``seconds``.
 
     If the time runs out, the agent continues the removal.
     """
@@ -227,7 +227,7 @@ def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[N
 
 @contextmanager
 def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> Iterator[None]:
-    """End the retries in the block if the job is deleted, and abort it instead of requeueing it."""
+    """End the retries in the block if the job is deleted, and abort the job: a requeued job would run again."""
     patience.is_pointless = lambda: is_deleted(settings.socket, call)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Entry point of all scripts: calls the function of the script's name, and reports errors."""
+"""Entry point of all scripts: calls the function that belongs to the script's name, and reports errors."""
 
 import sys
 import syslog

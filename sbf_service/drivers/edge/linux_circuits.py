@@ -31,7 +31,7 @@ TAGGING = "802.1ad"
 
 
 class LinkInfo(BaseModel):
-    """The kind of an interface, and its parameters by kind and as a bridge port."""
+    """The kind of an interface, the parameters of this kind, and the interface's parameters as a bridge port."""
 
     model_config = ConfigDict(strict=True)
 

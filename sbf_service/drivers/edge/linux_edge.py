@@ -65,7 +65,8 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
-        After a refused removal, add no circuit on a VLAN of the removed circuits: this could connect both services.
+        After a refused removal, add no circuit on a VLAN of the removed circuits: this could connect the former and the
+        new service.
 
         Raise Refused with the messages of all refused lines, after the last line. If the transport of an added circuit
         is unknown or lacks a setting in the topology, raise Refused before any line.

@@ -195,8 +195,8 @@ def _build_remnant(
 ) -> CircuitRemnant:
     """Return the remnant of an incomplete circuit.
 
-    A remnant without a service must have a port and a VLAN. If the service and the port or VLAN are unknown, the
-    remnant names the first service of the first transport.
+    A remnant without a service must have a port and a VLAN. If the service is unknown, and the port or the VLAN is
+    unknown too, the remnant names the first service of the first transport.
     """
     transport = templates.transport(group.service) or next(iter(templates.transports), None)
     if transport is None:

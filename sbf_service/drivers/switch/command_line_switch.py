@@ -141,9 +141,9 @@ class CommandLineSwitch:
         """Send commands block by block, and yield a fault for each refused command.
 
         The first command of a block enters the block's mode, and the last command leaves it. If the device refuses the
-        first command, the last command leaves the configuration mode. The driver then enters the configuration mode
-        again, because the last command of the next block could end the session. Send no block if the device refuses the
-        configuration mode.
+        first command, the last command leaves the configuration mode instead. The driver then enters the configuration
+        mode again, because the last command of the next block could end the session. Send no block if the device
+        refuses the configuration mode.
         """
         dialect, refused_ports = self._dialect, set[str]()
         opening = dialect.configure

@@ -29,8 +29,8 @@ class PortReading:
     ``ready``: VLANs can be allowed on the port in its present state. ``open``: the port carries all VLANs, or would
     carry all VLANs if the neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts only untagged
     frames. ``off``: the port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port
-    becomes a trunk; None without a list (the trunk would allow every VLAN). ``mode``, ``native`` and ``lines`` (the
-    port's configuration) show another use and how to restore it. ``others``: the VLANs of other users on the port.
+    becomes a trunk; None if the port has no list (the trunk would allow every VLAN). ``mode``, ``native`` and ``lines``
+    (the port's configuration) show another use and how to restore it. ``others``: the VLANs of other users on the port.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -178,7 +178,7 @@ class Dialect:
     leave_vlans: Commands = ()
     """Commands that restore a port that was in no VLAN, on platforms whose VLAN configuration lists the ports."""
     enable: str = "no shutdown"
-    """The command that enables a port; not sent after a refused command on the port."""
+    """The command that enables a port. SBF does not send it after a refused command on the port."""
     disable: str = "shutdown"
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)

@@ -1,8 +1,8 @@
 """Parsers of LLDP neighbours (IEEE 802.1AB), from command lines and from the JSON of lldpd.
 
 An unknown answer is an error: an answer without neighbours must match the platform's pattern for such an answer. An
-answer without a neighbour's port or the local port is an error. If the device prints the number of its neighbours, the
-parser must find the same number.
+answer that lacks the port of a neighbour, or the local port, is an error. If the device prints the number of its
+neighbours, the parser must find the same number.
 """
 
 import re

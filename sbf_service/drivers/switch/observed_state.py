@@ -195,7 +195,7 @@ def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) ->
 def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
     """Return the managed VLAN of an access port. The port is open if it has any other configuration.
 
-    A port that SBF shut down has no VLAN and is not open; likewise a port that is shut down and in no managed VLAN.
+    Exception: a port has no VLAN and is not open if SBF shut it down, or if it is shut down and in no managed VLAN.
     Raise Unsafe for an unmanaged VLAN on a port that SBF has neither adopted nor configured.
     """
     scope = scoped.scope

@@ -172,8 +172,8 @@ class SshCommandLine:
     def _connect(self) -> Any:  # noqa: ANN401 - Netmiko has a class for each platform
         """Return a new session. If a login does not reach the privileged mode, log in a second time.
 
-        Netmiko takes a prompt later than ``read_timeout`` for the answer to ``enable``. Only a second failure shows
-        that the device refuses the password.
+        If a prompt arrives later than ``read_timeout``, Netmiko takes the prompt for the answer to ``enable``. Only a
+        second failure shows that the device refuses the password.
         """
         try:
             return self._log_in_once()

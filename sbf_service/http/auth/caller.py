@@ -66,7 +66,7 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The authenticated principal of a call, the address of the call's origin, and the call's token, if any."""
+    """The authenticated principal of a call, the address of the call's origin, and the call's token or None."""
 
     principal: Principal
     address: str

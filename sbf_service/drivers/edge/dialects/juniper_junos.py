@@ -131,7 +131,7 @@ def _parse_unit(port: str, number: str, lines: set[str], vlans: VlanSet, members
 def _parse_tags(number: str, lines: set[str]) -> VlanSet:
     """Return the outer tags that a unit accepts.
 
-    A unit without tags and address family, whose ``number`` is a VLAN ID, is new; return this VLAN ID.
+    If a unit has no tags and no address family, and its ``number`` is a VLAN ID, the unit is new: return this VLAN ID.
     """
     single = [
         *_find_arguments(lines, "vlan-id "),
