@@ -55,12 +55,14 @@ from virtcloud.model.values import Name
 from virtcloud.otlp_tracing import tracing
 
 JOB_SOCKET_SBF_TIMEOUT_S = 3.0
-"""Time limit in seconds of a call to SBF for the job socket: a hook of the batch system may wait for the result."""
+"""Time limit in seconds of a call to SBF for the job socket. It is short, because a hook of the batch system may wait
+for the result.
+"""
 MISSING_EXTRA = "the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
 IDLE_INTERVAL_S = 10.0
 STOP_TIMEOUT_S = 1.0
-"""Longest wait in seconds for the end of each thread when the agent stops. The process then ends even if the thread
-runs.
+"""Longest wait in seconds for the end of each thread when the agent stops. After this time, the process ends even if
+the thread still runs.
 """
 
 
@@ -127,7 +129,10 @@ def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
     adapters: JobSocketAdapters,
     start: StartSupervisedThread = start_unsupervised,
 ) -> Iterator[None]:
-    """Serve the job socket within the block. Raise BadInput if the socket cannot be opened."""
+    """Serve the job socket within the block. ``wake`` ends a pause of the reconciler.
+
+    Raise BadInput if the socket cannot be opened.
+    """
     records = JobRecordStore(settings.state / "jobs")
     script_access = ScriptAccess(JobFiles(settings.jobs, adapters.relays, adapters.mounts), records, sbf.peers)
     removals = JobRemovals(element, sbf, records, script_access)
@@ -251,7 +256,7 @@ def _wait_for_stop(stop: StopSignal, supervisor: ThreadSupervisor) -> None:
 
 @contextmanager
 def _lock_state_folder(state: Path) -> Iterator[None]:
-    """Lock the state folder within the block: only one agent at a time changes the host."""
+    """Lock the state folder within the block, so that only one agent at a time changes the host."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         lock = (state / "agent.lock").open("w")

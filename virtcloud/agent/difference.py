@@ -2,8 +2,9 @@
 
 Removals come before creations. So when a VLAN ID passes to another cluster, the old segment is removed first. Within a
 cluster, guests are stopped before their bridge is removed. The bridge and the filters are created before guests are
-started. A cluster without a difference has no step: a change of one cluster does not affect other clusters. Exceptions:
-one step replaces the filters of all guests, and one step replaces the packet filter of all links to the outside.
+started. A cluster without a difference has no step, so a change of one cluster does not affect other clusters. There
+are two exceptions: one step replaces the filters of all guests, and one step replaces the packet filter of all links to
+the outside.
 """
 
 from collections.abc import Iterable, Iterator

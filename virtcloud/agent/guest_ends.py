@@ -4,7 +4,7 @@ The agent starts a guest again immediately after its first end, and waits longer
 counts as complete again only when the guest has run for `GuestRuns.trial` seconds. So repeated ends do not change the
 cluster's state each time. The ends are not reported as drift, because they concern no other cluster.
 
-The records are lost when the agent ends.
+The records are lost when the agent ends. A restarted agent starts an ended guest immediately.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -174,7 +174,7 @@ class GuestEnds:
         return found
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until the next start of a guest or end of a trial. None: no guest waits."""
+        """Return the seconds until the next start of a guest or end of a trial. None: no guest waits for either."""
         now = self._clock()
         due = [runs.due for runs in self._ended.values() if runs.since is None or now < runs.due]
         return max(0.0, min(due) - now) if due else None

@@ -8,7 +8,7 @@ The agent runs `main` with ``python -I -S``, so the program uses only the standa
 4. change to the owner's IDs, keep one capability, and execute Ganesha, which keeps the process ID of step 1
 
 The capability is CAP_DAC_READ_SEARCH, for opening files by their handles (open_by_handle_at(2)). When the process ends,
-the kernel removes the mounts: no other process is in the mount namespace.
+the kernel removes the mounts, because no other process is in the mount namespace.
 """
 
 import ctypes
@@ -82,8 +82,9 @@ def _start() -> None:
 def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
     """Open the folder of an export, or the image file that contains the export. Create a missing image file.
 
-    Return the descriptor. Follow no symbolic link: the owner could redirect the server to another folder. Raise
-    ValueError for a symbolic link, or if the path or image file cannot be opened or created.
+    Return the descriptor. Follow no symbolic link, because by a link the owner could redirect the server to another
+    folder. Raise ValueError if the path contains a symbolic link or cannot be opened, or if the image file cannot be
+    created.
 
     By a forged handle, a client can open any file in the file system of an exported folder. Therefore raise ValueError
     if a folder is not the root of a file system. Also raise ValueError if a writable folder does not belong to the
@@ -116,7 +117,8 @@ def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
 def _open_parent(path: Path, *, create: bool) -> int:
     """Open the parent folder of ``path`` without following symbolic links.
 
-    If ``create``, create missing folders, and raise PermissionError if a folder above does not belong to root.
+    If ``create``, create missing folders, and raise PermissionError if a folder above the parent folder does not belong
+    to root.
     """
     descriptor = os.open("/", FOLDER_FLAGS)
     for part in path.parts[1:-1]:

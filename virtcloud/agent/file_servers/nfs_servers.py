@@ -1,7 +1,7 @@
-"""The file servers of this gateway: NFS-Ganesha processes, each with a record.
+"""The file servers of this gateway: one process of NFS-Ganesha for each network with the service ``nfs``.
 
 A server runs in the gateway's namespace of the network, so networks with identical addresses do not conflict. The
-server continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` contains the record.
+server continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` contains a record of its process.
 """
 
 import os
@@ -72,7 +72,7 @@ class NfsServers:
     ) -> None:
         """Create an object with records in ``folder``.
 
-        ``boot`` is the host's boot ID; None: read it from the kernel.
+        ``boot`` is the host's boot ID. If it is None, the boot ID is read from the kernel.
         """
         self._open_namespace = open_namespace
         self._folder = folder
@@ -97,7 +97,7 @@ class NfsServers:
             self.ensure_no_server(step.cluster)
 
     def ensure_server(self, segment: Segment) -> None:
-        """Stop the running server of a network, if any, and start a new server.
+        """Start the server of a network. Stop a running server of this network first.
 
         Raise Refused if the server cannot be started. Raise NotFound if this gateway has no namespace of the network.
         """

@@ -39,8 +39,8 @@ DeviceGrants = Mapping[str, NetworkGrant]
 class DeviceRequest(NamedTuple):
     """A device that OpenVPN has authenticated, and that waits for the agent's decision.
 
-    ``client`` and ``key`` are OpenVPN's numbers of the connection and of its TLS key. ``renews``: the device is already
-    connected and renews its keys.
+    ``client`` and ``key`` are OpenVPN's numbers of the connection and of its TLS key. ``renews`` is true if the device
+    is already connected and renews its keys.
     """
 
     client: int
@@ -52,7 +52,7 @@ class DeviceRequest(NamedTuple):
 
 
 class DeviceSession(Document):
-    """A connection that the agent admitted. By these records, a restarted agent recognizes open connections."""
+    """A connection that the agent admitted. A restarted agent recognizes open connections by the recorded sessions."""
 
     client: int
     profile: str

@@ -81,7 +81,7 @@ class ClusterNamespaces:
         """
         self._list_addresses = list_addresses
         self._addresses: frozenset[str] | None = None
-        """The gateway's own addresses at the last call of `receive`, or None before.
+        """The gateway's own addresses at the last call of `receive`, or None before `receive` has read the addresses.
 
         The namespaces drop packets to these addresses.
         """
@@ -209,7 +209,7 @@ class ClusterNamespaces:
         *,
         is_inside: bool,
     ) -> int:
-        """Create the missing veth pair between the bridge and the namespace. Return the index of the port.
+        """Create the veth pair between the bridge and the namespace if it is missing. Return the index of the port.
 
         Raise Unsafe if a foreign interface has the port's name.
         """
@@ -225,7 +225,7 @@ class ClusterNamespaces:
                 self._kernel.delete(former.index)
             mac = derive_gateway_mac(segment)
             index = self._kernel.add_namespace_veth(temporary, PORT, descriptor, bridge.mtu, mac)
-            self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
+            self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))  # before it joins the bridge
         self._kernel.disable_host_ip(index, name)
         self._kernel.change(index, master=bridge.index, mtu=bridge.mtu)
         return index
@@ -233,7 +233,7 @@ class ClusterNamespaces:
     def _ensure_link(
         self, segment: Segment, interfaces: dict[str, KernelInterface], descriptor: int, *, is_inside: bool
     ) -> None:
-        """Create a network's link to the outside, or delete it if the network needs none (`has_link`)."""
+        """Create a network's link to the outside. Delete the link if the network needs no link (`has_link`)."""
         for interface in interfaces.values():
             is_link = names.vlan_of_outside_link(interface.name) is not None
             is_former = not has_link(segment) or not is_inside

@@ -2,9 +2,9 @@
 
 OpenVPN counts each TCP connection as a device, and closes a connection without data only after a minute. So one
 computer could use up the server's `MAX_DEVICES` connections. A source is an IPv4 address, or an IPv6 network with
-prefix length 64, of which a computer can use any address. The packet filter rejects further connections of a source
-with `PER_SOURCE` open connections. If the kernel refuses the packet filter, there is no limit, and the agent logs a
-warning.
+prefix length 64, because a computer can use any address of its IPv6 network. The packet filter rejects further
+connections of a source with `PER_SOURCE` open connections. If the kernel refuses the packet filter, there is no limit,
+and the agent logs a warning.
 """
 
 from typing import Final
@@ -41,7 +41,7 @@ class ConnectionLimits:
         self._is_supported = True
 
     def find_faults(self, port: int | None) -> tuple[str, ...]:
-        """Return the differences from the filter for ``port``. None: no filter is wanted."""
+        """Return the differences from the filter for ``port``. If ``port`` is None, no filter is wanted."""
         if not self._is_supported:
             return ()
         listing = self._tables.read(*TABLE)
@@ -50,7 +50,7 @@ class ConnectionLimits:
         return tuple(make_limits(port).find_faults(listing))
 
     def ensure(self, port: int | None) -> None:
-        """Replace the filter by the filter for ``port``. None: remove the filter.
+        """Replace the filter by the filter for ``port``. If ``port`` is None, remove the filter.
 
         If the kernel refuses the filter, log a warning. From then on, `find_faults` returns no differences.
         """

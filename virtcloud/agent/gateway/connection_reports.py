@@ -14,7 +14,7 @@ from virtcloud.model.vpn import VpnConnection, VpnConnections
 INTERVAL_S: Final = 60.0
 """Seconds between two reports of unchanged connections."""
 PAUSE_S: Final = 1.0
-"""Shortest time in seconds between two reports: one report contains many devices that connect at once."""
+"""Shortest time in seconds between two reports, so that one report contains many devices that connect at once."""
 FIRST_RETRY_S: Final = 2.0
 MAX_IDLE_S: Final = 300.0
 C = TypeVar("C")

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 NETLINK_NETFILTER: Final = 12
 CT_GET, CT_DELETE = 0x101, 0x102
+"""NFNL_SUBSYS_CTNETLINK with IPCTNL_MSG_CT_GET and IPCTNL_MSG_CT_DELETE."""
 REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
 ERROR, DONE = 2, 3
 HEADER: Final = struct.Struct("=IHHII")
@@ -25,7 +26,7 @@ NESTED: Final = 0x8000
 TUPLE_ORIGINAL, TUPLE_REPLY, STATUS, ZONE = 1, 2, 3, 18
 TUPLE_IP, TUPLE_PROTOCOL = 1, 2
 SOURCE, DESTINATION = (1, 3), (2, 4)
-"""The attributes' types of the source and the destination address: IPv4 and IPv6."""
+"""The types of the attributes with the source and the destination address: for each, the IPv4 and the IPv6 type."""
 NUMBER, SOURCE_PORT, DESTINATION_PORT = 1, 2, 3
 TRANSLATED: Final = 1 << 5  # IPS_DST_NAT
 PROTOCOLS: Final = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}

@@ -84,7 +84,7 @@ class DeviceControl:
         self._waiting: dict[int, DeviceRequest] = {}
         self._ending: set[int] = set()
         self._notices: deque[int | None] = deque()
-        """The client of each notice that OpenVPN has not answered; None: the agent sends no second command."""
+        """For each notice that OpenVPN has not answered: the client, or None if the agent sends no second command."""
         self._due: dict[int, float] = {}
         self._asked: tuple[float, frozenset[int]] | None = None
         self._next_status = 0.0

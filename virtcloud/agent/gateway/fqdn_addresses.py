@@ -112,7 +112,7 @@ class FqdnAddresses:
         interval_s: float = INTERVAL_S,
         resolve: Resolve = resolve_names,
     ) -> None:
-        """Create an object with records in the file ``path``, which resolves all names every ``interval_s`` seconds.
+        """Create an object with records in the file ``path``. All names will be resolved every ``interval_s`` seconds.
 
         ``sbf`` is the URL of SBF, whose addresses are not admitted. Until SBF's name was resolved once, no new
         addresses are admitted.

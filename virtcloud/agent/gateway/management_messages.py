@@ -73,7 +73,7 @@ class MessageParser:
     _rows: list[ClientRow] = field(default_factory=list)
 
     def feed(self, line: str) -> ManagementEvent | None:
-        """Parse one line. Return the event if this line is its last line, else None."""
+        """Parse one line. Return an event if this line is the last line of the event; otherwise return None."""
         if line.startswith(">CLIENT:"):
             return self._feed_client(line.removeprefix(">CLIENT:"))
         if line.startswith(">FATAL:"):
@@ -130,6 +130,7 @@ def _format_remote(environment: dict[str, str]) -> str:
 
 
 def _parse_row(fields: list[str]) -> ClientRow:
+    """Parse the fields of a line ``CLIENT_LIST`` in the answer to ``status 3``."""
     return ClientRow(int(fields[10]), fields[1], fields[2], int(fields[5]), int(fields[6]))
 
 

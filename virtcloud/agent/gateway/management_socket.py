@@ -42,8 +42,8 @@ class UnixManagementSocket:
     def __init__(self, path: Path, limit_s: float = CONNECT_S, has_ended: Callable[[], bool] = lambda: False) -> None:
         """Connect to the socket at ``path``, and wait at most ``limit_s`` seconds until the server listens.
 
-        ``has_ended`` returns whether the server has ended. Raise Unreachable if the server has ended or the time is
-        over.
+        ``has_ended`` returns whether the server has ended. Raise Unreachable if the server has ended or the time limit
+        is exceeded.
         """
         self._path = path
         self._parser = MessageParser()
@@ -103,7 +103,7 @@ class UnixManagementSocket:
 def wait_for_event(connection: ManagementSocket, kind: type[ManagementEvent]) -> list[ManagementEvent]:
     """Receive events until an event of this kind arrives. Return all received events in order.
 
-    Raise Unreachable with OpenVPN's reason if OpenVPN ends, or without such an event within `ANSWER_S`.
+    Raise Unreachable with OpenVPN's reason if OpenVPN ends, or if no such event arrives within `ANSWER_S`.
     """
     events: list[ManagementEvent] = []
     deadline = time.monotonic() + ANSWER_S

@@ -2,13 +2,14 @@
 
 Clusters may have identical addresses. Therefore a gateway has a separate namespace for each network in which it has
 addresses. The interface `DEVICE` of the namespace is a bridge, whose only port, `PORT`, is connected to the network's
-bridge. So the packet filter can have the family ``bridge``, like the filters of guests.
+bridge. So the packet filter can have the family ``bridge``: every kernel that can filter guests' frames supports this
+family.
 
-Guests and devices can ping the gateway's addresses, and use the gateway's file server, if any. The filter also accepts
-ARP, neighbour discovery, answers and errors of ICMP, and TCP connections that a program in the namespace opened. All
-other packets to these addresses are dropped. A TCP packet with SYN and without ACK opens a connection (RFC 9293): the
-filter accepts such packets only to the file server. The filter drops fragments, because their flags cannot be checked.
-The namespace forwards packets only if the network has a link to the outside (`outside_links`).
+Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. The filter also
+accepts ARP, neighbour discovery, answers and errors of ICMP, and TCP connections that a program in the namespace
+opened. All other packets to these addresses are dropped. A TCP packet with SYN and without ACK opens a connection
+(RFC 9293). The filter accepts such packets only to the file server. The filter drops fragments, because their flags
+cannot be checked. The namespace forwards packets only if the network has a link to the outside (`outside_links`).
 """
 
 from collections.abc import Iterable

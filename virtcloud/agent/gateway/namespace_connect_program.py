@@ -1,7 +1,8 @@
 """Opens a TCP connection in another network namespace, and passes the socket to the agent (SCM_RIGHTS, unix(7)).
 
 The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The arguments are the
-descriptors of the namespace and of the socket to the agent, the port, and the addresses in order.
+descriptors of the namespace and of the socket to the agent, the port, and the addresses, which the program tries in
+this order.
 """
 
 import array

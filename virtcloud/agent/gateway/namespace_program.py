@@ -3,9 +3,10 @@
 The agent runs `main` as a child process with ``python -I -S``, so the program uses only the standard library. The
 program enters one namespace after the other, so that the agent's threads can stay in the host's namespace. The input is
 a JSON array of requests, each with the open namespace in ``descriptor``. A request with ``tables`` configures the
-namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. All others read the namespace.
-The output is a JSON array with one object for each request: the state, the result of `_remove_connections` after a
-configuration, or ``error``.
+namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. All other requests read the
+namespace. The output is a JSON array with one object for each request. After a reading, the object is the state of the
+namespace. After a configuration, the object is the result of `_remove_connections`. After a failure, the object has
+``error``.
 """
 
 import ctypes
@@ -132,12 +133,12 @@ def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[s
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
-    """Return " nodad" for IPv6, else "": a guest could block an address by duplicate address detection."""
+    """Return " nodad" for IPv6, because a guest could block an address by duplicate address detection; otherwise ""."""
     return " nodad" if address.version == IPV6_VERSION else ""
 
 
 def _announce(device: str, mac: str, addresses: Iterable[str]) -> None:
-    """Announce that ``mac`` has these addresses: other computers may have cached another gateway's MAC address.
+    """Announce that ``mac`` has these addresses, because other computers may have cached another gateway's MAC address.
 
     Use ARP for IPv4 (RFC 5227), and neighbour advertisements for IPv6 (RFC 4861, 4.4).
     """

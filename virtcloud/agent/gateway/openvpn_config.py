@@ -39,7 +39,7 @@ class ServerAccount(NamedTuple):
 def render_config(server: VpnServer, protocol: VpnProtocol, account: ServerAccount, root: Path, *, ipv6: bool) -> str:
     """Return the configuration of a server. ``root`` is the empty folder that OpenVPN uses as its root directory.
 
-    If ``ipv6``, the server accepts IPv4 and IPv6, else only IPv4.
+    If ``ipv6``, the server accepts IPv4 and IPv6; otherwise only IPv4.
     """
     options = (
         f"dev {DEVICES[protocol]}",

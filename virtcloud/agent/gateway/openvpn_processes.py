@@ -86,7 +86,7 @@ class OpenvpnLaunch:
     def read_error(self) -> str:
         """Return the last line that OpenVPN printed before the lines of `FINAL_LINES`, or "no message".
 
-        The line contains no time (``--suppress-timestamps``): the same failure always has the same message.
+        The line contains no time (``--suppress-timestamps``), so the same failure always has the same message.
         """
         with suppress(BlockingIOError):
             lines = os.read(self._output, 65536).decode(errors="replace").strip().splitlines()

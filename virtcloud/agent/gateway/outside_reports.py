@@ -1,6 +1,7 @@
 """Reports to SBF about the use of destinations outside: the counters, and the addresses of FQDNs.
 
-The agent sends a report if the use has changed: at its start, each minute, and when addresses of FQDNs change.
+The agent compares the use with its last report at its start, each minute, and when addresses of FQDNs change. If there
+is a difference, the agent sends a report.
 """
 
 import threading
@@ -20,7 +21,7 @@ MAX_IDLE_S: Final = 300.0
 
 
 class DestinationUseApi(Protocol):
-    """The call of SBF that sends the reports."""
+    """The call to SBF with which the agent sends its reports."""
 
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
         """Report the use of all destinations of a gateway."""
@@ -29,7 +30,7 @@ class DestinationUseApi(Protocol):
 def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
     """Return the counters of each network and destination in ``listing``, a table as JSON of libnftables. Pure.
 
-    None: the table is missing.
+    ``listing`` is None if the table is missing.
     """
     found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for item in listing["nftables"] if listing is not None else ():

@@ -45,7 +45,7 @@ class OutsideRouting:
     """The packet filter of the links to the outside of all networks. All operations are idempotent."""
 
     def __init__(self, kernel: ForwardingKernel, fqdns: FqdnAddresses | None = None) -> None:
-        """Create an object for interfaces of ``kernel``. ``fqdns`` has the addresses of FQDNs, if any."""
+        """Create an object for interfaces of ``kernel``. ``fqdns`` has the addresses of FQDNs. None: there are none."""
         self._kernel = kernel
         self._fqdns = fqdns
         self._list_admitted = fqdns.list_admitted if fqdns is not None else admit_none
@@ -76,10 +76,9 @@ class OutsideRouting:
         )
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Record the networks of a wanted document for `restore`. The kernel is not changed.
+        """Record the networks of a wanted document for `restore`, and request the addresses of their FQDNs.
 
-        The thread of `FqdnAddresses` resolves the FQDNs later. Neither changes the kernel: the thread of
-        `FqdnAddresses` resolves the FQDNs later.
+        The kernel is not changed. The thread of `FqdnAddresses` resolves the FQDNs later.
         """
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]

@@ -19,7 +19,7 @@ def _read_clock() -> datetime:
 
 @dataclass(slots=True)
 class SharedGrants:
-    """The shared data, used by the reconciler's thread and the threads of all servers.
+    """The shared data. The reconciler's thread and the threads of all servers use the same object.
 
     ``grants`` is None until the agent has received a wanted document. ``latest`` maps a profile to its latest
     connection: its time, the server's protocol, and OpenVPN's number of the connection.

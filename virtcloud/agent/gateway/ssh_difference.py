@@ -13,7 +13,7 @@ class ObservedSshd:
     """The sshd of a gateway.
 
     ``config`` is the digest of the running sshd's files, or None if no sshd runs. ``wanted`` is the digest of the
-    wanted sshd's files, or None if none is wanted.
+    wanted sshd's files, or None if no sshd is wanted.
     """
 
     config: str | None = None
@@ -23,7 +23,7 @@ class ObservedSshd:
 
 @dataclass(frozen=True, slots=True)
 class RunSshd:
-    """Stop the running sshd, if any, and start the sshd. All its connections end."""
+    """Start the sshd. If an sshd runs, stop it first; all its connections end."""
 
     server: SshServer
     faults: tuple[str, ...] = ()

@@ -79,7 +79,7 @@ class SshGateway:
     ) -> None:
         """Create an object with records in ``folder``. ``connect`` connects to guests.
 
-        ``boot`` is the host's boot ID; None: read it from the kernel.
+        ``boot`` is the host's boot ID. If it is None, the boot ID is read from the kernel.
         """
         self._folder = folder
         self._connect = connect
@@ -110,11 +110,10 @@ class SshGateway:
         self._sessions.receive(self._grants.segments)
 
     def read(self) -> ObservedSshd:
-        """Return the observed sshd.
+        """Return the observed sshd. Take over a running sshd that an earlier agent process started.
 
-        After an error, such as a missing user `USER`, `apply` raises the error, so that the rest of the host is
-        reconciled. Errors are raised later by `apply`, so that the rest of the host is reconciled: a missing user
-        `USER`, or a failed take-over.
+        If the host has no user `USER`, or if the sshd cannot be taken over, raise no error. `apply` raises this error
+        later, so the rest of the host is reconciled nevertheless.
         """
         record = read_record(self._folder / RECORD, SshdRecord)
         running = record if record is not None and record.is_running(self._boot) else None
@@ -138,10 +137,7 @@ class SshGateway:
             self.ensure_no_sshd()
 
     def ensure_sshd(self, server: SshServer) -> None:
-        """Stop the running sshd, if any, and start the sshd for ``server``.
-
-        Raise Refused with the reason if it cannot start.
-        """
+        """Stop a running sshd, and start the sshd for ``server``. Raise Refused with the reason if it cannot start."""
         self._stop_sshd()
         with refuse_os_errors(f"create the folder of the sshd in {self._folder}"):
             (self._folder / REQUESTS).mkdir(parents=True, exist_ok=True, mode=0o755)

@@ -1,7 +1,7 @@
 """The agent's socket for the relays of a gateway's sshd.
 
-A thread checks each request, connects to the guest, and sends the connected socket to the relay. A request without a
-grant waits `GRANT_S` seconds for a new wanted document.
+A separate thread answers each request: it checks the request, connects to the guest, and sends the connected socket to
+the relay. A request without a grant waits `GRANT_S` seconds for a new wanted document, and is then refused.
 """
 
 import array
@@ -84,7 +84,7 @@ class SshRequests:
         self._connect = connect
         self._free = threading.BoundedSemaphore(MAX_REQUESTS)
         self._counts: Counter[tuple[str, UserName]] = Counter()
-        """The number of waiting requests by awaited object and user."""
+        """The number of requests that wait for a guest or for a grant, by user."""
         self._lock = threading.Lock()
         self._is_closed = False
         self._listener = socket.socket(socket.AF_UNIX)

@@ -29,7 +29,9 @@ MAX_OF_USER: Final = 128
 MAX_SESSIONS: Final = 1024
 """Limits of open connections: of one user, and of all users together. Each connection needs about 15 MB of memory."""
 CHECK_S: Final = 5.0
-"""Longest time in seconds between two checks of the ends of grants: the host's clock may be set forward."""
+"""Longest time in seconds between two checks of the ends of grants. If the host's clock is set forward, the next grant
+ends earlier than the agent computed.
+"""
 
 
 class RecordedSshSessions(Document):
@@ -75,7 +77,7 @@ class SshSessions:
         self.end_expired()
 
     def add(self, session: SshSession) -> None:
-        """Record a connection, before its socket is passed to the relay.
+        """Record a connection. Call this method before the socket is passed to the relay.
 
         Raise TooManyRequests if a limit would be exceeded. Raise Refused if the relay has ended.
         """

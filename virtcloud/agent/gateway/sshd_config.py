@@ -54,7 +54,7 @@ FIXED_OPTIONS: Final = (
 
 
 def render_sshd_config(port: int, *, ipv6: bool) -> str:
-    """Return the configuration. If ``ipv6``, the sshd accepts IPv4 and IPv6, else only IPv4."""
+    """Return the configuration. If ``ipv6``, the sshd accepts IPv4 and IPv6; otherwise only IPv4."""
     own = (f"Port {port}", f"AddressFamily {'any' if ipv6 else 'inet'}")
     return "\n".join((*own, *FIXED_OPTIONS, ""))
 

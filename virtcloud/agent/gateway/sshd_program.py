@@ -72,7 +72,7 @@ def _start() -> None:
 
 
 def _mount_files(spec: dict[str, Any]) -> None:
-    """Replace /etc: it contains the sshd's files in ``spec["folder"]`` and the files in ``spec["replaced"]``.
+    """Replace /etc, so that it contains the sshd's files in ``spec["folder"]`` and the files in ``spec["replaced"]``.
 
     Links reach the other files of the host's /etc. A mount on a single file would not suffice: when the host replaces
     the file, the kernel removes the mount (rename(2)).

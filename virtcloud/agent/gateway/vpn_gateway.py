@@ -63,7 +63,7 @@ class VpnGateway:
         shared: SharedGrants | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        """Create an object with records in ``folder``. None for ``limits``: clients' connections are not limited."""
+        """Create an object with records in ``folder``. If ``limits`` is None, clients' connections are not limited."""
         self._interfaces = VpnInterfaces(kernel)
         self._folder = folder
         self.changed: Callable[[], object] = lambda: None
@@ -219,6 +219,7 @@ class VpnGateway:
         return DeviceControl(protocol, connection, self._shared, records, self._notice_change)
 
     def _notice_change(self) -> None:
+        # If a profile has a new connection at one server, the other server must end the profile's older connection.
         for control in tuple(self._controls.values()):
             control.wake()
         self.changed()

@@ -40,10 +40,7 @@ class SessionApi(Protocol):
     """The calls of SBF that sessions need."""
 
     def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
-        """Wait at most ``wait`` seconds for sessions with numbers above ``after`` that wait for this host.
-
-        Return them.
-        """
+        """Wait at most ``wait`` seconds. Return the sessions with numbers above ``after`` that wait for this host."""
 
     def join_session(self, element: str, session: GuestSession) -> SessionStream:
         """Connect to SBF as the host's side of a session."""
@@ -145,7 +142,7 @@ def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:
 
 
 def exchange_frames(stream: SessionStream, bridge: BridgeSocket) -> None:
-    """Report the bridge to SBF, exchange the described frames, and report the frames that arrived.
+    """Report the bridge to SBF, receive the description of the exchange, and report the frames that arrived.
 
     Return when SBF ends the session.
     """

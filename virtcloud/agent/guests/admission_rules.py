@@ -1,7 +1,7 @@
 """The host administrator's admission rules, which the agent checks before it starts a guest.
 
-SBF cannot change the rules. Otherwise, an attacker with a stolen token could run any guest on this host, and read the
-host's files as root. A defect of SBF could do the same.
+SBF cannot change the rules. Without the rules, an attacker with a stolen token could run any guest on this host, and
+read the host's files as root. A defect of SBF could have the same effect.
 """
 
 import os
@@ -34,8 +34,7 @@ class AdmissionRules:
     def check(self, segment: Segment, guest: GuestWanted, images: Path) -> None:
         """Raise Refused unless the rules admit the guest. ``images`` is the folder of images.
 
-        Only images in this folder are checked for read permission. SBF checks the images of its catalogue. SBF checks
-        the images of its catalogue.
+        Read permission is only checked for images in this folder. SBF checks who may use images of its catalogue.
         """
         if segment.filters == "open" and not self.open_filters:
             raise Refused(
@@ -69,7 +68,10 @@ NO_RULES = AdmissionRules()
 
 
 def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> None:
-    """Raise Refused if the cluster's owner may not read the image's description, if it exists."""
+    """Raise Refused if the cluster's owner has no read permission for the image's description.
+
+    If the image is missing, raise no error; `read_image` reports a missing image.
+    """
     path = images / guest.image / IMAGE_FILE
     try:
         statuses = [part.stat() for part in (path, path.parent, images)]

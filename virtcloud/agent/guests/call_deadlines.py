@@ -1,8 +1,8 @@
 """Calls with a deadline, in separate threads, for a library whose calls may never return.
 
 After its deadline, a call is *abandoned*: the caller gets an error, and the thread continues. An abandoned call may
-still change the host. So all further calls fail immediately until the abandoned call has returned. It returns when the
-daemon answers, ends or is restarted.
+still change the host. So all further calls fail immediately until the abandoned call has returned. An abandoned call
+returns when the called daemon answers, ends or is restarted.
 """
 
 import threading
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AbandonedCall:
-    """A call that exceeded its deadline and has not returned. ``since`` is its begin."""
+    """A call that exceeded its deadline and has not returned. ``since`` is the time when the call began."""
 
     action: str
     since: float

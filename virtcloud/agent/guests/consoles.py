@@ -1,8 +1,8 @@
 """The consoles of guests: interactive use of all consoles, and logs for containers and guests of Xen.
 
 libvirt connects each console with a pseudo terminal of the host. For guests of QEMU, virtlogd writes a log, and the
-agent reads the terminal only while a user is connected. For containers and guests of Xen, the agent reads the terminals
-all the time. It appends the output to a file of limited size.
+agent reads the terminal only while a user is connected. For containers and guests of Xen, libvirt writes no log.
+Therefore the agent reads their terminals all the time, and appends the output to a file of limited size.
 """
 
 import errno
@@ -28,7 +28,7 @@ STALL_S, WRITE_S, WRITE_POLL_S = 1.0, 30.0, 0.01
 pause between attempts.
 """
 Listener = Callable[[bytes], None]
-"""A function that receives a console's output. It must not block. ``b""``: the console has ended."""
+"""A function that receives a console's output. It must not block. ``b""`` means that the console has ended."""
 
 
 @dataclass(slots=True)

@@ -9,9 +9,10 @@ in the guest's folder    content
 ``disks/NAME``           the mounted file system; its root folder belongs to the guest's root user
 =======================  ================================================================================
 
-A guest accesses only the mounted file system. By a malformed file system in the file, the guest could attack the host's
-kernel. The disks are kept when the guest or the host restarts, and removed with the guest's folder. After a change of a
-disk's wanted size, the disk is replaced by an empty disk. A disk that the spec no longer has is removed.
+A guest accesses only the mounted file system, not the file. If the guest could write to the file, it could attack the
+host's kernel with a malformed file system. The disks are kept when the guest or the host restarts, and removed with the
+guest's folder. After a change of a disk's wanted size, the disk is replaced by an empty disk. A disk that the spec no
+longer has is removed.
 """
 
 import os

@@ -73,6 +73,7 @@ def _write_essentials(files: RootedFiles, guest: GuestWanted, seed: GuestSeed) -
 
 
 def _write_host_key(files: RootedFiles, seed: GuestSeed) -> None:
+    """Replace the SSH host keys of the image by the guest's host key, so that guests do not share host keys."""
     key = seed.host_key.get_secret_value()
     if files.read(HOST_KEY) != key:
         files.remove("etc/ssh", "ssh_host_*_key*")

@@ -1,7 +1,8 @@
 """Control groups that limit containers: processors, memory, and processes (cgroups(7), version 2).
 
 libvirt creates a control group for each container, whose root user could change the limits of this group. Therefore the
-agent sets the limits on a parent group of the host's root: ``/sys/fs/cgroup/virtcloud.partition/<domain>.partition``.
+agent sets the limits on a parent group that belongs to the host's root:
+``/sys/fs/cgroup/virtcloud.partition/<domain>.partition``.
 
 On hosts with systemd-machined, libvirt creates the group in a scope of systemd, with limits of processors and memory.
 There, the agent sets only the limit of processes, after the container's start.
