@@ -14,8 +14,8 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
 
     ``steps`` are the difference from the wanted state. If the wanted revision is not confirmed yet, the difference is
     no drift, except after a reboot (``rebooted``): the host lost its confirmed configuration. Ignore the steps of
-    clusters that were excepted from the confirmation: those in ``document.incomplete``, and ``reported`` of the agent's
-    latest confirmation.
+    clusters that were excepted from the confirmation. SBF lists such clusters in ``document.incomplete``. ``reported``
+    contains the clusters that the agent excepted from its latest confirmation.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(

@@ -31,8 +31,8 @@ class ElementApi(Protocol):
     ) -> None:
         """Confirm that the element has the wanted state of ``revision``, except for some clusters.
 
-        By cluster ID, ``incomplete`` has the reason why a cluster is not set up completely. ``remaining`` has the
-        reason why a cluster could not be removed. Raise BadInput if SBF does not support ``remaining``.
+        ``incomplete`` has the reason why a cluster is not set up completely yet, by cluster ID. ``remaining`` has the
+        reason why a cluster could not be removed, by cluster ID. Raise BadInput if SBF does not support ``remaining``.
         """
 
     def report_error(
@@ -62,8 +62,9 @@ class HostReports:
         self.exceptions: ClusterErrors = {}
         """The exceptions of the latest confirmation by cluster ID: pending clusters and failed removals."""
         self._may_be_in_error = True
-        """Whether SBF may have an error report of this host, also of an earlier agent process, which a confirmation
-        would delete.
+        """Whether SBF may have an error report of this host, which a confirmation would delete.
+
+        True at the start, because an earlier agent process may have sent an error report.
         """
 
     def confirm(

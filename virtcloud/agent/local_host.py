@@ -173,8 +173,8 @@ class LocalHost:
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
 
-        Wanted guests can lack a domain: stopped guests, and all guests after a reboot. Log an error; the next call
-        repeats the removal.
+        The files of wanted guests stay, because wanted guests can lack a domain: stopped guests, and all guests after a
+        reboot. Log an error; the next call repeats the removal.
         """
         try:
             if wanted == self._orphans_removed_for or self._guests.remove_orphaned_files(wanted):
@@ -266,7 +266,7 @@ class LocalHost:
             self._segments.ensure_guest_mtus(segment, segment.guests)
 
     def _recent_interfaces(self, segment: Segment) -> list[KernelInterface] | None:
-        """Return interfaces for `SegmentInterfaces.ensure_segment`: an earlier reading if possible, else None.
+        """Return interfaces for `SegmentInterfaces.ensure_segment`: an earlier reading if possible, otherwise None.
 
         Return None for an untagged segment, because its uplink must be read again.
         """

@@ -212,6 +212,7 @@ class HostReconciler:
             self._reports.report_errors(document, errors, self._refusals)
 
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
+        """Read the host, and apply the difference. Return the errors, and whether the host had drifted before."""
         self._pending, self._is_fetching, drifted = {}, False, False
         try:
             self._host.remove_orphaned_files(document.wanted)

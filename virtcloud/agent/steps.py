@@ -47,7 +47,7 @@ class StopGuests:
 class RemoveSegment:
     """Remove a cluster's bridge and tagged interface.
 
-    ``files_stay``: the guests' files stay, because the cluster is wanted with another VLAN ID or port.
+    If ``files_stay``, the guests' files stay, because the cluster is wanted with another VLAN ID or port.
     """
 
     cluster: str

@@ -3,8 +3,8 @@
 A supervised thread ends only when the agent stops. If the thread ends earlier, or reports no progress for longer than
 its limit, the agent ends with exit code 1. Then systemd restarts the agent.
 
-systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3)) is notified with each progress of the reconciler, if no other
-thread has failed. A timer would not do, because it would continue while a thread hangs.
+The agent notifies systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3)) each time the reconciler reports progress,
+if no other thread has failed. A timer would continue while a thread hangs.
 """
 
 import os

@@ -1,9 +1,10 @@
 """Images made from the disks of stopped virtual machines, without the private keys of their cluster.
 
-The content of the disk is untrusted: no program of the host mounts it. ``qemu-img`` merges the overlay, which has the
-guest's changes, with the image's disk into a raw copy. ``qemu-img`` runs with a user ID that no account has, and reads
-only two files that this process passes. It cannot write more than about the disk's size. In the whole copy, this
-process overwrites the lines of the private keys, also in deleted files. Then ``qemu-img`` compresses the copy.
+The content of the disk is untrusted, so no program of the host mounts the disk. ``qemu-img`` merges the overlay, which
+has the guest's changes, with the image's disk into a raw copy. The overlay is untrusted too, so ``qemu-img`` runs with
+a user ID that no account has, reads only the two files that this process passes, and cannot write more than about the
+disk's size. In the whole copy, this process overwrites the lines of the private keys, also in deleted files. Then
+``qemu-img`` compresses the copy.
 """
 
 import errno
@@ -96,7 +97,7 @@ class DiskArchive(GuestArchive):
         """Copy a disk, overwrite ``texts`` in the copy, and compress the copy. Yield numbers of bytes as progress.
 
         ``texts`` are the lines of private keys. If the caller closes the generator, qemu-img is killed. Raise Refused
-        if the disk cannot be read, or the host lacks free space.
+        if the disk cannot be read, or the host has too little free space.
         """
         lines = [text.encode() for text in texts]
         with refuse_os_errors(f"copy the disk {disk.overlay}"), ExitStack() as stack:
@@ -155,10 +156,10 @@ def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
 def _convert(
     source: BlockNode, files: Iterable[IO[bytes]], target: IO[bytes], target_format: str, disk: StoppedGuestDisk
 ) -> Iterator[int]:
-    """Convert ``source`` to ``target`` with qemu-img, as the user ``disk.user``.
+    """Convert ``source`` to ``target`` with qemu-img, as the user ``disk.user``. Raise Refused if qemu-img fails.
 
-    Yield ``target``'s number of bytes as progress. ``target`` may be larger than the disk by 1/16 of its size plus 1
-    MiB, for the tables of qcow2.
+    qemu-img inherits the open ``files``, which ``source`` names. Yield the number of bytes of ``target`` as progress.
+    ``target`` may be larger than the disk by 1/16 of the disk's size plus 1 MiB, for the tables of qcow2.
     """
     os.fchown(target.fileno(), disk.user, disk.user)
     limit = f"--fsize={disk.size + disk.size // 16 + MIB}"

@@ -47,7 +47,7 @@ class HypervisorApi(Protocol):
     def shut_down(self, name: str, *, systemd: bool = False) -> None:
         """Request that a domain shuts down. The guest can ignore the request.
 
-        ``systemd``: the domain is a container whose init is systemd.
+        ``systemd`` must be true if the domain is a container whose init is systemd, and false for all other domains.
         """
 
     def destroy(self, name: str) -> None:

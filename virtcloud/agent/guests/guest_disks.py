@@ -9,9 +9,9 @@ folder
 ``disk-NAME.raw``    the extra disk NAME: a sparse file, which uses space only for data that the guest wrote
 ===================  ====================================================================================
 
-The disks are kept when the guest or the host restarts. After a change of the image or a wanted size, the overlay or
-extra disk is replaced by an empty overlay or disk. Only root and QEMU's user may read a disk. libvirt makes QEMU's user
-the owner.
+The disks are kept when the guest or the host restarts. If the image or the wanted size changes, the agent replaces the
+overlay by an empty overlay. If the wanted size of an extra disk changes, the agent replaces this disk by an empty disk.
+Only root and QEMU's user may read a disk. libvirt makes QEMU's user the owner.
 
 The content of an image's disk is untrusted. The agent reads only the header, and refuses a disk that refers to other
 files. Then ``qemu-img`` checks the disk with limits of memory and processor time, as a user whose ID no account has. If
@@ -216,7 +216,7 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
 def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
     """Return the arguments of subprocess for a program that inherits ``lent`` and runs as a user who may read it.
 
-    All users may read the disks of SBF's catalogue, but not always the folder of images.
+    All users may read the disks of SBF's catalogue, but not always the disks in the folder of images.
     """
     status = os.fstat(lent.fileno())
     stranger = secrets.choice(CLONE_IDS)

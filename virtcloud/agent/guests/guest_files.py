@@ -1,8 +1,9 @@
 """Files of guests: a folder with the disks and the console log, and libvirt's logs of the guest's domain.
 
-The folder ``<state>/guests/<domain>`` exists from before the start, and while the guest is wanted on this host. So a
-guest that was stopped or reset, or ended by itself, starts again with the same disks. libvirt's logs are removed before
-the folder. After a kill in between, the folder shows which logs must be removed.
+The agent creates the folder ``<state>/guests/<domain>`` before the guest starts. The folder remains while the guest is
+wanted on this host. So a guest that was stopped or reset, or ended by itself, starts again with the same disks. The
+agent removes libvirt's logs before the folder. If the agent is killed before it has removed the logs, the folder still
+shows which logs must be removed.
 """
 
 import shutil
@@ -75,7 +76,7 @@ class GuestFiles:
     def ensure_none(self, domain: str) -> None:
         """Remove a guest's files, root, logs and control group. Absent files are success.
 
-        Raise Refused if one of them cannot be removed.
+        Raise Refused if something cannot be removed.
         """
         with refuse_os_errors(f"remove the files of the guest {domain}"):
             for driver in DRIVERS:
@@ -96,7 +97,7 @@ class GuestFiles:
         self._ensure_none_of(self.list_domains() - set(domains))
 
     def _ensure_none_of(self, domains: set[str]) -> None:
-        """Remove the files of all these guests, also after an error of one guest. Then raise Refused."""
+        """Remove the files of these guests. After an error, remove the other guests' files, then raise Refused."""
         failures: list[Refused] = []
         for domain in sorted(domains):
             try:

@@ -55,7 +55,7 @@ class GuestRoot:
 
 
 class RootRecord(Document):
-    """The origin of a root's layers. ``shifted``: the mount or the overlay's files shift the owners."""
+    """The origin of a root's layers. ``shifted`` states whether the mount or the overlay's files shift the owners."""
 
     image: str
     size_mb: int | None
@@ -183,6 +183,7 @@ def _identify(image: Path) -> str:
 
 
 def _read_record(path: Path) -> RootRecord | None:
+    """Return the record, or None if it is missing or malformed. Layers without a record are incomplete."""
     try:
         return RootRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:

@@ -95,13 +95,13 @@ class LibvirtHypervisor:
         self._call(f"start domain {name}", lambda connection: connection.createXML(xml, 0), repeat=False, changes=True)
 
     def set_mtu(self, name: str, mtu: int) -> None:
-        """Set the MTU of a running container's interface. Do nothing for a virtual machine."""
+        """Set the MTU of a running container's interface. Do nothing for a virtual machine: its XML sets the MTU."""
         self._call(f"set the MTU of domain {name}", lambda connection: _set_mtu(connection, name, mtu), changes=True)
 
     def shut_down(self, name: str, *, systemd: bool = False) -> None:
         """Request that a domain shuts down. The guest can ignore the request. An absent domain is success.
 
-        ``systemd``: the domain is a container whose init is systemd.
+        ``systemd`` must be true if the domain is a container whose init is systemd, and false for all other domains.
         """
         self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name, systemd=systemd))
 

@@ -54,8 +54,8 @@ class _Fetch:
     """A fetch in the background.
 
     ``wanted_at`` is when a guest last needed the image. ``reserved`` is the cache's space in bytes for the fetch,
-    including the stored bytes. ``trouble`` is the error of the last attempt during a pause, else None. ``error`` is the
-    error that ended the fetch, or None.
+    including the stored bytes. During a pause before another attempt, ``trouble`` is the error of the last attempt; at
+    other times, it is None. ``error`` is the error that ended the fetch, or None.
     """
 
     name: Name
@@ -189,8 +189,8 @@ class ImageCache:
     def _fill(self, fetch: _Fetch, partial: Path, new: Path) -> int:
         """Create an image's content in the folder ``new``. Return its size in bytes.
 
-        A root file system may contain setuid programs: other users of the host cannot enter its folder. Other users can
-        enter a disk's folder, because QEMU runs as another user.
+        Other users of the host cannot enter the folder of a root file system, because it may contain setuid programs.
+        Other users can enter a disk's folder, because QEMU runs as another user.
         """
         source, content = fetch.source, new / content_name(fetch.source)
         if source.kind is Hypervisor.QEMU:
@@ -208,7 +208,7 @@ class ImageCache:
     def _wait(self, fetch: _Fetch, attempts: int, error: VirtcloudError) -> None:
         """Wait before the next attempt. Raise ``error`` if no guest has needed the image for `UNWANTED_S` seconds.
 
-        Another fetch can run meanwhile: two servers that do not answer must not stop all fetches.
+        Another fetch can run during the wait, because two servers that do not answer must not stop all fetches.
         """
         fetch.trouble = str(error)
         if self.clock() - fetch.wanted_at > UNWANTED_S:

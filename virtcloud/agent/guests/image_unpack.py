@@ -13,7 +13,7 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.image import ImageFormat
 
 COMPRESSIONS: Final = {ImageFormat.TAR: "", ImageFormat.TAR_GZ: "gz", ImageFormat.TAR_XZ: "xz", ImageFormat.TAR_ZST: ""}
-"""The compression for Python's tarfile. "": none; the program zstd decompresses ``tar.zst`` first."""
+"""The compression for Python's tarfile; "": none. The program zstd decompresses ``tar.zst`` before tarfile reads it."""
 MAX_ERROR_CHARACTERS: Final = 500
 NOBODY: Final = 65534
 """The user as which zstd decompresses an untrusted archive."""
@@ -30,8 +30,8 @@ class UnpackLimits:
 def unpack(archive: Path, image_format: ImageFormat, folder: Path, limits: UnpackLimits, architecture: str) -> int:
     """Unpack an archive into an empty folder. Return the size of the unpacked files in bytes.
 
-    Raise Refused if the archive is damaged, exceeds a limit, has no init program for ``architecture``, or needs a
-    missing zstd.
+    Raise Refused if the archive is damaged, exceeds a limit, or has no init program for ``architecture``. Also raise
+    Refused if the archive is compressed with zstd, and the program zstd is not installed.
     """
     arguments = (folder, COMPRESSIONS[image_format], limits.size, limits.files, architecture)
     argv = [sys.executable, "-I", "-S", unpack_program.__file__, *map(str, arguments)]

@@ -1,12 +1,12 @@
 """Guests whose processes the kernel killed for lack of memory, found in the kernel's log.
 
 For such a kill, the kernel logs a line ``oom-kill:…`` with the process's control group. The kernel does so for
-containers and virtual machines, with both versions of control groups, with or without systemd. The control group's
-counters end with the guest.
+containers and virtual machines, with both versions of control groups, with or without systemd. The counters of the
+control group cannot be read, because the group does not exist after the end of the guest.
 
 A container can survive the kill of a process. Such a kill must not explain a later end of the container. Therefore the
-agent reads the log each time it reads the host. The log's times come from a clock of the kernel that programs cannot
-read.
+agent reads the log each time it reads the host. The times in the log are not used, because they come from a clock of
+the kernel that programs cannot read.
 """
 
 import os

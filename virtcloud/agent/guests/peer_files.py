@@ -33,8 +33,8 @@ MAX_LABEL, MAX_KEY = 63, 200
 LABEL: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_LABEL - 2}}}[a-z0-9])?")
 HASHED: Final = re.compile(r".*-[0-9a-f]{16}")
 """In a full name, a label of this form replaces a key that is not legal in DNS (`full_name`). A legal key of this form
-is replaced too: a member could choose a key that equals another member's label. The digest has 64 bits, so another key
-with the same digest cannot be found.
+is replaced too: otherwise, a member could choose a key that equals another member's label. The digest has 64 bits, so
+another key with the same digest cannot be found.
 """
 
 PeerFiles = dict[str, str]

@@ -1,6 +1,7 @@
 """Reservations of guests' roots and disks: a root or disk must not be cloned while its guest is being started.
 
-The reconciler reserves both before it starts a guest. A thread reserves both before it clones a stopped guest.
+The reconciler reserves a guest's root and disk before it starts the guest. A thread reserves them before it clones a
+stopped guest.
 """
 
 import threading

@@ -121,7 +121,7 @@ class RootedFiles:
         """Yield a descriptor of the folder of ``path``, and an unused name in this folder.
 
         The caller creates a file or a folder with this name. After the block, this file or folder is renamed to
-        ``path``: after a kill, no file or folder at ``path`` has a wrong owner.
+        ``path``. So even if the agent is killed, no file or folder at ``path`` has a wrong owner.
         """
         parent, _, name = path.rpartition("/")
         self.ensure_folder(parent or ".")
@@ -203,7 +203,8 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
 def _read_regular_file(descriptor: int, path: str) -> str:
     """Return the content of a regular file. Raise OSError for another kind of file.
 
-    ``descriptor`` was opened with O_PATH: the type is checked first, because opening a device can have side effects.
+    ``descriptor`` was opened with O_PATH. So the type is checked before the file is opened, because opening a device
+    can have side effects.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_READ:

@@ -19,8 +19,8 @@ EXECUTABLE = 0o111
 def shift_owners(folder: Path, shift: int, count: int) -> None:
     """Add ``shift`` to the owner and group IDs below ``count`` of all files and folders below ``folder``.
 
-    Follow no symbolic links. ``shift`` must be at least ``count``: so a file with several hard links is changed only
-    once. No other user must be able to change the folder. Raise OSError if an owner cannot be changed.
+    Follow no symbolic links. ``shift`` must be at least ``count``, so that a file with several hard links is changed
+    only once. No other user must be able to change the folder. Raise OSError if an owner cannot be changed.
     """
     for _, folders, files, descriptor in os.fwalk(folder, onerror=_raise):
         for name in (*folders, *files):

@@ -4,9 +4,9 @@ The agent runs ``python -I -S unpack_program.py FOLDER COMPRESSION BYTES FILES M
 file uses only the standard library.
 
 The program calls chroot(2) with the folder before it reads the archive. So no name and no symbolic link leads to
-another file of the host. Then it drops the capabilities that it does not need, among them CAP_SYS_CHROOT, by which it
-could leave the folder. The program creates no devices and no FIFOs, and preserves owners, modes, setuid bits and
-capabilities. On the host, only root can enter the folder.
+another file of the host. Then the program drops the capabilities that it does not need, among them CAP_SYS_CHROOT, by
+which it could leave the folder. The program creates no devices and no FIFOs, and preserves owners, modes, setuid bits
+and capabilities. On the host, only root can enter the folder. The program prints the number of unpacked bytes.
 """
 
 import ctypes

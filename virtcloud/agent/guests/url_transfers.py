@@ -39,8 +39,8 @@ def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...]
     """Yield a transfer of the file at a URL, from ``offset`` on. Follow at most `MAX_REDIRECTS` redirects.
 
     If ``etag`` is None or belongs to another version, the transfer starts at the file's beginning. If ``permitted`` is
-    None, only public addresses are permitted: a user could make this host send requests to internal services. Raise
-    Refused for a forbidden or missing URL, and Unreachable if the server does not answer.
+    None, only public addresses are permitted: otherwise, a user could make this host send requests to internal
+    services. Raise Refused for a forbidden or missing URL, and Unreachable if the server does not answer.
     """
     headers = {"user-agent": f"virtcloud/{__version__}", "accept-encoding": "identity"}
     if offset and etag:
@@ -193,9 +193,9 @@ def _select_public(host: str, addresses: Collection[str]) -> list[str]:
 
 
 def _connect_to_first(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
-    """Connect to the first address that accepts a connection.
+    """Connect to the first address that accepts a connection. Raise OSError if no address accepts a connection.
 
-    Each attempt takes an equal part of the remaining time.
+    ``deadline`` is a time of ``time.monotonic()``. Each attempt can take an equal part of the remaining time.
     """
     first, *others = addresses
     try:

@@ -72,7 +72,7 @@ class DnsmasqFiles:
     """The files of a server. ``config`` are the settings. ``names`` are the names, in the format of a hosts file.
 
     ``addresses`` are the addresses of the server's interface, with prefix lengths. ``neighbours`` are pairs of a
-    guest's IP and MAC address for the metadata service, or ().
+    guest's IP and MAC address, by which a metadata service identifies guests; () without a metadata service.
     """
 
     config: str
@@ -143,7 +143,7 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
         yield "dhcp-option=option6:dns-server,[fe80::]"  # dnsmasq inserts the server's link-local address
     # Clients that get the option classless-static-route ignore the option ``router`` (RFC 3442).
     default = "".join(f",0.0.0.0/0,{address}" for address in routers)
-    # So classless-static-route repeats the default routes. Some clients do not request this option: it is always sent.
+    # So classless-static-route repeats the default routes. It is always sent, because some clients do not request it.
     yield f"dhcp-option-force=option:classless-static-route,{ADDRESS}/32,0.0.0.0{default}"
     if segment.mtu is not None:
         yield f"dhcp-option=option:mtu,{segment.mtu}"
@@ -183,6 +183,7 @@ def _list_subnets(segment: Segment) -> tuple[_Subnet, ...]:
 
 
 def _first_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
+    """Return the first address of each IP version. DHCP assigns only one address of each version."""
     first = {ip_interface(address).version: address for address in reversed(tuple(addresses))}
     return tuple(first[version] for version in sorted(first))
 

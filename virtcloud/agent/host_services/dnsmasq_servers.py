@@ -97,7 +97,7 @@ class DnsmasqServers:
     ) -> None:
         """Create an object that stores the servers' files in ``folder``, which `ensure_server` creates if missing.
 
-        ``has_filters``: the agent filters the frames of guests.
+        ``has_filters`` states whether the agent filters the frames of guests.
         """
         self._kernel = kernel
         self._folder = folder
@@ -193,6 +193,7 @@ class DnsmasqServers:
         return record
 
     def _add_port(self, segment: Segment, bridge: KernelInterface, pid: int) -> None:
+        """Create the veth pair to the namespace of the process. Set the port's alias before it is attached."""
         temporary, name = names.temporary_server_port_name(segment.vlan), names.server_port_name(segment.vlan)
         index = self._kernel.add_veth_pair(temporary, DEVICE, pid, bridge.mtu, MAC)
         self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
@@ -221,6 +222,7 @@ class DnsmasqServers:
         self._write_record(record.model_copy(update={"names": files.names_digest}))
 
     def _remove_server(self, cluster: str, interfaces: Iterable[KernelInterface]) -> None:
+        """Remove a cluster's server ports and processes. A port without an alias disappears when its process ends."""
         for interface in interfaces:
             is_server_port = names.vlan_of_server_port(interface.name) is not None
             if is_server_port and names.cluster_of_alias(interface.alias) == cluster:

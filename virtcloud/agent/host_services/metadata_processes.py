@@ -65,8 +65,8 @@ class MetadataProcesses:
     def ensure(self, segment: Segment, server: RecordedProcess, user: pwd.struct_passwd) -> None:
         """Start the service in the namespace of ``server``, unless it runs with the segment's documents.
 
-        First stop a service with other documents. If the segment needs no service, do only this. Raise Refused if the
-        service cannot start.
+        First stop a service with other documents. If the segment needs no service, only stop the running service. Raise
+        Refused if the service cannot start.
         """
         record, wanted = self._read_record(segment.id), hash_metadata(segment)
         if record is not None and record.documents == wanted and record.is_running(self._boot):
@@ -116,7 +116,7 @@ class MetadataProcesses:
     def _opened_namespace(self, server: RecordedProcess) -> Iterator[int]:
         """Yield a descriptor of the network namespace of a process. Raise Refused if the process has ended.
 
-        The process is checked after the opening, because its ID may have passed to another process.
+        The process is checked after the descriptor was opened, because its ID may have passed to another process.
         """
         with refuse_os_errors("open the network namespace of dnsmasq"):
             descriptor = os.open(f"/proc/{server.pid}/ns/net", os.O_RDONLY)

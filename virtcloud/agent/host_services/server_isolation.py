@@ -1,6 +1,6 @@
-"""Functions by which a program isolates itself before it becomes a server.
+"""Functions by which programs isolate themselves before they become servers.
 
-The programs run with ``python -I -S``, so this module uses only the standard library.
+The agent runs these programs with ``python -I -S``, so this module uses only the standard library.
 """
 
 import ctypes

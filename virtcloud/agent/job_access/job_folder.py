@@ -1,8 +1,8 @@
 """A job's folder, whose files only the job's user may read. All operations are idempotent.
 
 Each folder is a separate tmpfs, whose size is limited, and which the agent can remove in one step. The agent writes the
-files while only root can enter the folder, and then makes the job's user its owner. It never writes to the folder
-again. So it never writes through a path that a user can change.
+files while only root can enter the folder, and then makes the job's user its owner. Afterwards, the agent does not
+write to the folder. So the agent never writes through a path that a user can change, such as a symbolic link.
 
 The parent folder, which belongs to root, contains a digest of each complete folder.
 """

@@ -90,8 +90,8 @@ class JobRelays:
     def is_lost(self, key: str) -> bool:
         """Return whether a job's relay process has ended, and no connection through the relay is left.
 
-        A connection keeps the ended relay's namespace and port, and a new relay would delete the port. Raise Refused if
-        the relay process runs, but accepts no connection.
+        A connection keeps the ended relay's namespace and port. If the relay were created again, the port would be
+        deleted, and the connection lost. Raise Refused if the relay process runs, but accepts no connection.
         """
         path = self.socket_path(key)
         if not path.exists() or find_listener_pid(path) is not None:
@@ -176,6 +176,7 @@ def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface
 
 
 def _attach_port(kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, process: int) -> None:
+    """Create the veth pair to the network namespace of ``process``. Set the port's alias, then attach the port."""
     temporary, name = names.temporary_job_port_name(access.vlan), names.job_port_name(access.key, access.vlan)
     for interface in kernel.list_interfaces():
         if interface.name == temporary:

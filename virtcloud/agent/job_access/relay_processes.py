@@ -33,7 +33,7 @@ class RelayProcess:
     def wait_for_namespace(self) -> None:
         """Wait until the relay has printed its process ID and created its network namespace.
 
-        Raise Refused if the relay fails or the time is over.
+        Raise Refused if the relay fails or the time limit is exceeded.
         """
         line = self._read_line()
         status, _, pid = line.partition(" ")

@@ -9,9 +9,9 @@ relay survives a restart of the agent. The steps are:
 4. answer requests until the interface is removed
 
 The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket. The relay opens a TCP connection in the namespace, and
-answers ``ok`` with its descriptor (SCM_RIGHTS, unix(7)). Connections survive the end of the relay, which copies no
-data. The namespace has no default route, forwards no packets and has no network listener. The relay refuses addresses
-outside the cluster's subnets.
+answers with ``ok`` and the connection's descriptor (SCM_RIGHTS, unix(7)). Connections survive the end of the relay,
+because the relay copies no data. The namespace has no default route, forwards no packets and has no network listener.
+The relay refuses addresses outside the cluster's subnets.
 """
 
 import array

@@ -71,7 +71,7 @@ class JobRecord(Document):
 
     @property
     def description(self) -> str:
-        """The run in messages: "cluster 12.pbs, attempt 2"."""
+        """The run in messages, for example "cluster 12.pbs, attempt 2"."""
         return f"cluster {self.cluster}" + (f", attempt {self.attempt}" if self.attempt else "")
 
 
@@ -179,7 +179,7 @@ def find_missing_jobs(
     """Return the runs whose jobs are missing from the batch system's list of jobs. Pure.
 
     ``present`` are the keys in the list. ``since`` is `MissingJobs.since` of the previous call. ``now`` and ``grace``
-    are in seconds. A run is overdue after ``grace`` seconds.
+    are in seconds. A run is overdue if its job has been missing for ``grace`` seconds.
     """
     missing = [
         job for job in jobs if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.cluster not in present

@@ -33,8 +33,8 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress
 
 MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
-"""Shortest and longest pause in seconds between two calls to SBF, and the factor between two pauses. A new removal
-begins with the shortest pause.
+"""Shortest and longest pause in seconds between two calls to SBF, and the factor by which each pause is longer than the
+previous pause. A new removal begins with the shortest pause.
 """
 LOST_CHECK_S = 3600.0
 """Interval in seconds of the search for lost runs, first at the agent's start."""
@@ -133,9 +133,9 @@ class JobRemovals:
         return [job for job in self._records.all() if job.phase is RecordPhase.LEAVING]
 
     def _remove(self, job: JobRecord) -> None:
-        """Close the run's access and end its cluster, each even if the other step fails.
+        """Close the run's access and end its cluster. If one of these steps fails, execute the other step nevertheless.
 
-        Then record the removal if both are complete.
+        If both steps are complete, record the removal.
         """
         missing = [text for step in (self._close_access, self._end_cluster) if (text := _attempt_step(step, job))]
         missing = missing or [text for text in [_attempt_step(self._record_removal, job)] if text]
@@ -159,7 +159,7 @@ class JobRemovals:
         """At the first call for a run, request the end of the cluster. At later calls, query the cluster.
 
         If the cluster is wanted again, for example after a restore of SBF's database, the next call repeats the
-        request. Return None if the cluster is removed from this host, else one sentence that states why not.
+        request. Return None if the cluster is removed from this host; otherwise one sentence that states why not.
         """
         try:
             if job.run in self._delete_sent:

@@ -171,10 +171,10 @@ class RequestHandler:
         return OK_ANSWER
 
     def _end_missing(self, job: JobRecord) -> None:
-        """End the run of a missing job, and its cluster, if its script runs on this host.
+        """End the run of a missing job and the job's cluster, if the job's script runs on this host.
 
-        If the script runs on another host, that host's agent ends the cluster. Then only delete the record, and the
-        files of an earlier attempt here.
+        If the script runs on another host, that host's agent ends the cluster. In this case, only delete the record,
+        and the files of an earlier attempt whose script ran on this host.
         """
         if not job.head:
             self._last_results.pop(job.run, None)

@@ -57,7 +57,7 @@ class JobClusterApi(Protocol):
     """The calls to SBF that the job socket needs."""
 
     def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
-        """Wait at most ``seconds`` for a version later than ``after``. Return the cluster."""
+        """Wait at most ``wait`` seconds for a version later than ``after``. Return the cluster."""
 
     def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
         """Return the guests of the cluster's network with their host keys, and the user of the cluster's guests."""
@@ -92,7 +92,7 @@ class StartBarrier:
 
     @property
     def site(self) -> Name | None:
-        """The site of this host, or None before SBF's answer and without a placement on this host."""
+        """The site of this host. None: SBF has not answered yet, or the cluster has no placement on this host."""
         return self._site(self.view) if self.view else None
 
     def _site(self, view: ClusterView) -> Name | None:
@@ -166,7 +166,7 @@ def waiting_for(*missing: str) -> BarrierResult:
 
 
 def evaluate_record(job: JobRecord) -> BarrierResult | None:
-    """Return the state of a run that was cancelled or is over according to its record, else None. Pure."""
+    """Return the state of a run that was cancelled or is over according to its record; otherwise None. Pure."""
     if job.phase is RecordPhase.CANCELLED:
         return BarrierResult(BarrierState.CANCELLED, reason=job.reason)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:

@@ -145,9 +145,10 @@ class BridgeSocket:
     """A packet socket (packet(7)) on a cluster's bridge."""
 
     def __init__(self, bridge: str, mtu: int, port: str) -> None:
-        """Open a socket on ``bridge``. The source MAC address of its frames is the address of ``port``.
+        """Open a socket on ``bridge``. The source MAC address of its frames is the address of the bridge's ``port``.
 
-        The bridge's own address changes when guests start and stop. Raise Refused if the host has no such bridge.
+        The bridge's own address is not used, because it changes when guests start and stop. Raise Refused if the host
+        has no such bridge.
         """
         self._bridge = bridge
         self._mtu = mtu
@@ -228,6 +229,7 @@ class _Sender:
             self._next = next(self._frames, None)
 
     def _list_frames(self) -> Iterator[tuple[float, bytes]]:
+        """Yield all frames in the order of sending: the time in seconds after the start, and the octets."""
         exchange = self._exchange
         peers = sorted(exchange.peers, key=lambda peer: (peer.number < exchange.number, peer.number))
         for number in range(math.ceil(exchange.seconds / exchange.round_s)):

@@ -1,9 +1,10 @@
 """The rules that filter the frames of guests' and devices' bridge ports: a table of nftables (family ``bridge``).
 
 The table drops frames that a guest must not send, with the same few rules for any number of guests. Its sets list the
-guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set, its source
-addresses are not checked: for example, after a start by another version of the agent. Each expression costs time for
-each frame: the first rule accepts most frames of guests, and two comparisons accept a frame from an uplink.
+guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set, for example
+after a start by another version of the agent, the source addresses of this guest's frames are not checked. Each
+expression costs time for each frame. Therefore the first rule accepts most frames of guests, and two comparisons are
+enough to accept a frame from an uplink.
 
 =============================  ==============================================================================
 frames that are dropped        reason

@@ -25,9 +25,9 @@ class GuestPort(NamedTuple):
     """A guest's bridge port, and the frames that the guest may send there.
 
     ``mac`` is the only allowed source MAC address. ``addresses`` are the only allowed IP addresses (with prefix
-    lengths), besides the link-local IPv6 address of ``mac``. None: all. If ``mac`` is None, the guest may use all
-    addresses, answer as a DHCP server and send router advertisements. If ``served``, the guest must not claim `SERVER4`
-    and `SERVER6`.
+    lengths), besides the link-local IPv6 address of ``mac``. If ``addresses`` is None, all IP addresses are allowed. If
+    ``mac`` is None, the guest may use all addresses, answer as a DHCP server and send router advertisements. If
+    ``served``, the guest must not claim `SERVER4` and `SERVER6`.
     """
 
     port: str
@@ -41,9 +41,9 @@ class DevicePort(NamedTuple):
     """The bridge port of a network's devices, and the frames that the devices may send there.
 
     ``guest_macs`` are the MAC addresses that devices must not use. ``addresses`` are the only allowed IP addresses,
-    besides link-local IPv6 addresses. None: all. ``routed`` are the network's subnets if a device is the network's
-    router. Then all addresses outside of these subnets are allowed too. If ``served``, the devices must not claim
-    `SERVER4` and `SERVER6`.
+    besides link-local IPv6 addresses. If ``addresses`` is None, all IP addresses are allowed. If a device is the
+    network's router, ``routed`` are the network's subnets, and all addresses outside of these subnets are allowed too.
+    If ``served``, the devices must not claim `SERVER4` and `SERVER6`.
     """
 
     port: str
@@ -109,7 +109,7 @@ def _list_device_elements(port: DevicePort) -> Iterator[SetElement]:
 
 
 def _merge_overlapping(subnets: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
-    """Yield the subnets without parts of other subnets: the kernel refuses a set with overlapping subnets."""
+    """Yield the subnets, but no subnet that is a part of another: the kernel refuses a set with overlapping subnets."""
     networks = [ip_network(subnet) for subnet in subnets]
     yield from collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
     yield from collapse_addresses(network for network in networks if isinstance(network, IPv6Network))

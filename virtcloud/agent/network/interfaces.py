@@ -1,9 +1,10 @@
 """The interfaces of a host as the kernel reports them, and the records of untagged segments' uplinks.
 
 Before the agent changes an uplink for an untagged segment, it writes the uplink's state to
-``<state>/uplinks/<name>.json``. The agent removes this record after the restoration, so a restarted agent can restore
-the uplink. A record is valid only for one boot and one interface index: later, the host itself has configured the
-interface.
+``<state>/uplinks/<name>.json``. The agent removes this record after it has restored the uplink. So if the agent is
+killed, the restarted agent can restore the uplink. A record is valid only for one boot and one interface index. After a
+reboot, or if the interface was created again, the host itself has configured the interface, and the agent ignores the
+record.
 """
 
 from dataclasses import dataclass, field
@@ -76,7 +77,8 @@ class UplinkRecord(Document):
     """The state of an uplink before the untagged segment of ``cluster`` used it.
 
     ``index`` and ``boot`` identify the interface, because another interface may later have the same name. ``host_ip``
-    is the former configuration in the host's IP stack; in files, under the key ``voice`` of earlier versions.
+    is the uplink's former configuration in the host's IP stack. Files contain it under the key ``voice``, as in earlier
+    versions of the agent.
     """
 
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
@@ -123,7 +125,7 @@ class Kernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's settings in the host's IP stack, or the default settings for the name None."""
+        """Return an interface's settings in the host's IP stack. If ``name`` is None, return the default settings."""
 
     def restore_host_ip(self, index: int, name: str, settings: HostIpSettings) -> None:
         """Restore an interface's former addresses and sysctls in the host's IP stack."""

@@ -52,7 +52,7 @@ class NetlinkKernel:
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
         """Create an 802.1Q interface that is down, with the MTU of its parent. Return its index.
 
-        An MTU does not include the four octets of the tag.
+        Both interfaces can have the same MTU, because an MTU does not include the four octets of the tag.
         """
         with _translate_errors(f"create VLAN {vlan} on {parent.name}"):
             self._socket.link("add", ifname=name, kind="vlan", link=parent.index, vlan_id=vlan, mtu=parent.mtu)
@@ -129,7 +129,7 @@ class NetlinkKernel:
     def add_tap(self, name: str) -> int:
         """Create a tap that is down, and that remains when no program uses it. Return its index.
 
-        The owner is root: so a process of root can open the tap without CAP_NET_ADMIN, and other users cannot.
+        The owner is root, so a process of root can open the tap without CAP_NET_ADMIN, and other users cannot.
         """
         with _translate_errors(f"create the tap {name}"):
             self._socket.link("add", ifname=name, kind="tuntap", mode="tap", uid=0)
@@ -200,7 +200,7 @@ class NetlinkKernel:
             _write_sysctls(name, {ADDRESS_MODE: NO_ADDRESSES, **HOST_IP_DISABLED})
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's settings in the host's IP stack, or the default settings for the name None."""
+        """Return an interface's settings in the host's IP stack. If ``name`` is None, return the default settings."""
         with _translate_errors(f"read the host's IP configuration of {name or 'new interfaces'}"):
             paths = {setting: _sysctl_path(name or "default", setting) for setting in (*HOST_IP_DISABLED, ADDRESS_MODE)}
             settings = {setting: path.read_text().strip() for setting, path in paths.items() if path.exists()}
@@ -209,8 +209,8 @@ class NetlinkKernel:
     def restore_host_ip(self, index: int, name: str, former: HostIpSettings) -> None:
         """Restore an interface's former addresses and sysctls in the host's IP stack.
 
-        ``disable_ipv6`` is restored after ``addr_gen_mode``, because the kernel then creates a link-local address by
-        this mode.
+        ``disable_ipv6`` is restored after ``addr_gen_mode``. When IPv6 is enabled, the kernel creates a link-local
+        address according to ``addr_gen_mode``.
         """
         with _translate_errors(f"restore the host's IP configuration of {name}"):
             last = "ipv6/disable_ipv6"

@@ -161,7 +161,7 @@ def is_job_port(name: str, key: str) -> bool:
 def file_name(key: str) -> str:
     """Return the name of a job's file or folder: the job's key, or a unique shortened name for a long key.
 
-    The path of a socket has at most 107 characters (unix(7)).
+    Long keys are shortened because the path of a socket has at most 107 characters (unix(7)).
     """
     return key if len(key) <= MAX_FILE_NAME else f"{key[: MAX_FILE_NAME - 17]}~{_digest(key, 16)}"
 

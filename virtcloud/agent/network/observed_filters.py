@@ -21,7 +21,7 @@ class ObservedFilters(NamedTuple):
     """The observed table of a host.
 
     ``elements`` are the elements of all sets. ``faults`` describes each difference from this agent's rules.
-    ``foreign``: virtcloud did not create the table.
+    If ``foreign`` is true, virtcloud did not create the table.
     """
 
     elements: frozenset[SetElement] = frozenset()

@@ -72,6 +72,7 @@ def _find_faults(
     uplink: KernelInterface | None,
     interfaces: Iterable[KernelInterface],
 ) -> Iterator[str]:
+    """Yield the faults of a segment. ``port`` is the tagged interface, or the uplink of an untagged segment."""
     if port is None or bridge is None or uplink is None:
         yield "the bridge is missing" if bridge is None else "the tagged interface is missing"
         return
@@ -102,7 +103,10 @@ def is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> b
 
 
 def _vlan_ids(interface: KernelInterface) -> set[int]:
-    """Return a set with the VLAN ID of a tagged interface, or with the VLAN ID in another interface's name, if any."""
+    """Return a set with the VLAN ID of a tagged interface, or with the VLAN ID in the name of another interface.
+
+    If the name contains no VLAN ID, the set is empty.
+    """
     name = interface.name
     ports = names.vlan_of_job_port, names.vlan_of_server_port, names.vlan_of_gateway_port
     parsers = (names.vlan_of_bridge, *ports, names.vlan_of_outside_link)

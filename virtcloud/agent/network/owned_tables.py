@@ -96,7 +96,7 @@ class OwnedTable:
     def find_faults(self, listing: Mapping[str, Any] | None) -> Iterator[str]:
         """Yield the differences between this table and ``listing``, the output of ``nft --json list table``.
 
-        None: the table is missing. The addresses in address sets are not compared.
+        ``listing`` is None if the table is missing. The addresses in address sets are not compared.
         """
         if listing is None:
             yield NO_TABLE
@@ -129,6 +129,7 @@ def _list_sets(listing: Mapping[str, Any]) -> dict[str, OwnedSet]:
 
 
 def _format_element(element: Any) -> str:  # noqa: ANN401 - JSON
+    """Return the address of a set's element. An element with a comment is an object with its address in ``val``."""
     return str(ip_address(element["elem"]["val"] if isinstance(element, dict) else element))
 
 

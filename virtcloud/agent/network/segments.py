@@ -34,7 +34,7 @@ class SegmentInterfaces:
     ) -> None:
         """Create an object for the interfaces of ``kernel``. ``uplinks`` records the states of uplinks before changes.
 
-        ``accepts_filters``: create segments even if the host's packet filter receives the frames of all bridges.
+        If ``accepts_filters``, create segments even if the host's packet filter receives the frames of all bridges.
         """
         self._kernel = kernel
         self._uplinks = uplinks
@@ -47,7 +47,7 @@ class SegmentInterfaces:
     def read(self, interfaces: Iterable[KernelInterface] | None = None) -> tuple[ObservedSegment, ...]:
         """Return the segments whose interfaces have an ownership alias.
 
-        ``interfaces`` are all interfaces of the host, read just before. None: read them.
+        ``interfaces`` are all interfaces of the host, read just before. If ``interfaces`` is None, read the interfaces.
         """
         listed = self._kernel.list_interfaces() if interfaces is None else interfaces
         return tuple(find_segments(listed, self._uplinks.all(), self._unaccepted_filters()))
@@ -55,8 +55,8 @@ class SegmentInterfaces:
     def ensure_segment(self, segment: Segment, interfaces: Iterable[KernelInterface] | None = None) -> None:
         """Create a segment's interfaces, or correct their faults. Attach the ports of its guests and jobs.
 
-        ``interfaces`` are all interfaces of the host, possibly read before other segments were created. None: read
-        them, which is slow on a host with many segments.
+        ``interfaces`` are all interfaces of the host, possibly read before other segments were created. If
+        ``interfaces`` is None, read the interfaces, which is slow on a host with many segments.
 
         Raise Unsafe if another cluster's or a foreign interface conflicts with the segment. Also raise Unsafe if the
         uplink of an untagged segment has an address of the host. Raise Unsafe if the host's packet filter receives the
@@ -102,7 +102,7 @@ class SegmentInterfaces:
     def ensure_no_guest_ports(self, ports: Collection[str]) -> None:
         """Delete guests' ports by name. Absent ports are success. A guest that still runs then has no network.
 
-        The guest's hypervisor may not answer, or cannot stop the guest. The port must not stay without filters.
+        Such a guest runs if its hypervisor does not answer, or cannot stop it. Its port must not stay without filters.
         """
         if any(self._kernel.read_mtu(port) is not None for port in ports):
             for interface in self._kernel.list_interfaces():
