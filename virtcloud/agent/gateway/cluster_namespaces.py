@@ -174,6 +174,7 @@ class ClusterNamespaces:
         )
 
     def _correct(self, segments: Iterable[Segment]) -> bool:
+        """Write the addresses to the namespaces of these networks. Return whether every namespace accepted them."""
         with ExitStack() as stack, self._sets_lock:
             gateway = self._addresses  # read with the lock: no thread may write older addresses after newer addresses
             if gateway is None:

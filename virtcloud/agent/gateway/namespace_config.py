@@ -146,6 +146,7 @@ def _make_filter(segment: Segment, routed: tuple[str, ...] = ()) -> OwnedTable:
 
 
 def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
+    """Return rules that accept packets to all addresses except ``own``. The table `ROUTING` filters these packets."""
     addresses = [ip_interface(text).ip for text in own]
     own4, own6 = (", ".join(str(one) for one in addresses if one.version == version) for version in (4, 6))
     return (

@@ -5,8 +5,8 @@ program enters one namespace after the other, so that the agent's threads can st
 a JSON array of requests, each with the open namespace in ``descriptor``. A request with ``tables`` configures the
 namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. All other requests read the
 namespace. The output is a JSON array with one object for each request. After a reading, the object is the state of the
-namespace. After a configuration, the object is the result of `_remove_connections`. After a failure, the object has
-``error``.
+namespace. After a change, the object is empty, or has ``connections`` (`_remove_connections`). After a failure, the
+object has ``error``.
 """
 
 import ctypes

@@ -129,6 +129,7 @@ def find_ended_ssh_sessions(
 
 
 def _index(segment: Segment) -> Iterator[tuple[tuple[str, str, str, str], SshGrant]]:
+    """Yield (network, cluster, user, name of the guest) and the grant, for each grant and each guest of a segment."""
     if segment.ssh is None:
         return
     for grant in segment.ssh.grants:

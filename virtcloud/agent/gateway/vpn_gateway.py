@@ -201,6 +201,7 @@ class VpnGateway:
         return ObservedVpnServer(protocol, record.config, tuple(faults), control.sessions if control else ())
 
     def _take_over(self, protocol: VpnProtocol) -> str | None:
+        """Control a running server that an earlier agent process started. Return an error message, or None."""
         try:
             connection = UnixManagementSocket(self._path(protocol) / SOCKET, TAKE_OVER_S)
         except VirtcloudError as error:

@@ -159,6 +159,7 @@ class LogChannel:
 
 @contextmanager
 def _open_log(path: Path) -> Iterator[int | None]:
+    """Open a log file within the block. Yield its descriptor, or None if it does not exist or is a symbolic link."""
     with ExitStack() as stack:
         descriptor = None
         with suppress(OSError):

@@ -138,6 +138,7 @@ def _describe_access(key: str, segment: Segment) -> JobAccess:
 
 
 def _find_rank(segment: Segment) -> int:
+    """Return the index of this host's first guest among all guests of the network. The index is unique to this host."""
     local = {(guest.name, guest.addresses) for guest in segment.guests}
     ranks = [rank for rank, peer in enumerate(segment.peers) if (peer.name, peer.addresses) in local]
     return ranks[0] if ranks else 0

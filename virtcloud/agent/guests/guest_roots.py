@@ -177,6 +177,7 @@ def _mount_root(path: Path, image: Path, shift: int, shifted: Literal["mount", "
 
 
 def _identify(image: Path) -> str:
+    """Return a text that identifies the image's root folder, and differs if the folder was changed or replaced."""
     with refuse_os_errors(f"read the root of the image {image}"):
         status = image.stat()
     return f"{image} {status.st_ino} {status.st_mtime_ns}"

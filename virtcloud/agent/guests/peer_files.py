@@ -110,6 +110,7 @@ def _hostfile_line(peer: Peer, own_key: str) -> str:
 
 
 def _known_hosts_line(peer: Peer, own_key: str) -> str:
+    """Return the line of a guest in ``known_hosts`` (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT), without a comment."""
     kind, data = str(peer.host_key).split(" ")[:2]
     return f"{','.join((*_names(peer, own_key), *_addresses(peer)))} {kind} {data}\n"
 

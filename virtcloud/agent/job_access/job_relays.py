@@ -165,6 +165,7 @@ def find_bridge(
 
 
 def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface) -> dict[str, Any]:
+    """Return the specification of a relay. The value of ``about`` is a digest of the other values and of the bridge."""
     spec: dict[str, Any] = {
         "uid": uid,
         "socket": str(path),

@@ -176,6 +176,7 @@ class JobRemovals:
 
 
 def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> str | None:
+    """Run a step. Return None if the step is complete; otherwise the reason or the step's error as one line."""
     try:
         return step(job)
     except VirtcloudError as error:

@@ -162,6 +162,7 @@ class SegmentInterfaces:
         return next(matching, None)
 
     def _restore_unrecorded(self, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
+        """Set an untagged segment's uplink to the default state of new interfaces, unless the uplink has a record."""
         for interface in interfaces:
             is_uplink = interface.master == bridge.index and interface.name == names.uplink_of_alias(bridge.alias)
             if is_uplink and self._find_record(interface) is None:
@@ -187,6 +188,7 @@ class SegmentInterfaces:
             self._uplinks.forget(record.uplink)
 
     def _remove_unwanted_ports(self, segment: Segment, interfaces: dict[str, KernelInterface]) -> list[int]:
+        """Delete the ports of unwanted guests and jobs. Return the indices of the wanted guests' and jobs' ports."""
         wanted = {names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests}
         wanted |= list_job_ports(segment)
         ports = [
