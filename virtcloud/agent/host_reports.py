@@ -12,7 +12,9 @@ from virtcloud.model.errors import AnswerUnreadable, BadInput, VirtcloudError
 from virtcloud.model.wanted import WantedDocument
 
 MAX_REFUSALS = 3
-"""After this number of refusals in a row, the agent reports a cluster as refused. Earlier, the cause may be temporary.
+"""After this number of refusals in a row, the agent reports a cluster as refused.
+
+After fewer refusals, the cause may be temporary.
 """
 
 

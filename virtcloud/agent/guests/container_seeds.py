@@ -1,8 +1,8 @@
 """The seed of a container, written to the container's root before the container starts.
 
 If the image has cloud-init, the agent writes the NoCloud data to the root. Otherwise the agent writes the guest's name,
-the user with SSH keys, the host key, and the private key of the cluster's SSH key pair. In both cases, a folder of the
-host (``peer_folders.py``) has the names of the network's other guests. In the container, this folder is
+the user and the user's SSH keys, the host key, and the private key of the cluster's SSH key pair. In both cases, a
+folder of the host (``peer_folders.py``) has the names of the network's other guests. In the container, this folder is
 ``/etc/virtcloud`` and read-only.
 
 A root is kept while its guest is stopped. At the next start, the agent writes the guest's name and the host key again.

@@ -146,9 +146,9 @@ class LocalGuests:
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...], kept: tuple[str, ...] = ()) -> None:
         """Stop all ``guests`` at the same time: request their shutdown, and destroy them after the grace period.
 
-        Then remove their disks and logs, except those of ``kept``. If a guest cannot be destroyed, first stop the
-        others. Then raise Refused, or Unreachable if its hypervisor does not answer. Also raise Unreachable if a guest
-        may run on a hypervisor that does not list its domains.
+        Then remove their disks and logs, except those of ``kept``. If a guest cannot be destroyed, stop the other
+        guests nevertheless, then raise Refused, or Unreachable if the guest's hypervisor does not answer. Also raise
+        Unreachable if a guest may run on a hypervisor that does not list its domains.
         """
         domains, unreachable = self._hypervisors.list_domains()
         owned = [

@@ -31,7 +31,7 @@ class RootArchive(GuestArchive):
         """Pack a root without files that contain one of ``texts``. Yield the number of bytes written so far.
 
         If the caller closes the generator, the packing program is killed. Raise Refused if a file cannot be read, the
-        disk is full, or the guest was removed meanwhile.
+        disk is full, or the guest was removed during the packing.
         """
         with refuse_os_errors(f"pack the root {root.folder}"), _running_program(root, texts) as program:
             output, packed = program.stdout, root.folder.stat()

@@ -212,7 +212,7 @@ class DnsmasqServers:
     def _reload(self, record: ServerRecord, files: DnsmasqFiles, folder: Path) -> None:
         """Write the names, signal dnsmasq to read them again, and write the record.
 
-        The record is written last: after a kill in between, a restarted agent repeats all steps.
+        The record is written last. So if the agent is killed in between, a restarted agent repeats all steps.
         """
         with refuse_os_errors(f"write the names of guests to {folder}"):
             _write_file(folder / NAMES, files.names, _find_user().pw_gid)
