@@ -81,17 +81,20 @@ def _print_json_pages(pages: Iterable[Sequence[Document]]) -> None:
 
 
 def _print_table_pages(columns: Sequence[str], pages: Iterable[Sequence[Row]], empty: str) -> None:
-    """Print the rows of all pages as one table. The first page determines the widths of the columns."""
+    """Print the rows of all pages as one table. The first page determines the widths of the columns.
+
+    In a pipe, a longer cell of a later page is wider than its column.
+    """
     terminal, widths, width = sys.stdout.isatty(), None, 0
     for number, page in enumerate(pages):
         cells = _format_cells((columns, *page))
         if not number:
-            width = shutil.get_terminal_size().columns if terminal else sum(map(len, chain(*cells)))
+            width = shutil.get_terminal_size().columns if terminal else sys.maxsize
             widths = column_widths(cells, width)
         elif widths is None:
             click.echo()
         body = cells if not number or widths is None else cells[1:]
-        lines = _format_lists(body, width) if widths is None else _format_lines(body, widths, terminal and not number)
+        lines = _format_lists(body, width) if widths is None else _format_lines(body, widths, terminal, not number)
         for line in lines:
             click.echo(line.rstrip())
     if not width:
@@ -115,12 +118,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Row], empty: str) -> None
     _print_table_pages(columns, [rows] if rows else [], empty)
 
 
-def _format_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], ruled: bool) -> Iterator[str]:
+def _format_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], terminal: bool, headed: bool) -> Iterator[str]:
+    """Yield the lines of rows. On a terminal, wrap long cells, and rule a line below the head."""
     for number, row in enumerate(cells):
-        wrapped = [wrap_text(cell, width) for cell, width in zip(row, widths, strict=True)]
+        wrapped = [wrap_text(cell, width if terminal else sys.maxsize) for cell, width in zip(row, widths, strict=True)]
         for line in zip_longest(*wrapped, fillvalue=""):
             yield (" " * COLUMN_GAP).join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        if ruled and not number:
+        if terminal and headed and not number:
             yield "─" * (sum(widths) + COLUMN_GAP * (len(widths) - 1))
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from virtcloud.cli import main, printing
 from virtcloud.cli.printing import COLUMN_GAP, column_widths, wrap_text
+from virtcloud.model.dialect_trial import TrialCommand
 
 HEAD = ("cluster", "state", "VLANs", "reason")
 ROWS = [
@@ -72,6 +73,17 @@ def test_in_a_pipe_a_row_is_one_line_without_padding(capsys: pytest.CaptureFixtu
         "demo     active  100",
         "b        failed         " + "x" * 400,
     ]
+
+
+def test_in_a_pipe_short_cells_are_no_list(capsys: pytest.CaptureFixture[str]) -> None:
+    printing.print_table(("key", "owner", "state", "reason"), [("a", "b", None, None)], "none")
+    assert capsys.readouterr().out.splitlines() == ["key  owner  state  reason", "a    b"]
+
+
+def test_in_a_pipe_longer_rows_of_later_pages_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [[TrialCommand(command="show")], [TrialCommand(command="show all of the interfaces")]]
+    printing.print_pages(("sent", "lines"), pages, lambda one: (one.command, len(one.answer)), "none", as_json=False)
+    assert capsys.readouterr().out.splitlines() == ["sent  lines", "show  0", "show all of the interfaces  0"]
 
 
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=4), st.integers(20, 120))
