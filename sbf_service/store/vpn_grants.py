@@ -122,7 +122,7 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
 
     The elements of changed paths must confirm the cluster. A new gateway can replace a router that does not answer.
     Raise NoGateway if there is no gateway with the role. Raise Conflict if another cluster uses an access port of the
-    path.
+    path. The error names that cluster only to its owner, because invited users also call this function.
     """
     topology = read_topology(unit)
     (cluster,) = make_live_clusters(unit, [row])
@@ -135,7 +135,7 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
     before, after = find_cluster_ports(topology, cluster), find_cluster_ports(topology, widened)
     if ports := topology.access_ports & after:
         others = [other for other in read_clusters_on(unit, list_elements(ports)) if other.id != cluster.id]
-        check_ports_exclusive(topology, [*others, widened], lambda owner: owner == row.owner)
+        check_ports_exclusive(topology, [*others, widened], lambda owner: owner == unit.who)
     changed = list_elements(after - before)
     increment_revisions(unit, changed)
     update_cluster_placements(unit, cluster, list_elements(after), changed)

@@ -15,6 +15,7 @@ from sbf_service.store.elements import make_wanted_document
 from virtcloud.client.gateway_logins import make_login_key
 from virtcloud.model.access import Role
 from virtcloud.model.ssh_access import SshAccess, SshServer
+from virtcloud.model.topology import Topology
 
 PUBLIC_KEY = make_login_key().public
 SSH = {"address": "gw.example.org"}
@@ -136,6 +137,21 @@ def test_an_invited_user_gets_a_grant_and_a_certificate(world: World, alice: str
     invite(world, alice, "bob")
     assert users_of(world) == ["alice", "bob"]
     assert certify(world, bob).status_code == 201
+
+
+@pytest.mark.parametrize(("user", "holder"), [("alice", "cluster ring"), ("bob", "another cluster")])
+def test_an_invited_user_does_not_read_which_cluster_has_a_port(
+    world: World, alice: str, user: str, holder: str
+) -> None:
+    document = topology_with_gateways(brno=(gateway("brno-gw", ssh=SSH, vpn=None),)).model_dump(mode="json")
+    document["links"][-1]["access"] = True
+    world.put_topology(Topology.model_validate(document))
+    put(world, key="ring")
+    put(world)
+    invite(world, alice, "bob")
+    assert certify(world, alice, key="ring").is_success
+    refused = certify(world, world.token(Role.USER, user))
+    assert (refused.status_code, f"but {holder} uses this port" in refused.text) == (409, True)
 
 
 def test_a_withdrawn_invitation_removes_the_grant(world: World, alice: str, bob: str) -> None:
