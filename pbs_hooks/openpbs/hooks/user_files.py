@@ -91,6 +91,8 @@ def _parse_yaml(text: str) -> Any:
         raise ChildError("%s%s" % (where, error.problem)) from None
     except YAMLError as error:
         raise ChildError(" ".join(str(error).split())) from None
+    except (ValueError, OverflowError):
+        raise ChildError("an escape code above 0010FFFF") from None
 
 
 def _find_unreadable_images(folder: str, images: Sequence[str]) -> List[List[str]]:
