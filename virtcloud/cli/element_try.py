@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.model.dialect_trial import ParsedPort, ParsedSwitch, TrialRecord, TrialRequest, compare_records
-from virtcloud.model.document import Document, format_validation_errors
+from virtcloud.model.document import Document, format_validation_errors, read_document
 from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.message_text import count_of
 
@@ -108,13 +108,10 @@ def _make_trial(options: Mapping[str, object], password_file: Path | None, enabl
 def read_record(path: Path) -> TrialRecord:
     """Read a record from a file. Raise BadInput if the file cannot be read or contains no record."""
     try:
-        return TrialRecord.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise BadInput(f"{path}: expected a recorded conversation: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: expected a recorded conversation (YAML): {error}") from error
-    except ValidationError as error:
-        raise BadInput(f"{path}: expected a recorded conversation: {format_validation_errors(error)}") from error
+    return read_document(text, str(path), TrialRecord)
 
 
 def format_record(record: TrialRecord) -> str:

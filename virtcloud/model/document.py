@@ -19,6 +19,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
 from virtcloud.model.errors import BadDocument, BadInput
+from virtcloud.model.yaml_loader import YamlLoader
 
 OMIT_EMPTY: Final = Field(exclude_if=not_)
 """Option of a field: documents omit the key if its value is empty, because older versions reject unknown keys."""
@@ -89,8 +90,6 @@ def find_unknown_keys(value: object, path: str = "") -> Iterator[str]:
 
 
 D = TypeVar("D", bound=Document)
-MAX_QUOTED: Final = 100
-"""Maximum number of characters of an invalid value in a message."""
 _DATA_KINDS: Mapping[type, str] = {type(None): "an empty document", list: "a list", str: "a text"}
 """Kinds of YAML documents that are not mappings, for messages."""
 
@@ -124,27 +123,11 @@ class YamlText:
         return self.locate(path, explain_validation_error(detail))
 
 
-class _Loader(yaml.SafeLoader):
-    """A loader that raises YAMLError with a line, and no other error, for every value that it cannot construct."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401 - as in PyYAML
-        """Return the value of a node. PyYAML raises errors of Python, for example ValueError for 2026-02-30."""
-        try:
-            value = super().construct_object(node, deep)
-            if isinstance(value, str):
-                value.encode()
-        except (ValueError, ArithmeticError, LookupError, AttributeError) as error:
-            kind = node.tag.rpartition(":")[2]
-            problem = f"expected a valid value of type {kind}, got {node.value[:MAX_QUOTED]!r}"
-            raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark) from error
-        return value
-
-
 def parse_yaml(text: str, source: str) -> YamlText:
     """Parse a text. If the text is not YAML, raise BadDocument."""
     try:
         text.encode()
-        loader = _Loader(text)
+        loader = YamlLoader(text)
         root = loader.get_single_node()
         return YamlText(source, root, None if root is None else loader.construct_document(root))
     except UnicodeEncodeError as error:

@@ -5,6 +5,7 @@ from typing import Final
 import yaml
 
 from virtcloud.model.errors import BadInput
+from virtcloud.model.yaml_loader import YamlLoader
 
 MAX_USER_DATA: Final = 16 * 1024
 """Maximum size of user data in bytes, as in common clouds. Larger files belong in an image or on a disk."""
@@ -24,7 +25,7 @@ def check_user_data(text: str, guest: str) -> None:
         raise _make_error(guest, f"{EXPECTED}, got another first line")
     try:
         _check_depth(text, guest)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=YamlLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
@@ -39,7 +40,7 @@ def check_user_data(text: str, guest: str) -> None:
 def _check_depth(text: str, guest: str) -> None:
     """Raise BadInput for deeply nested data, because the parser's time grows with the square of the depth."""
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=YamlLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise _make_error(guest, f"{EXPECTED}, got more than {MAX_DEPTH} nested levels")

@@ -13,6 +13,8 @@ from emulators.switch_device import EmulatedSwitch
 
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.cli import main
+from virtcloud.cli.element_try import read_record
+from virtcloud.model.errors import BadInput
 
 Completed = subprocess.CompletedProcess[str]
 ElementTry = Callable[..., Completed]
@@ -105,6 +107,13 @@ def test_a_replay_with_another_result_fails(element_try: ElementTry, tmp_path: P
     ended = element_try("--replay", record)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith("virtcloud: port GigabitEthernet1/0/1: parsed ParsedPort(mode='dyn")
+
+
+def test_a_record_with_an_invalid_value_is_refused(tmp_path: Path) -> None:
+    record = tmp_path / "record.yaml"
+    record.write_text("platform: cisco_ios\nsource: 2026-02-30\n", encoding="utf-8")
+    with pytest.raises(BadInput, match=r"record\.yaml:2: not YAML: expected a valid value of type timestamp"):
+        read_record(record)
 
 
 def test_a_port_in_other_use_is_named_beside_the_lines(element_try: ElementTry, tmp_path: Path) -> None:

@@ -38,6 +38,13 @@ def test_a_value_that_yaml_cannot_represent_is_refused(value: str, kind: str) ->
     assert refusal(f"owner: alice\nname: {value}\n").startswith(message)
 
 
+@pytest.mark.parametrize("code", ["00110000", "FFFFFFFF"])
+def test_an_escape_code_beyond_unicode_is_refused(code: str) -> None:
+    assert refusal(f'owner: alice\nname: "\\U{code}"\n') == (
+        f"cluster.yaml:2: not YAML: expected the code of a character, at most 0010FFFF, got '{code}'"
+    )
+
+
 def test_deeply_nested_yaml_is_refused() -> None:
     assert refusal("[" * 3000) == "cluster.yaml: expected YAML with fewer nested levels"
 

@@ -30,6 +30,7 @@ def test_a_cloud_config_is_accepted(text: str) -> None:
         ("#cloud-config\na: [\n", "got no YAML in line 3: "),
         ("#cloud-config\na: 1\n---\nb: 2\n", "got no YAML in line 3: "),
         ("#cloud-config\na: \x00\n", "got no YAML: bad character"),
+        ('#cloud-config\na: "\\UFFFFFFFF"\n', "got no YAML in line 2: expected the code of a character"),
         ("#cloud-config\n" + "[" * 5000, "got more than 50 nested levels"),
         ("#cloud-config\na: " + "x" * 16384, "expected at most 16384 bytes, got 16401"),
     ],

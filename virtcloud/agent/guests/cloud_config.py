@@ -11,6 +11,7 @@ import yaml
 
 from virtcloud.model.errors import BadInput, Refused
 from virtcloud.model.user_data import HEADER, check_user_data
+from virtcloud.model.yaml_loader import YamlLoader
 
 MAX_WIDTH: Final = 1 << 20
 """The width at which YAML lines are wrapped: an SSH key is shorter, so it stays on one line."""
@@ -45,7 +46,7 @@ def render_cloud_config(generated: CloudConfig, guest: str, user_data: str | Non
 
 
 def _compose(text: str) -> yaml.Node:
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    root = yaml.compose(text, Loader=YamlLoader)
     return yaml.MappingNode("tag:yaml.org,2002:map", []) if root is None else root
 
 

@@ -1,0 +1,34 @@
+"""The loader of YAML texts. Its errors, except RecursionError, are YAMLError, because users write these texts."""
+
+from typing import Any, Final
+
+import yaml
+
+MAX_QUOTED: Final = 100
+"""Maximum number of characters of an invalid value in a message."""
+ESCAPE_DIGITS: Final = 8
+"""Number of digits of the longest escape code."""
+
+
+class YamlLoader(yaml.SafeLoader):
+    """A loader that raises YAMLError with a line where PyYAML raises errors of Python, such as ValueError."""
+
+    def fetch_more_tokens(self) -> None:
+        """Scan the next tokens. PyYAML raises OverflowError or ValueError for an escape code beyond Unicode."""
+        try:
+            super().fetch_more_tokens()
+        except (ValueError, ArithmeticError) as error:
+            problem = f"expected the code of a character, at most 0010FFFF, got {self.prefix(ESCAPE_DIGITS)!r}"
+            raise yaml.scanner.ScannerError(problem=problem, problem_mark=self.get_mark()) from error
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401 - as in PyYAML
+        """Return the value of a node. PyYAML raises errors of Python, for example ValueError for 2026-02-30."""
+        try:
+            value = super().construct_object(node, deep)
+            if isinstance(value, str):
+                value.encode()
+        except (ValueError, ArithmeticError, LookupError, AttributeError) as error:
+            kind = node.tag.rpartition(":")[2]
+            problem = f"expected a valid value of type {kind}, got {node.value[:MAX_QUOTED]!r}"
+            raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark) from error
+        return value
