@@ -1,12 +1,14 @@
 """``virtcloud cluster ssh`` and ``virtcloud cluster known-hosts``: logins to guests from anywhere."""
 
+import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import IO, Literal
+from typing import IO, Final, Literal
 
 import click
 
@@ -22,7 +24,13 @@ from virtcloud.model.guest_seed import render_known_hosts
 KEPT = 8192
 """Number of bytes of ssh's last messages in which a remedy is searched."""
 END_S = 1.0
-"""Maximum wait in seconds for the last messages: a connection to a gateway may keep the stream open after ssh ended."""
+"""Maximum wait in seconds for a message after ssh ended: a connection to a gateway may keep the stream open."""
+PR_SET_PDEATHSIG: Final = 1
+PASSED_ON: Final = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+)
+"""Signals that end or suspend ssh, and then this program."""
 SIGNALLED = 128
 """Exit code of a shell for a program that a signal ended, without the signal's number."""
 
@@ -89,27 +97,53 @@ def ssh(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _run_ssh(arguments: Sequence[str]) -> int:
-    """Run ssh and return its exit code. If ssh failed, print the remedy. Pass signals to ssh."""
+    """Run ssh and return its exit code. If ssh failed, print the remedy. If a signal ended ssh, end likewise."""
     with require_ssh():
-        process = subprocess.Popen(arguments, stderr=subprocess.PIPE)  # noqa: S603 - no shell
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda received, _: process.send_signal(received))
+        process = subprocess.Popen(  # noqa: S603 - no shell
+            arguments,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - there are no other threads yet
+        )
+    for number in PASSED_ON:
+        signal.signal(number, lambda received, _: _send_signal(process, received))
     messages = bytearray()
-    copying = start_thread(_copy_messages, process.stderr, messages)
+    copying = start_thread(_copy_messages, process, process.stderr, messages)
     code = _wait_for_end(process)
-    copying.join(END_S)
+    for number in PASSED_ON:
+        signal.signal(number, signal.SIG_DFL)
+    copying.join()
     if code == SSH_FAILED and (remedy := find_remedy(messages.decode(errors="replace"))):
         click.echo(f"virtcloud: {remedy}", err=True)
+    if code < 0:
+        os.kill(os.getpid(), -code)  # a shell ends its script if SIGINT ended the program
     return code if code >= 0 else SIGNALLED - code
 
 
-def _copy_messages(stream: IO[bytes], messages: bytearray) -> None:
+def _end_with_parent() -> None:
+    """Request that the kernel ends ssh if this program is killed with SIGKILL, as by a time limit of a script."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _send_signal(process: "subprocess.Popen[bytes]", number: int) -> None:
+    """Send a signal to ssh. ``Popen.send_signal`` would take the exit code that ``_wait_for_end`` waits for."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+def _copy_messages(process: "subprocess.Popen[bytes]", stream: IO[bytes], messages: bytearray) -> None:
     """Copy the standard error of ssh to this program's, and its last bytes to ``messages``."""
-    with stream, suppress(BrokenPipeError):
-        while data := stream.read1(KEPT):  # type: ignore[attr-defined] # Popen's streams are buffered
-            sys.stderr.buffer.write(data)
-            sys.stderr.buffer.flush()
-            messages[:] = (messages + data)[-KEPT:]
+    with stream, suppress(OSError):
+        while (is_ready := bool(select.select([stream], [], [], END_S)[0])) or process.returncode is None:
+            if is_ready:
+                data = stream.read(KEPT)
+                if not data:
+                    return
+                sys.stderr.buffer.write(data)
+                sys.stderr.buffer.flush()
+                messages[:] = (messages + data)[-KEPT:]
 
 
 def _wait_for_end(process: "subprocess.Popen[bytes]") -> int:
@@ -120,4 +154,4 @@ def _wait_for_end(process: "subprocess.Popen[bytes]") -> int:
             process.returncode = os.waitstatus_to_exitcode(status)
             return process.returncode
         os.kill(os.getpid(), signal.SIGSTOP)
-        process.send_signal(signal.SIGCONT)
+        _send_signal(process, signal.SIGCONT)

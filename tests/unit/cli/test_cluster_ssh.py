@@ -24,7 +24,9 @@ class FakeSsh:
         environment = {**os.environ, **job, "PATH": f"{self._folder}:{os.environ['PATH']}"}
         argv = [sys.executable, "-m", "virtcloud.cli", "cluster", "ssh", "12.pbs", "g1", "--", "hostname"]
         pipe = subprocess.PIPE
-        return subprocess.Popen(argv, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)  # noqa: S603
+        return subprocess.Popen(  # noqa: S603
+            argv, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True, process_group=0
+        )
 
 
 @pytest.fixture
@@ -52,6 +54,36 @@ def test_a_signal_ends_ssh(ssh: FakeSsh) -> None:
     pid = int(process.stderr.readline())
     process.send_signal(signal.SIGTERM)
     process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == -signal.SIGTERM
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_ssh_ends_if_the_program_is_killed(ssh: FakeSsh) -> None:
+    process = ssh.start("echo started >&2; exec sleep 600")
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.kill()
+    assert process.communicate(timeout=60) == ("", "")
+
+
+def test_a_slow_reader_receives_all_messages(ssh: FakeSsh) -> None:
+    """The messages fill the pipe to the reader, and the rest is still in the pipe from ssh when ssh ends."""
+    process = ssh.start("head -c 100000 /dev/zero | tr '\\0' x >&2; echo ended")
+    assert process.stdout is not None
+    process.stdout.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.5)
+    assert process.communicate() == ("", "x" * 100_000)
+    assert process.returncode == 0
+
+
+def test_a_suspended_program_continues_with_ssh(ssh: FakeSsh) -> None:
+    process = ssh.start("echo started; read line; exit 4")
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGTSTP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    os.killpg(process.pid, signal.SIGCONT)
+    process.communicate("line\n", timeout=60)
+    assert process.returncode == 4
