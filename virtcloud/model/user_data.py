@@ -1,6 +1,7 @@
 """User data of guests: the user's own cloud-config, which the guest's seed includes."""
 
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 import yaml
 
@@ -14,37 +15,54 @@ MAX_DEPTH: Final = 50
 EXPECTED: Final = f"expected cloud-config (the first line '{HEADER}', then a YAML mapping)"
 
 
+KEPT_VERDICTS: Final = 64
+"""Number of texts whose faults are kept. Guests of one cluster usually have the same user data."""
+
+
+class _TooDeepError(Exception):
+    """The text has more than ``MAX_DEPTH`` nested levels."""
+
+
+class _NodeLoader(YamlLoader):
+    """Composes nodes. Stops at ``MAX_DEPTH``, because the parser's time grows with the square of the depth."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401 - as in PyYAML
+        """Return the next node. Raise _TooDeepError for a collection at a too deep level."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH and self.check_event(yaml.CollectionStartEvent):
+            raise _TooDeepError
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
 def check_user_data(text: str, guest: str) -> None:
-    """Raise BadInput for a text that is no cloud-config or is too long. The message begins with ``guest``.
+    """Raise BadInput for a text that is no cloud-config or is too long. The message begins with ``guest``."""
+    if (fault := _find_fault(text)) is not None:
+        raise BadInput(f"{guest}: user_data: {fault}")
+
+
+@lru_cache(KEPT_VERDICTS)
+def _find_fault(text: str) -> str | None:
+    """Return the fault of a text, or None. The result is cached, because PyYAML needs 0.2 s for 16 KiB.
 
     The text is only parsed into nodes, so that aliases and merge keys cannot expand.
     """
     if (size := len(text.encode(errors="surrogatepass"))) > MAX_USER_DATA:
-        raise _make_error(guest, f"expected at most {MAX_USER_DATA} bytes, got {size}")
+        return f"expected at most {MAX_USER_DATA} bytes, got {size}"
     if text.partition("\n")[0].rstrip() != HEADER:
-        raise _make_error(guest, f"{EXPECTED}, got another first line")
+        return f"{EXPECTED}, got another first line"
     try:
-        _check_depth(text, guest)
-        root = yaml.compose(text, Loader=YamlLoader)
+        root = yaml.compose(text, Loader=_NodeLoader)
+    except _TooDeepError:
+        return f"{EXPECTED}, got more than {MAX_DEPTH} nested levels"
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
-        raise _make_error(
-            guest, f"{EXPECTED}, got no YAML{where}: {getattr(error, 'problem', None) or 'bad character'}"
-        ) from error
+        return f"{EXPECTED}, got no YAML{where}: {getattr(error, 'problem', None) or 'bad character'}"
     if not isinstance(root, yaml.MappingNode):
         kinds = {type(None): "no keys", yaml.SequenceNode: "a list", yaml.ScalarNode: "text"}
-        raise _make_error(guest, f"{EXPECTED}, got {kinds[type(root)]} behind the first line")
-
-
-def _check_depth(text: str, guest: str) -> None:
-    """Raise BadInput for deeply nested data, because the parser's time grows with the square of the depth."""
-    depth = 0
-    for event in yaml.parse(text, Loader=YamlLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise _make_error(guest, f"{EXPECTED}, got more than {MAX_DEPTH} nested levels")
-
-
-def _make_error(guest: str, fault: str) -> BadInput:
-    return BadInput(f"{guest}: user_data: {fault}")
+        return f"{EXPECTED}, got {kinds[type(root)]} behind the first line"
+    return None

@@ -6,7 +6,7 @@ import pytest
 
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_spec import Guest
-from virtcloud.model.user_data import check_user_data
+from virtcloud.model.user_data import MAX_DEPTH, _find_fault, check_user_data
 
 MERGED = "\n".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 30))
 
@@ -46,3 +46,17 @@ def test_merge_keys_do_not_expand() -> None:
     started = time.process_time()
     check_user_data(f"#cloud-config\na0: &a0 {{x: 1}}\n{MERGED}\n", "guest g1")
     assert time.process_time() - started < 5
+
+
+def test_the_same_user_data_of_many_guests_is_parsed_once() -> None:
+    text = "#cloud-config\n" + "".join(f"key{number}: [1, {{a: b}}]\n" for number in range(600))
+    parsed = _find_fault.cache_info().misses
+    for number in range(100):
+        check_user_data(text, f"guest g{number}")
+    assert _find_fault.cache_info().misses == parsed + 1
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH, MAX_DEPTH + 1])
+def test_only_deeper_levels_than_the_limit_are_refused(levels: int) -> None:
+    text = "#cloud-config\na: " + "[" * (levels - 1) + "1" + "]" * (levels - 1)
+    assert ("nested levels" in str(_find_fault(text))) == (levels > MAX_DEPTH)
