@@ -90,7 +90,7 @@ DIALECT = Dialect(
     ),
     save=("copy running-config startup-config",),
     saved=SAVED,
-    errors=re.compile(r"^\s*%(?! ?Warning).*|^Error.*", re.MULTILINE),
+    errors=re.compile(r"^[^\S\n]*%(?! ?Warning).*|^Error.*", re.MULTILINE),
     may_fail=frozenset({INTERNAL}),
     ports=PORTS,
     at_once=8,

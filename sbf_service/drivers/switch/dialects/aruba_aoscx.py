@@ -102,7 +102,7 @@ DIALECT = Dialect(
     save=("copy running-config startup-config",),
     saved=re.compile(r"(?:\[Success\]|^Success)\s*\Z", re.MULTILINE),
     errors=re.compile(
-        r"^\s*(?:Invalid input|% ?(?!Warning)|Error|Cannot execute|VLAN \d+ is not configured|Default VLAN).*",
+        r"^[^\S\n]*(?:Invalid input|% ?(?!Warning)|Error|Cannot execute|VLAN \d+ is not configured|Default VLAN).*",
         re.MULTILINE,
     ),
     ports=PORTS,

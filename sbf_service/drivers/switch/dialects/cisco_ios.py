@@ -43,7 +43,9 @@ PORTS = PortNames(
         "Port-channel": (),
     }
 )
-ERRORS = re.compile(r"^\s*%(?! ?(?:Applying|Warning)).*|^Command (?:rejected|authorization failed).*", re.MULTILINE)
+ERRORS = re.compile(
+    r"^[^\S\n]*%(?! ?(?:Applying|Warning)).*|^Command (?:rejected|authorization failed).*", re.MULTILINE
+)
 SAVED = re.compile(r"\[OK\]\s*\Z")
 ANSWERS = {r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": "", r"Truncate config\?\? \[no\]:\s*": "no"}
 FILTERED = (

@@ -22,7 +22,7 @@ from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames({"Ethernet": (), "port-channel": ()})
 ERRORS = re.compile(
-    r"^\s*%(?! ?Warning).*|^ERROR.*|^Syntax error.*|^Copy failed.*|^.*Configuration update aborted.*", re.MULTILINE
+    r"^[^\S\n]*%(?! ?Warning).*|^ERROR.*|^Syntax error.*|^Copy failed.*|^.*Configuration update aborted.*", re.MULTILINE
 )
 SAVED = re.compile(
     r"^(?:\[#+\] +100%|Copy complete(?:, now saving to disk \(please wait\)\.\.\.|\.))\s*\Z", re.MULTILINE

@@ -113,7 +113,7 @@ DIALECT = Dialect(
     save=("write memory",),
     # Each text matches in one way only: otherwise, the time of a mismatch doubles with each "!"
     saved=re.compile(r"\A\s*(?:(?:!|Synchronizing data to [^\n]*(?![^\n])|\d+ bytes successfully copied)\s*)+\Z"),
-    errors=re.compile(r"^\s*% ?(?!Warning).*|^Error.*", re.MULTILINE),
+    errors=re.compile(r"^[^\S\n]*% ?(?!Warning).*|^Error.*", re.MULTILINE),
     ports=PORTS,
     shows_every_port=False,
     at_once=8,

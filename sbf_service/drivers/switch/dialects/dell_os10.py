@@ -93,7 +93,7 @@ DIALECT = Dialect(
     ),
     save=("copy running-configuration startup-configuration",),
     saved=re.compile(r"\A\s*(?:Copy completed\.?\s*)?\Z"),
-    errors=re.compile(r"^\s*%(?! ?Warning).*", re.MULTILINE),
+    errors=re.compile(r"^[^\S\n]*%(?! ?Warning).*", re.MULTILINE),
     ports=PORTS,
     reserved=VlanSet([1, 4094]),
     runs_only=True,

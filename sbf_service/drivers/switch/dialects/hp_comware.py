@@ -128,7 +128,7 @@ DIALECT = Dialect(
     save=("save force",),
     saved=re.compile(r"\A(?!.*\b(?i:fail)).*\bsuccessfully\.\s*\Z", re.DOTALL),
     errors=re.compile(
-        r"^\s*(?:% ?(?:Unrecognized|Wrong|Incomplete|Ambiguous|Too many)|Error|Permission denied).*", re.MULTILINE
+        r"^[^\S\n]*(?:% ?(?:Unrecognized|Wrong|Incomplete|Ambiguous|Too many)|Error|Permission denied).*", re.MULTILINE
     ),
     answers={r"\[Y/N\]:?\s*": "n"},
     ports=PORTS,

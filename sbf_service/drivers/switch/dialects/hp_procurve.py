@@ -88,8 +88,8 @@ DIALECT = Dialect(
     save=("write memory",),
     saved=re.compile(r"\A\s*\Z"),
     errors=re.compile(
-        r"^\s*(?:Invalid input|Ambiguous input|Incomplete input|Error|VLAN \d+ not found|Module not present|Maximum"
-        r"|Default VLAN can|Operation failed|Not enough privileges|The following ports will be moved).*",
+        r"^[^\S\n]*(?:Invalid input|Ambiguous input|Incomplete input|Error|VLAN \d+ not found|Module not present"
+        r"|Maximum|Default VLAN can|Operation failed|Not enough privileges|The following ports will be moved).*",
         re.MULTILINE,
     ),
     answers={r"\[y/n\]\??\s*": "n"},

@@ -76,7 +76,8 @@ DIALECT = Dialect(
     save=("sudo -n config save -y",),
     saved=re.compile(r"^Running command: .*config_db\.json\s*\Z", re.MULTILINE),
     errors=re.compile(
-        r"^[ \t]*(?:Error|Usage|sudo|Root priv|.*command not found|.*No such command|.*is invalid|.*doesn't exist).*",
+        r"^[^\S\n]*+(?:Error|Usage|sudo|Root priv|.*command not found|.*No such command|.*is invalid"
+        r"|.*doesn't exist).*",
         re.MULTILINE,
     ),
     may_fail=frozenset({MODE, ACCESS, ROUTED}),

@@ -416,3 +416,11 @@ def test_every_platform_is_listed_here(platform: str) -> None:
 def test_a_long_save_with_an_unknown_line_ends(platform: str, line: str) -> None:
     """A pattern that can match a text in two ways doubles its time with each repetition of the text."""
     assert DIALECTS[platform].saved.search(f"{line}\nunknown: [x") is None
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("platform", DIALECTS)
+@pytest.mark.parametrize("character", ["\n", " "])
+def test_a_long_empty_answer_is_searched_for_errors(platform: str, character: str) -> None:
+    """A search that reads all following blank lines at the begin of each line takes quadratic time."""
+    assert DIALECTS[platform].errors.search(character * 120_000) is None
