@@ -39,7 +39,7 @@ from virtcloud.model.wanted import Segment
 
 T = TypeVar("T")
 SSH_PORT: Final = 22
-MAX_REQUESTS: Final = 64
+MAX_REQUESTS: Final = 128
 """Limit of requests that are answered at the same time. A further relay is refused after `REQUEST_S` seconds.
 
 A guest that does not answer occupies a thread for ten seconds. A user may occupy half of the threads that other users
@@ -47,6 +47,8 @@ leave free, so that a few users cannot lock all others out.
 """
 MAX_WAITING: Final = 16
 """Limit of one user's requests that wait for a grant, so that other users find free threads."""
+MAX_OF_USER: Final = 32
+"""Limit of one user's requests at the same time: by default, ``virtcloud cluster run`` logs in to 32 guests at once."""
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0
 """Time limit in seconds for the receipt of a request, and for each wait for a free thread."""
@@ -174,7 +176,7 @@ class SshRequests:
         """
         deadline = time.monotonic() + GRANT_S
         proven = _retry(lambda: self._verify(request), deadline)
-        with self._count_waiting("a guest", proven.user, MAX_REQUESTS):
+        with self._count_waiting("a guest", proven.user, MAX_OF_USER):
             try:
                 target, connection = self._connect_guest(proven, request.guest)
             except (Forbidden, NotFound):

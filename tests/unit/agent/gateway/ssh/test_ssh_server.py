@@ -82,16 +82,17 @@ def test_silent_guests_of_one_user_do_not_lock_others_out(world: SshWorld, monke
 
 
 def test_a_user_gets_half_of_the_threads_that_others_leave(tmp_path: Path) -> None:
+    """Three users can run a command on 32 guests each (the default of ``cluster run``)."""
     sessions = SshSessions(tmp_path / "sessions.json", lambda: datetime.now(UTC))
     requests = SshRequests(tmp_path / "socket", os.getuid(), SshGrants(), sessions, Mock())
     counts = Counter[str]()
     with closing(requests), ExitStack() as waiting:
-        for user in ("alice", "bob", "eva"):
+        for user in ("alice", "bob", "eva", "dan", "zoe"):
             with suppress(TooManyRequests):
                 while True:
-                    waiting.enter_context(requests._count_waiting("a guest", UserName(user), 64))
+                    waiting.enter_context(requests._count_waiting("a guest", UserName(user), ssh_requests.MAX_OF_USER))
                     counts[user] += 1
-    assert counts == {"alice": 32, "bob": 16, "eva": 8}
+    assert counts == {"alice": 32, "bob": 32, "eva": 32, "dan": 16, "zoe": 8}
 
 
 def make_session(pid: int, started: int, left_s: float = 3600) -> SshSession:
