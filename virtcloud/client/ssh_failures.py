@@ -1,7 +1,6 @@
 """The reasons why ssh could not start a command in a guest, with remedies. Pure."""
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from virtcloud.model.message_text import printable
@@ -23,8 +22,6 @@ REMEDIES: Final = {
     "console: virtcloud guest log",
 }
 """Maps a regular expression for the messages of ssh to the remedy."""
-OWN: Final = "virtcloud: "
-"""The begin of messages from virtcloud's proxy command."""
 
 
 def is_temporary(reason: str | None) -> bool:
@@ -41,27 +38,12 @@ def explain_failure(messages: str, code: int | None = SSH_FAILED) -> str:
     ``messages`` is the standard error of ssh, and ``code`` its exit code. Lines with the prefix ``virtcloud:`` come
     from virtcloud's proxy command, and take precedence.
     """
-    lines = _split_lines(messages)
-    if own := [line.removeprefix(OWN) for line in lines if line.startswith(OWN)]:
+    lines = [printable(line.replace("\r", "")).strip() for line in messages.splitlines()]
+    own = [line.removeprefix("virtcloud: ") for line in lines if line.startswith("virtcloud: ")]
+    if own:
         return "; ".join(own)
-    if found := _find_remedy(lines):
-        return "; ".join(found)
+    for pattern, remedy in REMEDIES.items():
+        if found := next((line for line in lines if re.search(pattern, line)), None):
+            return f"{found}; {remedy}"
     last = next((line for line in reversed(lines) if line), None)
     return last or f"ssh ended with exit code {code} before the command started"
-
-
-def find_remedy(messages: str) -> str | None:
-    """Return the remedy for the standard error of ssh, or None if virtcloud's proxy command printed an error."""
-    lines = _split_lines(messages)
-    found = None if any(line.startswith(OWN) for line in lines) else _find_remedy(lines)
-    return found and found[1]
-
-
-def _split_lines(messages: str) -> list[str]:
-    return [printable(line.replace("\r", "")).strip() for line in messages.splitlines()]
-
-
-def _find_remedy(lines: Sequence[str]) -> tuple[str, str] | None:
-    """Return the first line for which a remedy is known, and the remedy."""
-    found = ((line, remedy) for text, remedy in REMEDIES.items() for line in lines if re.search(text, line))
-    return next(found, None)
