@@ -1,8 +1,9 @@
 """The wanted state of an element, computed from the topology and the clusters. Pure.
 
-After a restore of the database, another cluster's VLAN can still be on elements. SBF *holds* a VLAN ID until SBF has
-read these elements (``store/unchecked_elements.py``). SBF keeps existing configuration with a held VLAN ID on a device,
-but adds no such configuration.
+After a restore of the database, elements may still carry clusters that the database does not contain. Such a cluster
+can use a VLAN ID that another cluster claims in the database. Therefore, SBF *holds* the claimed VLAN IDs of a site
+until the elements that may carry them are checked (``store/unchecked_elements.py``). SBF keeps existing configuration
+with a held VLAN ID on a device, but adds no such configuration.
 """
 
 import hashlib

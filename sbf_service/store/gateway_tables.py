@@ -37,8 +37,8 @@ class OutsideUseRow(Base):
     """A network's use of a destination outside, until the network ends.
 
     ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the network's first use. The columns
-    ``reported_…`` contain the gateway's latest counters, for the next increase. ``names`` contains the destination's
-    FQDNs in the latest report, or None.
+    ``reported_…`` contain the gateway's counters in its latest report. SBF adds the difference between the counters of
+    two reports to the sums. ``names`` contains the destination's FQDNs in the latest report, or None.
     """
 
     __tablename__ = "outside_uses"

@@ -126,7 +126,7 @@ def test_a_device_reaches_no_server_of_a_host(lab: Lab, device: LaptopVpn, clust
 
 
 def test_packets_to_the_gateway_reach_no_socket(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
-    """A laptop outside the cluster's network reaches the UDP socket that the test opens on the gateway."""
+    """As a control, a laptop outside the cluster's network sends to the same UDP socket, and its datagram arrives."""
     view = clusters["served"]
     own = find_addresses(lab, "served", "curious")[0].partition("/")[0]
     bridge = f"br{view.vlans[Name('brno')]}"

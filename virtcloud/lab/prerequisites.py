@@ -47,7 +47,7 @@ PYTHON_PACKAGES = {
     "sqlalchemy": "sbf",
     "uvicorn": "sbf",
 }
-"""The Python packages that the checks import, and the extra of virtcloud that installs each package.
+"""The Python packages that the checks look for, and the extra of virtcloud that installs each package.
 
 One package of each extra is enough, because pip installs all packages of an extra together.
 """

@@ -23,7 +23,7 @@ NEWEST = 6
 
 
 def randomise_rows(unit: Unit, random: Random) -> None:
-    """Create elements and clusters in random states that the tables allow.
+    """Set random states of the elements, and create clusters in random states that the tables allow.
 
     About a third of the clusters are members of another cluster's network.
     """

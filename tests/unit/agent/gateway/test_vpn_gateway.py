@@ -1,6 +1,6 @@
 """Tests of connections of VPN devices with a gateway's real OpenVPN servers, on the real kernel.
 
-The kernel may lack 802.1Q interfaces, so these tests read and write tagged frames at the server's tap.
+The kernel may lack 802.1Q interfaces, so these tests read the VLAN IDs of frames at the server's tap.
 """
 
 import os

@@ -384,7 +384,10 @@ ACCESS_PORTS = {
 
 @pytest.mark.parametrize("platform", ACCESS_COMMANDS)
 def test_an_access_port_moves_from_one_cluster_to_another(platform: str) -> None:
-    """The port is shut down while it is in no VLAN or, on platforms that require a VLAN, in the default VLAN."""
+    """Between the clusters, the port is in no VLAN or, on platforms that require a VLAN, in the default VLAN.
+
+    Meanwhile, the port is shut down, except on SONiC.
+    """
     dialect, port = DIALECTS[platform], PortName(ACCESS_PORTS[platform])
     before = PortReading(ready=True, untagged=VlanSet([111]), access=VlanId(111))
     difference = SwitchDifference(
