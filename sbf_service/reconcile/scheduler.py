@@ -44,7 +44,10 @@ class WorkQueue:
     since: datetime | None = None
 
     def list_candidates(self, lost: Collection[Name]) -> DueDevices:
-        """Return the database query's description of devices that may be due, including failed and ``lost`` devices."""
+        """Return the condition by which the database query selects devices that may be due.
+
+        The condition also selects all failed devices and all ``lost`` devices.
+        """
         drift_interval = timedelta(seconds=self.settings.timing.drift_interval)
         return DueDevices(drift_interval, self.since, frozenset({*lost, *self.retries}))
 
@@ -260,7 +263,7 @@ class WorkerScheduler:
             outcome = self.worker.reconcile(status.name)
         except DatabaseUnavailable:
             outcome = ReconcileOutcome.FAILED
-        except Exception as error:  # noqa: BLE001 - an error of one device must not end the thread
+        except Exception as error:  # noqa: BLE001 - every error must be recorded as a failure
             log.fault("reconcile_fault", error, element=status.name)
             outcome = ReconcileOutcome.FAILED
         # One critical section for both calls: otherwise, the scheduler could reconcile the device again before its

@@ -58,8 +58,8 @@ class WorkerTransactions(Protocol):
 
         ``why`` is the reason of the change, for the audit log. If the difference is outside the current scope, return
         False and record nothing. If the device has ``drifted``, reset its confirmed revision, even if the difference is
-        empty: SBF does not enable a port that somebody shut down. Raise LeaseLostError if another worker has acquired
-        the lease.
+        empty. For example, if somebody shut down a port, the device has drifted, but the difference is empty, because
+        SBF does not enable this port. Raise LeaseLostError if another worker has acquired the lease.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:

@@ -194,7 +194,7 @@ def test_a_lost_certification_suspends_the_publication(world: World) -> None:
 
 
 def test_a_lost_certification_suspends_unreadable_networks(world: World) -> None:
-    """SBF cannot parse the stored images of the member ``broken``."""
+    """The stored spec of the member ``broken`` is invalid JSON, so SBF cannot read which images its guests use."""
     put(world)
     put(world, "broken", joins="demo", subnets=[])
     publish(world)

@@ -196,7 +196,9 @@ class SshRequests:
     def _count_waiting(self, awaited: str, user: UserName, limit: int) -> Iterator[None]:
         """Count a waiting request within the block.
 
-        Raise TooManyRequests if ``limit`` requests of the user wait, or half as many as the requests of others permit.
+        Raise TooManyRequests if the user already has the permitted number of waiting requests. This number is
+        ``limit``, or half of the threads that other users' waiting requests leave free, whichever is smaller, but at
+        least 1. Only requests that wait for ``awaited`` count.
         """
         with self._lock:
             others = sum(count for key, count in self._counts.items() if key[0] == awaited and key[1] != user)
