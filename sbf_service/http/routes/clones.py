@@ -69,7 +69,7 @@ async def upload_clone(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
     service: CurrentService,
     dry_run: DryRunQuery = False,
 ) -> CatalogueImage | None:
-    """Add the image that a user's session of kind `clone` requested, as the agent of the guest's host.
+    """As the agent of a guest's host, add the image that a user's session of kind `clone` requested.
 
     The body is the file. The user becomes the owner of the image. If the user's session has ended before the whole file
     is stored, SBF discards the file.
