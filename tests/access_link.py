@@ -62,7 +62,10 @@ def prepare_host(site: Site, host: str) -> None:
 
 @contextmanager
 def agent_with_containers(site: Site, host: str) -> Iterator[None]:
-    """Run the agent with its state in a tmpfs: Linux refuses an overlay of guests' roots on the machine's overlay."""
+    """Run the agent with its state in a tmpfs during the context.
+
+    The roots of guests are overlays, and so is a machine's root file system. Linux refuses an overlay on an overlay.
+    """
     site.read(
         host, f"systemctl stop virtcloud-agent && mount -t tmpfs agent {STATE} && systemctl start virtcloud-agent"
     )

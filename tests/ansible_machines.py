@@ -94,7 +94,7 @@ class Site:
         return self._enter((*self._playbook(playbook), *options))
 
     def kill_at(self, playbook: str, task: str) -> None:
-        """Kill Ansible when ``task`` of a playbook begins. Raise AssertionError if it never begins."""
+        """Run a playbook, and kill Ansible when ``task`` begins. Raise AssertionError if ``task`` never begins."""
         done = self.play_with(playbook, {task: [lambda process: os.killpg(process.pid, signal.SIGKILL)]})
         assert done.returncode == -signal.SIGKILL, f"no task {task}: {done.stdout[-4000:]}"
 
@@ -136,7 +136,10 @@ class Site:
 
     @property
     def _environment(self) -> dict[str, str]:
-        """Return Ansible's environment. Each object has its own folder of ssh connections to the same addresses."""
+        """Return Ansible's environment, with a separate folder for the sockets of ssh connections.
+
+        Other objects of this class use the same addresses, so a shared folder would mix their connections.
+        """
         return {**ansible_environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "ssh")}
 
 
@@ -150,6 +153,7 @@ def ansible_environment() -> dict[str, str]:
 
 
 def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """Return the number of tasks that changed each machine. Raise AssertionError if the playbook failed."""
     assert play.returncode == 0, play.stdout[-4000:] + play.stderr
     recap = play.stdout.partition("PLAY RECAP")[2].splitlines()[1:]
     rows = [line.split() for line in recap if "changed=" in line]

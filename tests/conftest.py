@@ -25,7 +25,7 @@ DEMANDING = ("lab", "postgresql", "openvswitch")
 
 
 def pytest_configure() -> None:
-    """Restore Python's handler of SIGINT. Give each process of a parallel run its own state folder of the lab.
+    """Restore Python's handler of SIGINT. Set a state folder of the lab for each process of a parallel run.
 
     A shell starts background processes with SIGINT ignored. The programs that tests start would inherit this.
     """
@@ -118,7 +118,8 @@ def sqlite_database(tmp_path: Path) -> str:
 def database(request: pytest.FixtureRequest) -> str:
     """The address of a database with all tables. Each test with this fixture runs on SQLite and on PostgreSQL.
 
-    A module whose tests do not depend on the kind of database overrides this fixture with ``sqlite_database``.
+    SQLite suffices for tests that do not depend on the kind of database. Modules and folders of such tests override this
+    fixture with one that returns ``sqlite_database``.
     """
     found: str = request.getfixturevalue("sqlite_database" if request.param == "sqlite" else "postgresql")
     return found

@@ -29,6 +29,7 @@ WHOLE = (
     *(LAB, "tests/compatibility/", "tests/pbs/", "tests/packages/"),
     *("tests/playbooks/test_one_site.py", "tests/playbooks/test_replicas.py", "tests/playbooks/test_pbs_hooks.py"),
 )
+"""Folders and files that are never divided, because the tests of a file share what one fixture starts."""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
 """``--quick`` runs the files that take at most ``QUICK_S``, and unit tests without a record. It omits tests of labs."""
@@ -106,7 +107,7 @@ def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: 
     """Return the unit that a worker runs next.
 
     ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. With ``takes_labs``, the
-    worker prefers its last lab, then a lab that no other worker uses. Without, it prefers units without a lab. Two
+    worker prefers its last lab, then a lab that no other worker uses. Otherwise, it prefers units without a lab. Two
     workers use the same shared lab only if the lab's waiting units take at least ``SECOND_START_S`` seconds. If no
     other unit waits, this limit does not apply.
     """

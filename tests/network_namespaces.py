@@ -54,7 +54,7 @@ def network_namespaces(count: int) -> Iterator[list[NetworkNamespace]]:
 
 
 def _start(command: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    """Start a process that ends when its standard input is closed, as Popen does when its context ends."""
+    """Start a process that ends when its standard input is closed. Popen closes this input when its context ends."""
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - a shell
 
 

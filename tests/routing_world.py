@@ -148,6 +148,7 @@ class Surroundings:
 
     @contextmanager
     def serving(self, computer: str, port: int = 8080) -> Iterator[None]:
+        """Run a server on a computer, or on the gateway (""), until the context ends."""
         enter = (NSENTER, f"--net={self.folder / computer}") if computer else ()
         command = [*enter, sys.executable, "-I", "-S", "-c", SERVE, str(port)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as server:  # noqa: S603 - the program above

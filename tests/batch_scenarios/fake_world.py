@@ -135,7 +135,7 @@ class FakeWorld:
 
     @contextmanager
     def unreachable(self, switch: str) -> Iterator[None]:
-        """Make a switch unreachable for SBF. In a fake world, the time limit of a cluster's start is always short."""
+        """Make a switch unreachable for SBF. The time limit of a cluster's start is short in every fake world."""
         self.world.switches[switch].cut_off = True
         try:
             yield

@@ -35,7 +35,7 @@ class Installation:
         return self.peer.cli(self.url, *words)
 
     def json(self, *words: str) -> Any:  # noqa: ANN401 - any JSON
-        """Return the peer's JSON output. Raise AssertionError if the command fails."""
+        """Return the JSON output of the peer's command line. Raise AssertionError if the command fails."""
         done = self.cli(*words, "--json")
         assert done.returncode == 0, done
         return json.loads(done.stdout)

@@ -104,7 +104,10 @@ def test_problems_lists_all_types_of_problems(previous: Version) -> None:
 
 
 def test_no_enumeration_of_answers_has_a_new_value(api: Schema, this_api: Schema) -> None:
-    """The previous version rejects unknown values of enumerations, which the present version does not replace."""
+    """The previous version rejects unknown values of enumerations.
+
+    The present version omits keys that the previous version does not know, but it does not replace unknown values.
+    """
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}
     added = {name: {*now[RENAMED.get(name, name)]["enum"]} - {*former} for name, former in values.items()}

@@ -29,7 +29,7 @@ def make_bench() -> Iterator[MakeBench]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _netconf_without_naps() -> None:
-    """Check ncclient's pending output every 2 ms instead of every 100 ms."""
+    """Make ncclient check for pending output every 2 ms instead of every 100 ms."""
     from ncclient.transport import session  # noqa: PLC0415
 
     session.TICK = 0.002

@@ -3,7 +3,8 @@
 Sources of the output:
 
 - ``write memory``: the comments and test data of Netspoc-Approve (its IOS device driver). They contain two forms of
-  success, two errors, and the question whether to overwrite an NVRAM of another image
+  success, the errors "Device or resource busy" and "too large for nvram", and the question whether to overwrite an
+  NVRAM that another image wrote
 - ``copy running-config startup-config`` with its question: recorded lab sessions
 - "Permission denied" and "No space left on device" after ``%Error opening nvram:/startup-config``: the test data of two
   configuration tools

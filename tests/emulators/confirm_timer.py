@@ -16,8 +16,9 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         super().__init__(**options)  # type: ignore[arg-type]
         self.history: list[SwitchState] = []
         self.locked_by = ""
-        """The other user who holds the lock, set by tests, or ""."""
+        """The other user who holds the lock, set by tests, or "" if no other user holds it."""
         self.unconfirmed: SwitchState | None = None
+        """The configuration to restore if the commit is not confirmed."""
         self._timer: threading.Timer | None = None
         self.record("initial configuration")
 

@@ -284,6 +284,7 @@ def edge_driver_for(device: Emulated, transport: Transport, *ports: str, read_ti
 
 
 def open_direct_bench(name: str, kind: str) -> EdgeBench:
+    """Return a bench without SSH."""
     device = EDGES[name]()
     transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
     ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))

@@ -66,7 +66,7 @@ class Faults:
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:
-        """Return the fault of a command, if any. Decrement its ``times``, and the ``skip`` of skipped faults."""
+        """Return the fault of a command, or None. Decrement ``times`` of this fault, and ``skip`` of skipped faults."""
         for fault in self.faults:
             if not fault.times or not re.search(fault.pattern, command):
                 continue

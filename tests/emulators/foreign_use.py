@@ -23,7 +23,7 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
     """Configure VLANs and ports of other users, in the running and the startup configuration, on any platform.
 
     ``access`` and ``native`` contain the VLAN of each port. ``trunks`` contains each port's list of allowed VLANs.
-    ``"all"`` is a trunk without a list or, where a trunk must have one, with all existing VLANs.
+    ``"all"`` means a trunk without a list or, where a trunk must have a list, a list of all existing VLANs.
     """
     with switch.lock:
         switch.running.vlans.update(vlans or {})

@@ -94,9 +94,9 @@ def _open_no_kernel() -> AbstractContextManager[RouteKernel]:
 class FakeManagedHost:
     """A host whose state changes when a step is applied.
 
-    Steps of clusters in ``refuses`` raise Refused. ``waits`` maps a cluster to the text of the StepPending that starts
-    of its guests raise. If ``refuses_filters`` is true, steps that set filters raise Refused. If ``ignores_steps`` is
-    true, steps have no effect. ``fqdns`` resolves no names, because this host is no router.
+    Steps of clusters in ``refuses`` raise Refused. ``waits`` maps a cluster to a text. Steps that start guests of this
+    cluster raise StepPending with this text. If ``refuses_filters`` is true, steps that set filters raise Refused. If
+    ``ignores_steps`` is true, steps have no effect. ``fqdns`` resolves no names, because this host is no router.
     """
 
     def __init__(self) -> None:

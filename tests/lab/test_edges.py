@@ -200,7 +200,10 @@ def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfCli
 
 
 def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """SBF removes the other site's circuit immediately, and this edge's circuit after the edge's restart."""
+    """A cluster is deleted while the edge of one site is down.
+
+    SBF removes the circuit of the other site immediately, and the circuit of the edge after the edge's restart.
+    """
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()
     set_management_port(edges, "praha-pe1", "down")

@@ -68,7 +68,7 @@ def test_full_frames_cross_the_core_in_their_vlan_only(bare: Lab) -> None:
 
 
 def test_the_core_delays_frames_by_distance(bare: Lab) -> None:
-    """Brno and Plzeň are 400 km apart: 2 ms in each direction."""
+    """Brno and Plzeň are 400 km apart. The delay through the core is 2 ms in each direction."""
     connect_vlan_100(bare, "brno-h2", "brno-sw1", "10.0.1.1/24")
     bare.run("brno-sw1", ["bridge", "vlan", "add", "dev", "p2", "vid", "100"], check=True)
     connect_vlan_100(bare, "plzen-h1", "plzen-sw1", "10.0.1.2/24")

@@ -28,6 +28,7 @@ def expect_action(stage: ScenarioStage, batch: LabPbs, what: str, cluster: str) 
 
 
 def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: LabPbs) -> None:
+    """The server does not know job 999999. Cluster 999998 was created by an operator, not by a hook."""
     job = stage.submit(script=FOREVER)
     stage.await_active(job)
     server = job.partition(".")[2]
@@ -70,7 +71,7 @@ def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage,
 
 
 def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server does not call the jobobit hook, and starts no other run, because nodes are missing."""
+    """The server does not call the jobobit hook. It starts no other run, because nodes are missing."""
     with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=3)
         await_fault()

@@ -194,7 +194,7 @@ def test_an_upgrade_keeps_the_tokens_and_runs_the_new_version(installed: Site) -
     variables = installed.inventory["all"]["vars"]
     variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"]), installed.folder))
     before = installed.read("brno-h1", "readlink /opt/virtcloud")
-    installed.kill_at("site.yml", "sbf : Install the service")
+    installed.kill_at("site.yml", "sbf : Install the service")  # the service still runs the former version
     changes = count_changes(installed.play("site.yml"))
     assert [name for name in ADDRESSES if not changes[name]] == []
     assert installed.read("brno-h1", "readlink /opt/virtcloud") != before

@@ -62,7 +62,7 @@ def make_profile(
 
 
 def grants_of(world: World, gateway: str, key: str = "demo") -> tuple[VpnGrant, ...]:
-    """Return the grants of a network in a gateway's wanted document; none without a segment."""
+    """Return the grants of a network in a gateway's wanted document; none if the gateway has no segment."""
     segments = world.wanted_of_host(gateway).segments
     return next((segment.grants for segment in segments if segment.key == key), ())
 

@@ -124,6 +124,8 @@ class Machine(RuleBasedStateMachine):
             return
         assert (meant.spec.owner, meant.attempt <= attempt) == (owner, True)
 
+    # Workers and agents.
+
     @rule(name=st.sampled_from(DEVICES))
     def converge(self, name: str) -> None:
         before = self.world.element(name).last_seen
@@ -154,6 +156,8 @@ class Machine(RuleBasedStateMachine):
         element = self.world.element(host)
         if host not in self.forgot and element.confirmed_revision - back > 0:
             self.world.confirm(host, element.confirmed_revision - back)
+
+    # Faults.
 
     @rule(name=st.sampled_from(DEVICES), fault=st.sampled_from(["cut_off", "refuses", "lies", "unsafe"]))
     def a_fault_of_a_device_begins_or_ends(self, name: str, fault: str) -> None:
@@ -254,7 +258,7 @@ class Machine(RuleBasedStateMachine):
             assert bool(view.joined and view.joined.service) == (len(view.vlans) > 1)
 
     def carried_ids_are_claimed(self, views: list[ClusterView]) -> None:
-        """The cluster may have ended: its VLAN IDs are then in quarantine."""
+        """The cluster that claims a carried VLAN ID may have ended: its VLAN IDs are then in quarantine."""
         for site in SITES:
             held = {vlan for view in views for at, vlan in view.vlans.items() if at == site}
             assert self.carried_at(site) <= held
@@ -273,11 +277,13 @@ class Machine(RuleBasedStateMachine):
             assert bool(view.vlans) == (view.state not in ENDED_STATES or view.quarantined)
 
     def a_member_has_the_vlan_ids_of_its_network(self, views: list[ClusterView]) -> None:
-        """A member has its network's VLAN IDs until it ends. Before that, the network does not release them."""
+        """A member has its network's VLAN IDs until the member ends. Before that, the network does not release them."""
         own = {view.id: view for view in views}
         for view in views:
             if view.network is not None and view.vlans:
                 assert own[self.find_network(view)].vlans == view.vlans
+
+    # Queries.
 
     def views(self) -> list[ClusterView]:
         with self.world.store.read() as unit:

@@ -193,9 +193,10 @@ class StorePair:
         )
 
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make one call of a worker in both stores, for a random device. Return the outcomes: in memory, real.
+        """Make one call of a worker in both stores, for a random device.
 
-        The fencing token is the device's last token or the one before.
+        The fencing token is the device's last token or the token before. Return the outcome in the store in memory,
+        and the outcome in the real store.
         """
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
@@ -318,6 +319,7 @@ def outcome(call: Callable[[], object]) -> Outcome:
 
 
 def comparable(task: ReconcileTask) -> Outcome:
+    """Return the fields of a task, except ``users``, which the store in memory does not have."""
     return {part.name: getattr(task, part.name) for part in fields(task) if part.name != "users"}
 
 

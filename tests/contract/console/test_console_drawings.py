@@ -44,7 +44,7 @@ def test_an_administrator_sees_whole_sites(installed: World) -> None:
 
 
 def test_elements_outside_a_clusters_path_have_their_own_state(installed: World) -> None:
-    """An operator may read all elements, so each element has its true state."""
+    """An operator may read all elements, so the drawing shows each element's true state."""
     with installed.store.change() as unit:
         error_reports.record_agent_error(unit, "brno-h2", "broken", {}, installed.service.settings.timing.drain)
     titles = re.findall(r"<title>(host [^<]*)</title>", logged_in(installed).get("/console/clusters/hers").text)

@@ -118,7 +118,7 @@ def test_an_unanswered_command_is_named_with_the_last_output(make_bench: MakeBen
 
 
 def test_a_wait_continues_if_its_deadline_was_extended(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A renewal of the lease extends the conversation's deadline, until which a session waits.
+    """A session waits for an answer until the conversation's deadline. A renewal of the lease extends this deadline.
 
     At the former deadline, the switch has been silent for less than the read timeout.
     """

@@ -69,7 +69,7 @@ def test_no_trunk_carries_a_vlan_that_was_not_allowed(platform: str, fault: Faul
     bench = make_bench(platform)
     bench.switch.running.vlans[20] = "other"
     bench.switch.fail(fault, EMPTY_LIST)
-    # By default, a trunk of Comware carries only VLAN 1. The driver empties its list nevertheless.
+    # By default, a trunk of Comware carries only VLAN 1. The driver empties the trunk's list nevertheless.
     with suppress(Refused):
         bench.converge("112", "120")
     assert not bench.converge("112", "120")
@@ -128,9 +128,9 @@ def test_a_candidate_without_ports_is_not_committed(text: str, make_bench: MakeB
 
 
 def test_a_list_that_is_not_emptied_delays_no_other_port(make_bench: MakeBench) -> None:
-    """The switch does not empty the list of the first port. On EOS, a port that is not a trunk carries no tagged VLAN.
+    """The switch does not empty the list of the first port. SBF then does not make this port a trunk.
 
-    SBF can therefore create the VLAN of the second port.
+    On EOS, a port that is not a trunk carries no tagged VLAN. So SBF can create the VLAN of the second port safely.
     """
     bench = make_bench("arista_eos")
     bench.switch.fail("ignore", EMPTY_LIST, times=1)

@@ -82,6 +82,7 @@ def test_long_output_stops_at_more_unless_paging_is_off() -> None:
 
 
 def test_add_has_no_effect_without_a_vlan_list() -> None:
+    """A trunk without a VLAN list carries every VLAN already."""
     with emulate("cisco_ios") as switch:
         switch.configure(
             "vlan 112", "interface Gi1/0/1", "switchport mode trunk", "switchport trunk allowed vlan add 112"

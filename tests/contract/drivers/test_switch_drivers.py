@@ -173,7 +173,7 @@ def test_a_refused_line_does_not_stop_the_others(platform: str, make_bench: Make
 def test_a_refused_port_does_not_stop_other_ports(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     # On IOS, a port without a configured mode can negotiate a trunk that carries all VLANs. If the device refuses to
-    # empty this port's list, the driver adds no VLAN to any port. So this test configures the mode.
+    # empty this port's list of allowed VLANs, the driver adds no VLAN to any port. So this test configures the mode.
     if platform == "cisco_ios":
         bench.switch.configure(f"interface {bench.names[0]}", "switchport mode access")
     bench.switch.fail("refuse", rf"^interface .*{bench.names[0][-3:]}$", times=1 if DIALECTS[platform].prepare else 2)

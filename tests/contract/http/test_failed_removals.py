@@ -14,6 +14,7 @@ FAILED = "could not remove VLAN 100: tap7 is a port of br100"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
+    """The cluster ``old`` is active. The tests send confirmations in place of the cluster's host."""
     installation = make_world(tmp_path)
     installation.furnish(pool="100-101")
     installation.put("old", spec("brno-h1"))

@@ -1,4 +1,4 @@
-"""Tests of publications whose gateway fails. SBF moves them, if possible with the same port."""
+"""Tests of publications whose gateway fails. SBF moves them to other gateways, if possible with the same port."""
 
 from collections.abc import Iterator
 from itertools import count

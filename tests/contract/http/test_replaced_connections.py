@@ -38,6 +38,7 @@ def report(world: World, gateway: str, *connections: tuple[str, str]) -> None:
 
 
 def replaced(world: World) -> list[str | None]:
+    """Return for each gateway the time when its replaced connection began, or None if no connection was replaced."""
     grants = [grants_of(world, gateway)[0] for gateway in ("brno-gw", "brno-gw2")]
     return [grant.model_dump(mode="json").get("replaced") for grant in grants]
 

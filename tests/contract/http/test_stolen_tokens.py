@@ -283,7 +283,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, object]:
     """Return the path and the body of a call.
 
-    With ``own``, the call concerns alice's cluster and site brno; without, bob's cluster and site praha.
+    With ``own``, the call concerns alice's cluster and site brno; otherwise, bob's cluster and site praha.
     """
     site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
     element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-{agent}"

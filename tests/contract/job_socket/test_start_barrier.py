@@ -76,7 +76,10 @@ def test_a_waiting_caller_is_answered_after_each_change(world: World, host: Agen
 
 
 def test_a_waiting_caller_is_answered_when_fewer_parts_are_missing(world: World, host: Agent) -> None:
-    """Otherwise, the job's messages would claim for 30 s that both guests are unreachable."""
+    """The agent answers the caller as soon as the first guest answers.
+
+    If the agent waited for both guests, the job's messages would claim for 30 s that both guests are unreachable.
+    """
     active(world, host)
     answering = host.bridges.answering["br100"] = set()
     assert len(state(host)[1]) == 2

@@ -95,7 +95,7 @@ def test_the_threads_end_with_the_last_conversation(world: World) -> None:
 
 @dataclass
 class ScriptedRenewals:
-    """Prepared answers of the database to renewals of a lease, and a clock. ``None``: DatabaseUnavailable."""
+    """Prepared answers of the database to renewals of a lease, and a clock. None raises DatabaseUnavailable."""
 
     answers: list[bool | None] = field(default_factory=list)
     now: float = 100.0
@@ -336,7 +336,7 @@ def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
 def reconcile_beside(first: Worker, second: Worker) -> tuple[ReconcileOutcome, set[ReconcileOutcome], float]:
     """Reconcile a switch with ``first``. Meanwhile, try repeatedly to reconcile the switch with ``second``.
 
-    Return the outcome of ``first``, the outcomes of ``second``, and the duration of the first reconciliation.
+    Return the outcome of ``first``, the outcomes of ``second``, and the duration of the reconciliation by ``first``.
     """
     started, outcomes, other_outcomes = time.monotonic(), [], set()
     thread = Thread(target=lambda: outcomes.append(first.reconcile(SW1)))

@@ -167,7 +167,7 @@ def test_an_adopted_port_is_restored_exactly(platform: str, use: str, small: Wor
     before = switch.running_config()
     small.settle()
     adopt(small, name.replace(" ", ""))
-    # SONiC does not show that the unused port of brno-h2 is a routed port. SBF could not restore this mode.
+    # SONiC does not show that the unused port of brno-h2 is a routed port, so SBF could not restore this mode.
     hosts = ("brno-h1",) if platform == "sonic" else ("brno-h1", "brno-h2")
     small.put("c1", spec(*hosts))
     small.settle()

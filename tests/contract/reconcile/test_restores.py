@@ -93,7 +93,7 @@ def test_a_cluster_after_the_backup_is_removed_everywhere(machines: Machines) ->
 def test_no_cluster_starts_before_its_sites_elements_are_read(machines: Machines) -> None:
     """Hosts and switch still carry cluster ``new``, which the backup does not contain.
 
-    The VLAN ID of ``new`` is in use.
+    If SBF did not wait, the next cluster would get the VLAN ID of ``new``.
     """
     machines.back_up()
     machines.world.put("new", spec("brno-h1"))

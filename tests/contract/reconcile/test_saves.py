@@ -274,7 +274,7 @@ def test_an_edge_is_saved_before_its_cluster_is_active(tmp_path: Path) -> None:
 
 
 def test_a_switch_with_a_new_description_is_saved_again(world: World) -> None:
-    """The new description has another address: perhaps another device with another startup configuration."""
+    """The new description has another address, so it may describe another device with another startup configuration."""
     create_active(world)
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["switches"][0]["address"] = "192.0.2.9"

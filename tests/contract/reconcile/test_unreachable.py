@@ -185,7 +185,10 @@ def stale(active: World) -> World:
 
 
 def test_a_stale_agent_has_to_confirm_again(stale: World) -> None:
-    """The host may have restarted. The agent's poll for the wanted document does not confirm a revision."""
+    """The host may have restarted, so SBF resets the agent's confirmed revision.
+
+    The agent's poll for the wanted document does not confirm a revision.
+    """
     wanted = ask(stale, "GET", "/v1/elements/brno-h1/wanted").json()
     assert (wanted["revision"], wanted["confirmed_revision"]) == (2, 0)
     assert (stale.view("demo").state, stale.element("brno-h1").reachable) == (ClusterState.DEGRADED, False)

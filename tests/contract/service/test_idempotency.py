@@ -1,6 +1,6 @@
 """Tests of keys that get another owner, and of the former owner's late calls, which must change nothing.
 
-This happens when a batch system is reinstalled and assigns former job IDs again.
+A key gets another owner when a batch system is reinstalled and assigns former job IDs again.
 """
 
 import asyncio

@@ -120,7 +120,7 @@ def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None
 
 
 def test_a_signal_does_not_wait_for_the_change_feed() -> None:
-    """The signal interrupts the event loop's thread while it holds the lock of the change feed."""
+    """The signal interrupts the event loop's thread while this thread holds the lock of the change feed."""
     feed = ChangeFeed()
 
     async def interrupt() -> None:

@@ -76,7 +76,10 @@ def test_members_do_not_change_the_networks_own_guests(ring: World) -> None:
 
 
 def test_a_member_without_guests_waits_for_its_path(ring: World) -> None:
-    """Member m2 has no guests, and so changes nothing on its host. It nevertheless waits for the switch on its path."""
+    """Members m1 and m2 have the same host. Member m2 has no guests, so m2 changes nothing on the host.
+
+    Nevertheless, m2 is not active until the switch on its path has confirmed.
+    """
     ring.switches["brno-sw1"].cut_off = True
     ring.put("m1", member("brno-h2"))
     ring.put("m2", member(hosts=["brno-h2"]))

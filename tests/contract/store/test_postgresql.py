@@ -47,6 +47,7 @@ def test_simultaneously_started_replicas_migrate_one_after_another(empty_postgre
 
 
 def test_a_world_closes_the_connections_of_its_services(postgresql: str) -> None:
+    """Python warns about an open connection when it deletes the connection, possibly during another test."""
     made = World(postgresql)
     made.furnish()
     former = made.service

@@ -40,6 +40,7 @@ def disable_synchronous_writes(connection: object, _entry: object) -> None:
 
 
 def measure(folder: Path, size: InstallationSize) -> Mapping[str, Costs]:
+    """Return the costs of each operation by its name. Each operation runs twice, and only the second run counts."""
     database = f"sqlite:///{folder}/{size.sites}.db"
     create_sqlite(database)
     measured = MeasuredService(database, size, counts_steps=True)

@@ -1,4 +1,4 @@
-"""Tests of the supervision of threads and of the request to stop."""
+"""Tests of the supervision of threads, the notifications to systemd, and the request to stop."""
 
 import os
 import signal

@@ -153,7 +153,7 @@ def test_a_network_has_a_limited_number_of_connections(gateway: Run, monkeypatch
 
 @pytest.mark.parametrize("address", [GATEWAY, "100.64.0.200", "198.51.100.1", "203.0.113.77"])
 def test_a_flush_without_agent_opens_no_gateway_address(gateway: Run, address: str) -> None:
-    """The filter in the cluster's namespace drops packets to the addresses of the gateway before the flush."""
+    """The filter in the cluster's namespace drops packets to addresses that the gateway had before the flush."""
 
     def work(world: Surroundings) -> str:
         world.ip("address replace 203.0.113.77/32 dev lo")  # added after the namespaces were created

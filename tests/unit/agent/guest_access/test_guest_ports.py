@@ -20,7 +20,7 @@ PORT = 22
 
 
 class FakeRelays:
-    """Relays that answer each request with one end of a socket pair or, if not empty, with ``answer``."""
+    """Relays that answer each request with ``answer`` or, if ``answer`` is empty, with one end of a socket pair."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

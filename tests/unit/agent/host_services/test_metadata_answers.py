@@ -115,7 +115,7 @@ def send_frame(frame: Ether, times: int = 5) -> None:
 
 
 def test_a_guest_cannot_answer_in_place_of_the_server(in_world: Callable[..., Any]) -> None:
-    """Otherwise, the guest could send a seed to other guests, and become their administrator."""
+    """A guest that answered could send a seed to other guests, and become their administrator."""
 
     def work(world: World) -> object:
         first, second = world.guests

@@ -81,7 +81,10 @@ def test_nothing_of_a_removed_service_remains(in_world: Callable[..., Any]) -> N
 
 
 def test_the_service_has_no_rights_and_a_secret_memory(in_world: Callable[..., Any]) -> None:
-    """The services of all clusters run as one user. Root must own their /proc/PID/environ (proc(5))."""
+    """The services of all clusters run as one user. This user must not be able to read the memory of the services.
+
+    Therefore the owner of the process's /proc/PID/environ is root, not the user of the process (proc(5)).
+    """
 
     def work(world: World) -> object:
         process = Path(f"/proc/{world.pid()}")

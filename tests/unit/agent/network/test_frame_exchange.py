@@ -157,7 +157,10 @@ def test_bridges_with_a_cable_receive_frames_of_each_kind(in_namespace: Run) -> 
 
 
 def test_a_guest_that_stops_does_not_disturb_the_check(in_namespace: Run) -> None:
-    """A bridge has the lowest MAC address of its ports, here the address of the guest's port."""
+    """A bridge has the lowest MAC address of its ports, here the address of the guest's port.
+
+    So the address of the bridge changes when the guest's port is deleted.
+    """
 
     def work() -> object:
         connect_bridges()
@@ -227,7 +230,7 @@ def test_nothing_remains_on_the_host_after_kill_9(in_namespace: Run) -> None:
             agent.send_signal(signal.SIGKILL)
         return list_links() == before, Path("/proc/thread-self/net/packet").read_text().count("\n")
 
-    assert in_namespace(work) == (True, 1)
+    assert in_namespace(work) == (True, 1)  # one line: the table of packet sockets has only its heading
 
 
 def test_a_missing_bridge_is_refused(in_namespace: Run) -> None:

@@ -30,6 +30,7 @@ def test_a_rate_is_the_increase_per_second() -> None:
 
 
 def test_one_sample_has_no_rate() -> None:
+    """The counters of an uplink contain the traffic since the boot of the host."""
     assert received(sample(0, 10**15, 0, 0, 0)) == []
 
 

@@ -53,6 +53,7 @@ def test_the_first_matching_line_counts() -> None:
 
 
 def test_the_output_of_lldpcli_on_debian_12_is_parsed() -> None:
+    """The output is recorded from lldpd 1.0.16 and shortened."""
     output = """{"lldp": [{"interface": [{"name": "p1", "via": "LLDP", "rid": "1", "age": "0 day, 00:00:25",
       "chassis": [{"id": [{"type": "mac", "value": "c2:17:0c:95:47:52"}], "name": [{"value": "brno-h1"}],
                    "mgmt-ip": [{"value": "198.18.1.4"}], "capability": [{"type": "Bridge", "enabled": false}]}],
