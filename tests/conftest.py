@@ -118,8 +118,8 @@ def sqlite_database(tmp_path: Path) -> str:
 def database(request: pytest.FixtureRequest) -> str:
     """The address of a database with all tables. Each test with this fixture runs on SQLite and on PostgreSQL.
 
-    SQLite suffices for tests that do not depend on the kind of database. Modules and folders of such tests override this
-    fixture with one that returns ``sqlite_database``.
+    SQLite suffices for tests that do not depend on the kind of database. The modules and folders of these tests
+    override this fixture with one that returns ``sqlite_database``.
     """
     found: str = request.getfixturevalue("sqlite_database" if request.param == "sqlite" else "postgresql")
     return found

@@ -316,5 +316,5 @@ class World:
 
 
 def make_world(folder: Path, **timing: float) -> World:
-    """Return a world on a new SQLite database in ``folder``, for tests that do not depend on the kind of database."""
+    """Return a world on a new SQLite database in ``folder``, for tests that need no PostgreSQL."""
     return World(f"sqlite:///{folder / 'sbf.db'}", timing=timing)

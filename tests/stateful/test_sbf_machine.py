@@ -219,6 +219,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def all_invariants_hold(self) -> None:
+        """All invariants are checked with the same views of the clusters, because a query takes longer than a check."""
         views = self.views()
         self.foreign_vlans_are_unchanged()
         self.no_vlan_id_is_claimed_twice_at_a_site(views)

@@ -139,6 +139,7 @@ def test_a_reset_starts_an_ended_guest_at_once(world: World) -> None:
 
 
 def test_a_guest_that_was_replaced_has_not_ended(world: World) -> None:
+    """A reset was requested. When the agent reads the host, the guest has already ended."""
     (network, other) = world.service.document.wanted.segments
     guest = network.guests[0].model_copy(update={"starts": 1})
     world.service.want(network.model_copy(update={"guests": (guest,)}), other)

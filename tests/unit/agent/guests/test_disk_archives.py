@@ -65,6 +65,7 @@ def test_a_clone_has_the_data_of_image_and_guest(disk: StoppedGuestDisk, tmp_pat
 
 
 def test_no_line_of_a_key_remains_in_a_clone(disk: StoppedGuestDisk, tmp_path: Path) -> None:
+    """The agent reads a disk in pieces. A line may extend over two pieces or over two blocks that are not adjacent."""
     write(disk.overlay, b"guest".ljust(2 * MIB, b"."), MIB)
     for position in (MIB + 8192, 2 * MIB - 30, 3 * MIB - 70):
         write(disk.overlay, SECRET.encode(), position)

@@ -183,6 +183,7 @@ def test_a_lost_access_that_cannot_open_keeps_its_variables(
 def test_a_restarted_agent_keeps_the_access_of_a_later_run(
     script_access: ScriptAccess, records: JobRecordStore
 ) -> None:
+    """The later run is announced, and its access is opened, after the agent has listed the records."""
     script_access.provide_environment(record(records, job_record()), view(), BRNO)
     restarted = FakeAccessProvider()
     access = ScriptAccess(restarted, records, no_answer)

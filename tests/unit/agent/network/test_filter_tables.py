@@ -207,6 +207,7 @@ def test_an_unwanted_table_that_cannot_be_read_is_removed(in_namespace: Run, mon
 def test_a_refused_list_of_tables_is_no_absent_table(
     monkeypatch: pytest.MonkeyPatch, reason: str, is_absent: bool
 ) -> None:
+    """Only the refusal of a kernel without a packet filter means that the table is absent."""
 
     def run(_commands: str) -> object:
         raise Refused(f"the kernel refused the packet filter: Error: cache initialization failed: {reason}")

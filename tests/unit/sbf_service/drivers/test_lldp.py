@@ -45,6 +45,7 @@ def test_a_neighbour_without_the_local_port_is_an_error() -> None:
 
 
 def test_the_first_matching_line_counts() -> None:
+    """EOS prints a second ``Port ID`` in the section on link aggregation."""
     output = (
         "Interface Ethernet1 detected 1 LLDP neighbors:\n\n  Neighbor 0200.0000.00aa/Ethernet7, age 1 second\n"
         '    Port ID     : "Ethernet7"\n  - IEEE802.3 Link Aggregation\n    Port ID                : 0\n'
