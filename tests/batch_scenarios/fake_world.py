@@ -43,7 +43,10 @@ class AnsweringGuests:
 class NoJobAccess:
     """Replaces a script's access to its guests. Starts no relay."""
 
-    def ensure(self, opening: JobAccess, uid: int) -> Path:
+    def ensure(self, access: JobAccess, uid: int) -> Path:
+        return self.socket_path(access.key)
+
+    def socket_path(self, key: str) -> Path:
         return Path("/nonexistent")
 
     def ensure_none(self, key: str) -> None:

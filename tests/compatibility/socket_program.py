@@ -27,7 +27,10 @@ class FakeRelays:
     """Replaces the relays of jobs. A relay is only a path."""
 
     def ensure(self, opening: Any, uid: int) -> Path:  # noqa: ANN401 - the type differs between versions
-        return Path(f"/way-of/{opening.key}/{uid}")
+        return self.socket_path(opening.key)
+
+    def socket_path(self, key: str) -> Path:
+        return Path(f"/way-of/{key}")
 
     def ensure_none(self, key: str) -> None:
         pass
