@@ -66,18 +66,34 @@ def delete_in_prologue(fake: FakeBatch, folder: Path, script: str = "echo ran") 
     wait_until((folder / "waits").exists)
     fake.delete(job)
     wait_until((folder / "preterm").exists)
+    wait_for_deletion(fake)
     (folder / "go").touch()
     wait_until(lambda: fake.status(job).run_version == 2 or is_finished(fake, job) or bool(fake.output(job).stdout))
     return fake.status(job)
+
+
+def wait_for_deletion(fake: FakeBatch) -> None:
+    """Wait until only the threads of the scheduler and of the run are alive."""
+    wait_until(lambda: sum(thread.is_alive() for thread in fake._threads) == 2)
 
 
 def is_finished(fake: FakeBatch, job: str) -> bool:
     return fake.status(job).state is BatchJobState.FINISHED
 
 
+def find_kill_timers(fake: FakeBatch, job: str) -> list[threading.Timer]:
+    """Return the running timers that will kill the script of a job. Timers of other tests may run too."""
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    return [timer for timer in timers if getattr(timer.function, "__self__", None) is fake._runs[job]]
+
+
 def test_a_script_started_within_the_kill_delay_is_killed(tmp_path: Path) -> None:
-    with batch_with_one_host(tmp_path, WAITING_HOOK % "e.accept()", pace=Pace(kill_delay=3)) as fake:
+    with batch_with_one_host(tmp_path, WAITING_HOOK % "e.accept()", pace=Pace(kill_delay=600)) as fake:
         job = delete_in_prologue(fake, tmp_path, "echo ran; exec sleep 600").id
+        wait_until(lambda: fake._runs[job].script is not None)
+        (timer,) = find_kill_timers(fake, job)
+        timer.cancel()
+        timer.function(*timer.args)  # as at the end of the delay
         wait_until(lambda: is_finished(fake, job))
         assert (fake.status(job).exit_status, fake.output(job).stdout) == (265, "ran\n")
         assert [call.event for call in fake.seen][-3:] == ["execjob_launch", "execjob_epilogue", "execjob_end"]
@@ -88,10 +104,8 @@ def test_a_script_started_after_the_kill_delay_continues(tmp_path: Path) -> None
         job = fake.submit(BatchSubmission("echo ran; exit 3"))
         wait_until((tmp_path / "waits").exists)
         fake.delete(job)
-        wait_until(
-            lambda: sum(thread.is_alive() for thread in fake._threads) == 2
-        )  # the threads of the scheduler and of the run
-        wait_until(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
+        wait_for_deletion(fake)
+        wait_until(lambda: not find_kill_timers(fake, job))
         (tmp_path / "go").touch()
         wait_until(lambda: is_finished(fake, job))
         assert (fake.status(job).exit_status, fake.status(job).run_version) == (3, 1)
