@@ -85,6 +85,14 @@ def test_a_suspended_replica_loses_its_locks(world: World) -> None:
         assert connection.execute(text("SELECT count(*) FROM sites WHERE present")).scalar_one() == 3
 
 
+def wait_for_waiting(world: World) -> None:
+    ends = time.monotonic() + 10
+    with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        while not connection.execute(text("SELECT count(*) FROM pg_locks WHERE NOT granted")).scalar_one():
+            assert time.monotonic() < ends, "no transaction waits for a lock"
+            time.sleep(0.005)
+
+
 def test_a_deadlock_is_reported_as_a_conflict(world: World) -> None:
     """Another connection locks the same rows in the opposite order. PostgreSQL ends the service's transaction."""
     other_connection = world.store.engine.connect()
@@ -101,6 +109,7 @@ def test_a_deadlock_is_reported_as_a_conflict(world: World) -> None:
             unit.session.execute(text("SET LOCAL deadlock_timeout = '50ms'"))
             unit.session.execute(text("SELECT 1 FROM topology FOR UPDATE"))
             waiting.set()
+            wait_for_waiting(world)  # PostgreSQL searches only once for a deadlock, 50 ms after the next statement
             unit.session.execute(text("SELECT 1 FROM sites WHERE name = 'praha' FOR UPDATE"))
 
     with ThreadPoolExecutor(1) as threads:
