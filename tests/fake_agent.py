@@ -36,7 +36,7 @@ class FakeAgentSocket:
             request = json.loads(lines.readline())
             self.asked.append(request)
             answer = self.answer(request)
-            with suppress(BrokenPipeError):  # the client may have closed the connection
+            with suppress(BrokenPipeError, ConnectionResetError):  # the client may have closed the connection
                 for piece in [json.dumps(answer).encode() + b"\n"] if isinstance(answer, dict) else answer:
                     connection.sendall(piece)
 

@@ -26,7 +26,7 @@ def script() -> Iterator[Script]:
 
 @pytest.fixture
 def client(script: Script) -> Iterator[SbfClient]:
-    with SbfClient(script.url, timeout=2) as connected:
+    with SbfClient(script.url, timeout=30) as connected:
         yield connected
 
 
