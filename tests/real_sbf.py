@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sbf_process import SbfProcess
+from sbf_process import SbfProcess, find_address
 
 
 @contextmanager
@@ -24,16 +24,16 @@ def running_sbf() -> Iterator[str]:
     with (folder / "log").open("w") as log:
         process = SbfProcess("serve", "--config", str(config), stdout=log, stderr=log)
     try:
-        _await(lambda: socket.is_socket() or process.poll() is not None)
+        _await(lambda: find_address((folder / "log").read_text()) or process.poll() is not None)
         assert process.poll() is None, (folder / "log").read_text()
         yield f"unix://{socket}"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         shutil.rmtree(folder)
 
 
-def _await(reached: Callable[[], bool]) -> None:
+def _await(reached: Callable[[], object]) -> None:
     deadline = time.monotonic() + 30
     while not reached():
         assert time.monotonic() < deadline

@@ -7,6 +7,7 @@ The imports take a second of processor time for each start of SBF; a fork takes 
 import atexit
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -42,6 +43,16 @@ class SbfProcess:
         self._report = FileIO(report)
         self.pid = int(self._report.read(PID_DIGITS))
         self.returncode: int | None = None
+        self.address = ""
+        """The TCP address of ``sbf serve``, after :meth:`read_address`."""
+
+    def read_address(self) -> str:
+        """Wait until ``sbf serve`` writes its TCP address to standard error. Return the address."""
+        assert self.stderr is not None
+        line = self.stderr.readline()
+        self.address = find_address(line)
+        assert self.address, line
+        return self.address
 
     def poll(self) -> int | None:
         if self.returncode is None and select.select([self._report], [], [], 0)[0]:
@@ -86,6 +97,12 @@ def run_sbf(*arguments: str) -> subprocess.CompletedProcess[str]:
         output.seek(0)
         errors.seek(0)
         return subprocess.CompletedProcess(arguments, code, output.read(), errors.read())
+
+
+def find_address(log: str) -> str:
+    """Return the TCP address in the log of ``sbf serve``; "" if the service does not listen yet."""
+    found = re.search(r"\blistening tcp=(\S+) ", log)
+    return "" if found is None else found[1]
 
 
 def _read_umask() -> int:

@@ -4,13 +4,12 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from socket import create_server
 
 from migrated import create_sqlite
-from sbf_process import SbfProcess, run_sbf
+from sbf_process import SbfProcess, find_address, run_sbf
 from tls import Authority
 
 from batch_fakes.server_hook import ServerHook
@@ -52,11 +51,9 @@ def run_single_site() -> Iterator[SingleSite]:
         folder = Path(name)
         authority = Authority("authority")
         certificate, key = authority.sign(folder, "sbf")
-        with closing(create_server(("127.0.0.1", 0))) as probe:
-            port = probe.getsockname()[1]
         settings = {
             "database": f"sqlite:///{folder}/sbf.db",
-            "listen": f"127.0.0.1:{port}",
+            "listen": "127.0.0.1:0",
             "socket": f"{folder}/sbf.sock",
         }
         settings |= {"tls_certificate": str(certificate), "tls_key": str(key)}
@@ -66,7 +63,8 @@ def run_single_site() -> Iterator[SingleSite]:
         with (folder / "log").open("w") as log:
             process = SbfProcess("serve", "--config", str(config), stderr=log)
         try:
-            until(lambda: "listening" in (folder / "log").read_text())
+            until(lambda: find_address((folder / "log").read_text()))
+            address = find_address((folder / "log").read_text())
             created = run_sbf("token", "create", "pbs", "--role", "scheduler", "--config", str(config))
             assert created.returncode == 0, created
             (folder / "token").write_text(created.stdout)
@@ -74,10 +72,10 @@ def run_single_site() -> Iterator[SingleSite]:
             with SbfClient(f"unix://{folder}/sbf.sock") as operator:
                 operator.put_topology(TOPOLOGY)
                 operator.put_pool("brno", Pool(vlans=VlanSet.parse("100-199")))
-                yield SingleSite(operator, ServerHook(f"https://127.0.0.1:{port}", hook_settings, patient=True))
+                yield SingleSite(operator, ServerHook(f"https://{address}", hook_settings, patient=True))
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 def until(reached: object) -> None:

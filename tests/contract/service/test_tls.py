@@ -9,13 +9,13 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from migrated import create_sqlite
-from sbf_process import SbfProcess, run_sbf
+from sbf_process import SbfProcess, find_address, run_sbf
 from tls import Authority
 
 from sbf_service.bootstrap import build_service
@@ -47,9 +47,7 @@ class Installation:
 def running_service(folder: Path, **changes: str | dict[str, dict[str, str]]) -> Iterator[Installation]:
     authority = Authority("authority")
     certificate, key = authority.sign(folder, "sbf")
-    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        port = probe.getsockname()[1]
-    settings = {"database": f"sqlite:///{folder}/sbf.db", "listen": f"127.0.0.1:{port}", "socket": f"{folder}/sbf.sock"}
+    settings = {"database": f"sqlite:///{folder}/sbf.db", "listen": "127.0.0.1:0", "socket": f"{folder}/sbf.sock"}
     settings |= {"tls_certificate": str(certificate), "tls_key": str(key)} | changes
     create_sqlite(f"sqlite:///{folder}/sbf.db")
     config = folder / "sbf.toml"
@@ -59,7 +57,8 @@ def running_service(folder: Path, **changes: str | dict[str, dict[str, str]]) ->
     token = created.stdout.strip()
     with (folder / "log").open("w") as log, SbfProcess("serve", "--config", str(config), stderr=log) as process:
         try:
-            wait_until(lambda: "listening" in (folder / "log").read_text())
+            wait_until(lambda: find_address((folder / "log").read_text()))
+            port = int(find_address((folder / "log").read_text()).rpartition(":")[2])
             yield Installation(folder, port, authority.write(folder), process, token)
         finally:
             process.terminate()
@@ -74,7 +73,7 @@ def _toml(name: str, value: str | dict[str, dict[str, str]]) -> str:
 
 
 def wait_until(reached: object) -> None:
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 60
     while not reached():  # type: ignore[operator]
         assert time.monotonic() < ends
         time.sleep(0.02)

@@ -95,8 +95,11 @@ def answer_once(listener: socket.socket) -> None:
 
 def test_a_server_is_reached_at_its_second_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server listens at the first address. A host without IPv6 cannot reach IPv6 addresses either."""
-    with socket.create_server(("127.0.0.2", 0)) as listener:
-        port = listener.getsockname()[1]
+    with socket.socket() as closed, socket.socket() as listener:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        listener.bind(("127.0.0.2", port))
+        listener.listen()
         monkeypatch.setattr(url_transfers, "is_public", lambda _: True)
         resolve_to(monkeypatch, "127.0.0.1", "127.0.0.2")
         answer = threading.Thread(target=answer_once, args=(listener,), daemon=True)
