@@ -176,5 +176,5 @@ def test_a_clock_off_by_a_day_fails_the_check(offset: timedelta, named: str) -> 
         def clock(self) -> datetime:
             return datetime.now(UTC) + offset
 
-    with pytest.raises(Refused, match=f"86400 s {named} SBF's"):
+    with pytest.raises(Refused, match=rf"86(399|40\d) s {named} SBF's"):
         host_checks._clock(OtherClock("unix:///nowhere/sbf.sock"))

@@ -55,11 +55,13 @@ def test_guests_of_a_host_start_side_by_side(make_segment: Make) -> None:
 def test_no_more_guests_start_at_once_than_permitted(make_segment: Make) -> None:
     running: set[str] = set()
     most: list[int] = []
+    two = threading.Barrier(2)
 
     def start(name: str) -> None:
         running.add(name)
         most.append(len(running))
-        time.sleep(0.01)
+        two.wait(TIMEOUT_S)
+        time.sleep(0.01)  # time for a third start
         running.remove(name)
 
     apply(StartingHost(start), make_segment("a", 100, tuple(f"g{number}" for number in range(6))), 2)

@@ -99,9 +99,10 @@ def test_progress_is_called_in_the_thread_of_the_loop(sbf: str, service: SbfClie
 def test_a_cancelled_wait_ends_at_once_and_its_thread_soon(sbf: str, service: SbfClient) -> None:
     async def work(client: AsyncClient) -> float:
         cluster = await client.create("cancelled", SPEC)
-        waiting, started = asyncio.Event(), time.monotonic()
+        waiting = asyncio.Event()
         wait = asyncio.ensure_future(cluster.wait_active(lambda _view: waiting.set()))
         await asyncio.wait_for(waiting.wait(), 10)
+        started = time.monotonic()
         wait.cancel()
         with pytest.raises(asyncio.CancelledError):
             await wait

@@ -1,3 +1,4 @@
+import signal
 import subprocess
 import threading
 import time
@@ -23,14 +24,15 @@ def test_no_guests_have_no_results() -> None:
 
 def test_the_number_of_simultaneous_tasks_is_limited() -> None:
     running, most = 0, 0
-    lock = threading.Lock()
+    lock, three = threading.Lock(), threading.Barrier(3)
 
     def work(_name: str, _task: GuestTask) -> None:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.01)
+        three.wait(10)
+        time.sleep(0.01)  # time for a fourth task
         with lock:
             running -= 1
 
@@ -46,14 +48,18 @@ def test_a_guest_that_hangs_ends_at_its_time_limit() -> None:
         late[name] = task.is_late
         return code
 
-    assert fan_out(["hung", "quick"], work, timeout=0.5) == {"hung": -15, "quick": 0}
+    assert fan_out(["hung", "quick"], work, timeout=2) == {"hung": -15, "quick": 0}
     assert late == {"hung": True, "quick": False}
 
 
 def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program inherits that it ignores the signal, so it does so from its start."""
     monkeypatch.setattr("virtcloud.client.fan_out.GRACE_S", 0.1)
-    ignoring = ("sh", "-c", "trap '' TERM; sleep 60; sleep 60")
-    assert fan_out(["g1"], lambda _name, task: run_program(task, *ignoring), timeout=0.2) == {"g1": -9}
+    former = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert fan_out(["g1"], lambda _name, task: run_program(task, "sleep", "60"), timeout=0.2) == {"g1": -9}
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def test_an_interruption_ends_all_programs_at_once() -> None:

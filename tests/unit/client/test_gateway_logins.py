@@ -189,7 +189,7 @@ def test_only_a_gateway_with_an_sshd_is_reachable(
     monkeypatch: pytest.MonkeyPatch, banner: bytes, *, is_sshd: bool
 ) -> None:
     """Some proxies accept every connection, and then forward nothing."""
-    monkeypatch.setattr(gateway_logins, "BANNER_S", 0.3)
+    monkeypatch.setattr(gateway_logins, "BANNER_S", 20.0 if is_sshd else 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as thread:
         gateway = CERTIFICATE.gateways[0].model_copy(
             update={"address": "127.0.0.1", "port": listening.getsockname()[1]}

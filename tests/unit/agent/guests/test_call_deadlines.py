@@ -41,7 +41,7 @@ def test_no_call_begins_while_another_is_abandoned(calls: DeadlineCalls) -> None
     release, second_calls = threading.Event(), []
     with pytest.raises(Unreachable):
         calls.run("start g1", release.wait, 0.1)
-    with pytest.raises(Unreachable, match="cannot list: the call 'start g1' of 0 s ago has not returned"):
+    with pytest.raises(Unreachable, match=r"cannot list: the call 'start g1' of \d+ s ago has not returned"):
         calls.run("list", lambda: second_calls.append(1), 10)
     release.set()
     assert second_calls == []
