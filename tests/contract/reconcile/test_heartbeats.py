@@ -246,7 +246,7 @@ def test_a_login_that_never_ends_is_cancelled() -> None:
         started = time.monotonic()
         with pytest.raises(Unreachable, match=r"brno-sw1 .*: the conversation was ended after 0\.5 s; SBF tries again"):
             driver.read(SwitchScope((PortName("p1"),), VlanSet.parse("100-199")))
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20
 
 
 def driver_of(element: SwitchElement, **secrets: SecretStr) -> tuple[SwitchDriver, CancelScope]:
@@ -306,7 +306,7 @@ def test_an_answer_that_never_ends_is_cancelled(tmp_path: Path, monkeypatch: pyt
     """The switch answers the first reading. In the second reading, it sends a byte every 50 ms without end."""
     with run_pair(tmp_path, conversation_timeout=2) as replicas:
         worker = replicas.services[0].scheduler.worker
-        assert worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED
+        wait_until(lambda: worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)
 
         def drip(_channel: paramiko.Channel, _size: int) -> bytes:
             time.sleep(0.05)
@@ -317,9 +317,9 @@ def test_an_answer_that_never_ends_is_cancelled(tmp_path: Path, monkeypatch: pyt
             patched.setattr(paramiko.Channel, "recv_ready", lambda _channel: False)
             started = time.monotonic()
             assert worker.reconcile(SW1) is ReconcileOutcome.FAILED
-            assert 1.9 < time.monotonic() - started < 5
+            assert 1.9 < time.monotonic() - started < 20
         assert "the conversation was ended after 2 s; SBF tries again" in replicas.trouble()
-        assert worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED
+        wait_until(lambda: worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)
 
 
 def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
@@ -329,19 +329,19 @@ def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
         wait_until(lambda: first.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)
         replicas.put("demo")
         replicas.device.slowness = 0.2
-        outcome, other_outcomes, seconds = reconcile_beside(first, second)
+        outcome, other_outcomes, seconds = reconcile_beside(first, second, replicas.device)
         assert (outcome, other_outcomes, seconds > 4) == (ReconcileOutcome.CONFIRMED, {ReconcileOutcome.BUSY}, True)
 
 
-def reconcile_beside(first: Worker, second: Worker) -> tuple[ReconcileOutcome, set[ReconcileOutcome], float]:
+def reconcile_beside(
+    first: Worker, second: Worker, device: EmulatedSwitch
+) -> tuple[ReconcileOutcome, set[ReconcileOutcome], float]:
     """Reconcile a switch with ``first``. Meanwhile, try repeatedly to reconcile the switch with ``second``.
 
     Return the outcome of ``first``, the outcomes of ``second``, and the duration of the reconciliation by ``first``.
     """
     started, outcomes, other_outcomes = time.monotonic(), [], set()
-    thread = Thread(target=lambda: outcomes.append(first.reconcile(SW1)))
-    thread.start()
-    time.sleep(0.2)
+    thread = start_conversation(lambda: outcomes.append(first.reconcile(SW1)), device)
     while thread.is_alive():
         outcome = second.reconcile(SW1)
         if thread.is_alive():
@@ -360,14 +360,20 @@ def test_a_replica_without_renewal_ends_before_another_begins(tmp_path: Path, mo
         monkeypatch.setattr(first.holding.__self__, "renew", unavailable)
         monkeypatch.setattr(first.sessions, "end", recorded(events, "one ended", first.sessions.end))
         monkeypatch.setattr(second.sessions, "driver", recorded(events, "two began", second.sessions.driver))
-        thread = Thread(target=first.reconcile, args=(SW1,))
-        thread.start()
-        time.sleep(0.2)
+        thread = start_conversation(lambda: first.reconcile(SW1), replicas.device)
         # On a busy computer, the second replica may lose its lease too.
         wait_until(lambda: second.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)
         thread.join(10)
         assert (events[0], "two began" in events) == ("one ended", True)
         assert "the device's lease could not be renewed in time" in "".join(recorded_errors(replicas))
+
+
+def start_conversation(reconcile: Callable[[], object], device: EmulatedSwitch) -> Thread:
+    """Start a thread that reconciles. Return when the switch has received a command, so the thread has the lease."""
+    before, thread = len(device.commands), Thread(target=reconcile)
+    thread.start()
+    wait_until(lambda: len(device.commands) > before, 30)
+    return thread
 
 
 def recorded(events: list[str], event: str, work: Callable[..., object]) -> Callable[..., object]:

@@ -258,7 +258,7 @@ def test_a_hanging_switch_does_not_delay_others(world: World) -> None:
     assert world.view("brno").state is ClusterState.CONFIGURING
     stopping = Thread(target=world.service.stop)
     stopping.start()
-    stopping.join(2)
+    stopping.join(20)
     assert not stopping.is_alive()
     world.switches["brno-sw1"].hangs.set()
 
