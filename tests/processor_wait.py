@@ -17,6 +17,20 @@ def waited_for_processor(pid: int) -> float:
     return seconds
 
 
+class Stopwatch:
+    """Measures seconds, without the time for which this process or the processes ``pids`` waited for a processor."""
+
+    def __init__(self, *pids: int) -> None:
+        """Start the measurement."""
+        self._waited_before = {pid: waited_for_processor(pid) for pid in (os.getpid(), *pids)}
+        self._start = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        waited = (waited_for_processor(pid) - before for pid, before in self._waited_before.items())
+        return time.monotonic() - self._start - sum(max(seconds, 0) for seconds in waited)
+
+
 def seconds_to_end(process: subprocess.Popen[str], limit_s: float = 60) -> float:
     """Wait until a process ends. Return the duration in seconds.
 

@@ -37,6 +37,7 @@ FETCH = """
 import socket, sys
 try:
     with socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])) as connection:
+        connection.settimeout(20)  # the kernel has accepted the connection; the server may be slow
         print(connection.recv(100).decode())
 except OSError as error:
     print("none")

@@ -13,9 +13,10 @@ from virtcloud.lab import LabEvent, LabImpossible, apt_sources, boot_disk, debia
 from virtcloud.model.errors import BadInput
 
 MMDEBSTRAP = """#!/bin/sh
-# Stands for mmdebstrap: records the call, waits, and creates the root folder.
+# Stands for mmdebstrap: records the call, waits while the file "wait" exists, and creates the root folder.
 echo "$@" >> {folder}/calls; cat > {folder}/sources
 sleep {seconds}
+while [ -e {folder}/wait ]; do sleep 0.02; done
 for target; do case "$target" in *rootfs) mkdir -p "$target/etc"; touch "$target/etc/hosts" ;; esac; done
 exit {code}
 """
@@ -105,7 +106,8 @@ def test_the_next_build_removes_a_killed_build(tmp_path: Path, cache: Path, monk
 
 def test_a_build_waits_for_mmdebstrap_of_a_killed_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The builder is killed, but its mmdebstrap, which has inherited the builder's lock, continues to write."""
-    install_mmdebstrap(tmp_path, monkeypatch, seconds=0.6)
+    install_mmdebstrap(tmp_path, monkeypatch)
+    (tmp_path / "wait").touch()
     builder = os.fork()
     if builder == 0:
         debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
@@ -115,7 +117,12 @@ def test_a_build_waits_for_mmdebstrap_of_a_killed_builder(tmp_path: Path, monkey
     os.kill(builder, 9)
     os.waitpid(builder, 0)
     events: list[LabEvent] = []
-    debian_image.ensure_debian_root(debian_image.LIGHT, events.append)
+
+    def end_wait(event: LabEvent) -> None:
+        events.append(event)
+        (tmp_path / "wait").unlink(missing_ok=True)
+
+    debian_image.ensure_debian_root(debian_image.LIGHT, end_wait)
     assert "another process builds a Debian image" in events[0].text
 
 

@@ -44,14 +44,16 @@ connection.sendall(address.encode())
 HOLD = """
 import socket, sys
 connection = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
-for line in sys.stdin:
-    connection.settimeout(0.6)
+for limit in sys.stdin:
+    connection.settimeout(float(limit))
     try:
-        connection.sendall(line.encode())
+        connection.sendall(b"hello\\n")
         print(connection.recv(100).decode().strip(), flush=True)
     except OSError:
         print("none", flush=True)
 """
+ANSWER_S, SILENCE_S = 20.0, 0.6
+"""The time limit of an answer, and the time after which a missing answer will not come."""
 ECHO_UDP = """
 import socket, sys
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -65,10 +67,10 @@ HOLD_UDP = """
 import socket, sys
 client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 client.connect((sys.argv[1], int(sys.argv[2])))
-for line in sys.stdin:
-    client.settimeout(0.6)
+for limit in sys.stdin:
+    client.settimeout(float(limit))
     try:
-        client.send(line.encode())
+        client.send(b"hello\\n")
         print(client.recv(100).decode().strip(), flush=True)
     except OSError:
         print("none", flush=True)
@@ -164,11 +166,11 @@ def running(world: Surroundings, computer: str, program: str, *arguments: str) -
             started.kill()
 
 
-def exchange(client: subprocess.Popen[str]) -> str:
-    """Send a line through a client's open connection. Return the answer, or ``none``."""
+def exchange(client: subprocess.Popen[str], limit_s: float = ANSWER_S) -> str:
+    """Send a line through a client's open connection. Return the answer, or ``none`` after ``limit_s`` seconds."""
     assert client.stdin is not None
     assert client.stdout is not None
-    client.stdin.write("hello\n")
+    client.stdin.write(f"{limit_s}\n")
     client.stdin.flush()
     return client.stdout.readline().strip()
 
@@ -252,7 +254,7 @@ def test_open_connections_end_with_the_publication(gateway: Run) -> None:
                 before = exchange(client)
                 world.segments = segments(publish(40000))
                 world.reconcile()
-                return [before, exchange(client)]
+                return [before, exchange(client, SILENCE_S)]
 
     assert gateway(work) == ["hello", "none"]
 
@@ -267,7 +269,7 @@ def test_a_port_that_moves_to_another_guest_keeps_no_connection(gateway: Run) ->
                 before = exchange(client)
                 world.segments = segments(publish(40000), publish(40003, 9090))
                 world.reconcile()
-                return [before, exchange(client), world.fetch(GATEWAY, 40003, "server", 5)]
+                return [before, exchange(client, SILENCE_S), world.fetch(GATEWAY, 40003, "server", 5)]
 
     assert gateway(work) == ["hello", "none", SERVER]
 
@@ -277,10 +279,15 @@ def udp(gateway: Run) -> Callable[..., list[str]]:
     """Return a function that sends datagrams from one port of a client to the published port 40003.
 
     The function sends one datagram, changes the publications, and sends two further datagrams. It returns the three
-    answers. Each guest of the first cluster (10.0.0.5, 10.0.0.6) answers with its name and the sender's address.
+    answers. ``limits`` are the time limits of the first answer and of the others. Each guest of the first cluster
+    (10.0.0.5, 10.0.0.6) answers with its name and the sender's address.
     """
 
-    def send(before: tuple[PublishedPort, ...], after: tuple[PublishedPort, ...]) -> list[str]:
+    def send(
+        before: tuple[PublishedPort, ...],
+        after: tuple[PublishedPort, ...],
+        limits: tuple[float, float] = (ANSWER_S,) * 2,
+    ) -> list[str]:
         def work(world: Surroundings) -> list[str]:
             world.segments = segments(*before)
             world.reconcile()
@@ -292,11 +299,11 @@ def udp(gateway: Run) -> Callable[..., list[str]]:
             ):
                 await_ready(first)
                 await_ready(second)
-                answer = exchange(client)
+                answer = exchange(client, limits[0])
                 if after != before:
                     world.segments = segments(*after)
                     assert world.reconcile() == []
-                return [answer, exchange(client), exchange(client)]
+                return [answer, *(exchange(client, limits[1]) for _ in range(2))]
 
         return gateway(work)
 
@@ -308,7 +315,7 @@ UDP: PublishedPort = publish(40003, 7070, protocol="udp")
 
 
 def test_a_tcp_publication_leads_no_datagrams(udp: Callable[..., list[str]]) -> None:
-    assert udp((publish(40003, 7070),), (UDP,))[0] == "none"
+    assert udp((publish(40003, 7070),), (UDP,), (SILENCE_S,) * 2)[0] == "none"
 
 
 def test_tcp_and_udp_of_one_port_lead_to_different_guests(gateway: Run, udp: Callable[..., list[str]]) -> None:
@@ -318,7 +325,8 @@ def test_tcp_and_udp_of_one_port_lead_to_different_guests(gateway: Run, udp: Cal
 
 
 def test_an_open_udp_flow_ends_with_the_publication(udp: Callable[..., list[str]]) -> None:
-    assert udp((UDP, publish(40000)), (publish(40000),)) == [f"guest100 {SERVER}", "none", "none"]
+    answers = udp((UDP, publish(40000)), (publish(40000),), (ANSWER_S, SILENCE_S))
+    assert answers == [f"guest100 {SERVER}", "none", "none"]
 
 
 def test_an_open_udp_flow_follows_its_port_to_another_guest(udp: Callable[..., list[str]]) -> None:
@@ -336,9 +344,9 @@ def test_a_guest_cannot_continue_an_ended_udp_flow(gateway: Run) -> None:
             before = exchange(one)
             world.segments = segments(publish(40000))
             world.reconcile()
-            answers = [exchange(one)]
+            answers = [exchange(one, SILENCE_S)]
             while answers[-1] == "more" and len(answers) < SENT:
-                answers.append(exchange(one))  # datagrams that the guest sent before the change
+                answers.append(exchange(one, SILENCE_S))  # datagrams that the guest sent before the change
             return [before, answers[-1]]
 
     assert gateway(work) == ["more", "none"]
@@ -347,7 +355,7 @@ def test_a_guest_cannot_continue_an_ended_udp_flow(gateway: Run) -> None:
 def test_ended_publications_leave_no_entry_in_the_connection_tables(
     gateway: Run, udp: Callable[..., list[str]]
 ) -> None:
-    udp((UDP,), (publish(40000),))
+    udp((UDP,), (publish(40000),), (ANSWER_S, SILENCE_S))
 
     def count(world: Surroundings) -> list[int]:
         current, links = list_published_translations(world.segments), [ip_network("100.64.0.0/19")]
@@ -369,7 +377,7 @@ def test_a_publication_ends_with_the_lease_without_an_agent(gateway: Run) -> Non
                 world.segments = segments(publish(40000), publish(40003, 7070, lifetime_s=3))
                 world.reconcile()
                 time.sleep(max(0, world.segments[0].publications[1].expires_at.timestamp() - time.time()) + 1)
-                return [before, exchange(client), world.fetch(GATEWAY, 40003, "server")]
+                return [before, exchange(client, SILENCE_S), world.fetch(GATEWAY, 40003, "server")]
 
     assert gateway(work) == ["hello", "none", "none"]
 

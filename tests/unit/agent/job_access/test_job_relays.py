@@ -100,7 +100,7 @@ def test_a_guest_reaches_nothing_through_the_port(in_namespace: Run, root: Path)
             attempts = [
                 host.run_in_guest("vc100-1", "busybox", "nc", "-w", "1", to, "7") for to in (port, "198.51.100.1")
             ]
-            ping_exit_code = host.run_in_guest("vc100-1", "ping", "-c", "1", "-W", "1", port).returncode
+            ping_exit_code = host.run_in_guest("vc100-1", "ping", "-c", "1", "-W", "5", port).returncode
             return [process.stdout for process in attempts], ping_exit_code
 
     assert in_namespace(work) == (["", ""], 0), "the port answers pings, but forwards nothing"
