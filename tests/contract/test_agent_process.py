@@ -1,5 +1,6 @@
 """Tests of the agent as a process."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -7,9 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -71,11 +72,27 @@ def start(config: Path) -> Iterator[Start]:
 
 def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(60)
-        connection.connect(str(path))
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(connection.makefile().readline())
-        return answer
+        send(connection, path, request)
+        return receive(connection)
+
+
+def send(connection: socket.socket, path: Path, request: dict[str, Any]) -> None:
+    connection.settimeout(60)
+    connection.connect(str(path))
+    connection.sendall(json.dumps(request).encode() + b"\n")
+
+
+def receive(connection: socket.socket) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(connection.makefile().readline())
+    return answer
+
+
+def await_reading(connection: socket.socket) -> None:
+    """Wait until the other end has read all sent bytes."""
+    deadline = time.monotonic() + 60
+    while any(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4))):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_sigterm_ends_the_agent_and_answers_waiting_callers(path: Path, start: Start) -> None:
@@ -83,12 +100,12 @@ def test_sigterm_ends_the_agent_and_answers_waiting_callers(path: Path, start: S
     process = start()
     ask(path, UP)
     ask(path, {**STATE, "wait": 0})
-    with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(ask, path, STATE)
-        time.sleep(0.3)  # after this time, the agent has received the request
+    with socket.socket(socket.AF_UNIX) as waiting:
+        send(waiting, path, STATE)
+        await_reading(waiting)
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
-        assert waiting.result()["state"] == "waiting"
+        assert receive(waiting)["state"] == "waiting"
     assert not path.exists()
 
 

@@ -12,6 +12,8 @@ from sbf_service.store.database import make_engine, migrate
 from sbf_service.store.replica_lock import hold_replica_name, hold_whole_database
 from virtcloud.model.errors import BadInput
 
+LOCK_HOLDERS = text("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
+
 
 @pytest.fixture
 def engine(database: str) -> Engine:
@@ -60,9 +62,13 @@ def test_a_replica_keeps_its_name_after_a_restart_of_postgresql(
     monkeypatch.setattr(replica_lock, "LOCK_CHECK_S", 0.05)
     engine = make_engine(postgresql)
     with hold_replica_name(engine, "one"):
-        with engine.connect() as connection:
-            connection.execute(text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"))
-        time.sleep(1)
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            (former,) = connection.execute(LOCK_HOLDERS).scalars().all()
+            connection.execute(text(f"SELECT pg_terminate_backend({former})"))
+            ends = time.monotonic() + 30
+            while connection.execute(LOCK_HOLDERS).scalars().all() in ([], [former]):
+                assert time.monotonic() < ends, "the replica does not lock its name again"
+                time.sleep(0.01)
         assert not is_free(engine, "one")
     assert is_free(engine, "one")
     engine.dispose()
