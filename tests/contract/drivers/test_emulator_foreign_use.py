@@ -1,5 +1,6 @@
 """Tests of the emulated switches."""
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -170,7 +171,7 @@ def test_a_log_line_reaches_an_idle_session_without_a_prompt(ios: EmulatedSwitch
     line = "*Mar  1 00:10:00.000: %SYS-5-CONFIG_I: Configured from console by admin on vty0 (192.0.2.1)"
     with AdministratorClient(ios) as client:
         ios.log(line)
-        assert client.read_for() == f"\n{line}\n"
+        assert client.read(until=re.escape(line)) + client.read_for() == f"\n{line}\n"
 
 
 def test_a_log_line_is_printed_before_an_answer(ios: EmulatedSwitch) -> None:

@@ -1,8 +1,9 @@
 """Tests of the emulated switches' startup configuration."""
 
+import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from emulators import EMULATED_PLATFORMS, emulate
@@ -31,6 +32,13 @@ FAILURES = [(name, cause) for name in SAVE for cause in EMULATED_PLATFORMS[name]
 def switch(request: pytest.FixtureRequest) -> Iterator[EmulatedSwitch]:
     with emulate(request.param) as switch:
         yield switch
+
+
+def wait_until(reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def change(switch: EmulatedSwitch) -> EmulatedSwitch:
@@ -96,10 +104,12 @@ def test_a_cut_save_ends_the_session(switch: EmulatedSwitch, cause: str, written
 @pytest.mark.parametrize(("cause", "written"), [("hang", False), ("hang written", True)])
 def test_a_hanging_save_prints_no_prompt(switch: EmulatedSwitch, cause: str, written: bool) -> None:
     change(switch).fail_save(cause)
+    begin, command = switch.saving.replace("\r", "").strip(), SAVE[switch.platform]
     with AdministratorClient(switch) as client:
-        output = client.read_for(SAVE[switch.platform])
-    assert switch.saving.replace("\r", "").strip() in output
-    assert "sw1" not in output.replace(SAVE[switch.platform], "")
+        output = client.send(command, until=re.escape(begin)) if begin else client.read_for(command)
+        wait_until(lambda: 112 in switch.startup.vlans or not written)
+        output += client.read_for()
+    assert "sw1" not in output.replace(command, "")
     assert (112 in switch.startup.vlans) is written
 
 
@@ -107,7 +117,8 @@ def test_no_session_can_save_during_a_hanging_save() -> None:
     with emulate("cisco_ios") as switch:
         change(switch).fail_save("hang")
         hanging, other = AdministratorClient(switch), AdministratorClient(switch)
-        hanging.read_for("write memory")
+        hanging.read_for("write memory", 0)
+        wait_until(switch._storing.locked)
         assert "startup-config file open failed (Device or resource busy)" in other.send("write memory")
         assert switch.saves == 0
         hanging.close()
@@ -156,9 +167,7 @@ def test_a_rebooting_switch_refuses_connections(switch: EmulatedSwitch) -> None:
     switch.reboot(down=0.4)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))
-    deadline = time.monotonic() + 10
-    while not switch.boots and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: switch.boots)
     client = AdministratorClient(switch)
     client.close()
     assert switch.boots == 1
