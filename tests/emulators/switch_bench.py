@@ -67,6 +67,11 @@ def driver_for(switch: EmulatedSwitch, *ports: PortName, read_timeout: float = 5
     return SWITCH_PLATFORMS[switch.platform].driver(login_for(switch, *ports, read_timeout=read_timeout))
 
 
+def set_read_timeout(driver: SwitchDriver, seconds: float) -> None:
+    """Change the time limit of answers to the later commands of a driver with an SSH session."""
+    object.__setattr__(driver._conversation._line._login, "read_timeout", seconds)  # type: ignore[attr-defined]
+
+
 MakeBench = Callable[..., SwitchBench]
 
 

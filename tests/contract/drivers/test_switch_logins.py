@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from emulators.switch_bench import MakeBench, driver_for, login_for
+from emulators.switch_bench import MakeBench, driver_for, login_for, set_read_timeout
 from emulators.switch_device import EmulatedSession
 
 from sbf_service.credential_settings import Credential, SecretSource
@@ -54,10 +54,13 @@ def test_a_login_with_a_late_prompt_is_repeated(make_bench: MakeBench) -> None:
 
 
 def test_a_hanging_device_is_unreachable_after_its_timeout(make_bench: MakeBench) -> None:
-    bench = make_bench("cisco_nxos", read_timeout=0.5)
+    bench = make_bench("cisco_nxos")
+    bench.read()
     bench.switch.fail("hang", "^show vlan")
+    set_read_timeout(bench.driver, 0.5)
     with pytest.raises(Unreachable, match=r"no output for 0\.5 s"):
         bench.read()
+    set_read_timeout(bench.driver, 5)
     assert bench.read().vlans == NO_VLANS
 
 

@@ -4,6 +4,7 @@ The link-local MAC addresses of 802.1Q are 01-80-C2-00-00-00 to 01-80-C2-00-00-0
 frames to the first, which the spanning tree protocol uses.
 """
 
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -43,15 +44,19 @@ def forwarded(addresses: list[str]) -> list[str]:
             deadline = time.monotonic() + TIMEOUT_S
             while not _is_forwarded(guest, uplink, BROADCAST):  # a new port does not forward frames immediately
                 assert time.monotonic() < deadline
+            uplink.settimeout(TIMEOUT_S)
             return [address for address in addresses if _is_forwarded(guest, uplink, address)]
 
 
 def _is_forwarded(guest: socket.socket, uplink: socket.socket, address: str) -> bool:
-    guest.send(bytes.fromhex(address + SENDER + EXPERIMENTAL).ljust(60, b"\0"))
+    """Send a frame to ``address``, and then a broadcast. Return whether the first frame arrives first."""
+    serial = os.urandom(8)
+    for target in (address, BROADCAST):
+        guest.send((bytes.fromhex(target + SENDER + EXPERIMENTAL) + serial).ljust(60, b"\0"))
     with suppress(TimeoutError):
-        while True:
-            if uplink.recv(100)[:6].hex() == address:
-                return True
+        while serial not in (frame := uplink.recv(100)):
+            continue
+        return frame[:6].hex() == address
     return False
 
 
