@@ -33,7 +33,9 @@ class FakeAgentSocket:
 
     def _one(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rb") as lines:
-            request = json.loads(lines.readline())
+            if not (line := lines.readline()):
+                return  # the client was killed before it sent a request
+            request = json.loads(line)
             self.asked.append(request)
             answer = self.answer(request)
             with suppress(BrokenPipeError, ConnectionResetError):  # the client may have closed the connection

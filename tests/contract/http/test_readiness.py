@@ -82,7 +82,8 @@ def test_a_service_on_a_full_disk_is_not_ready(tmp_path: Path) -> None:
             assert process.stdout is not None
             filler = Path(f"/proc/{int(process.stdout.readline())}/root{disk}/filler")
             until(lambda: socket.is_socket() or process.poll() is not None, START_S)
-            with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://sbf") as http:
+            transport = httpx.HTTPTransport(uds=str(socket), retries=5)
+            with httpx.Client(transport=transport, base_url="http://sbf", timeout=60) as http:
                 until(lambda: http.get("/readyz").status_code == 200)
                 fill(filler)
                 until(lambda: http.get("/readyz").status_code == 503)

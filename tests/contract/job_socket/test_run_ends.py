@@ -242,7 +242,7 @@ def test_a_removal_completes_after_a_full_disk_has_room(
 ) -> None:
     host.up("12.pbs")
     with monkeypatch.context() as full:
-        thread = next(one for one in threading.enumerate() if one.name == "removals")
+        *_, thread = (one for one in threading.enumerate() if one.name == "removals")  # the newest
         full.setattr(
             job_record_store,
             "write_durably",
