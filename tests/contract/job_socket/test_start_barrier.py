@@ -84,7 +84,7 @@ def test_a_waiting_caller_is_answered_when_fewer_parts_are_missing(world: World,
     answering = host.bridges.answering["br100"] = set()
     assert len(state(host)[1]) == 2
     threading.Timer(0.2, lambda: answering.add("10.0.0.1")).start()
-    later = threading.Timer(6, lambda: answering.add("10.0.0.2"))
+    later = threading.Timer(20, lambda: answering.add("10.0.0.2"))
     later.start()
     assert state(host, wait=30) == ("waiting", ["guest g2 does not answer at 10.0.0.2 or fd00::2"])
     later.cancel()
