@@ -55,7 +55,7 @@ async def start_polls(world: World, http: Caller, *paths: str) -> list["asyncio.
     before = feed.count_waiters()
     polls = [asyncio.create_task(http.get(path)) for path in paths]
     still = 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while still < STILL_ITERATIONS:
             waits = feed.count_waiters() == before + len(paths) and not busy_threads(http)
             still = still + 1 if waits else 0
@@ -69,7 +69,7 @@ def busy_threads(http: Caller) -> int:
 
 
 async def await_true(reached: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not reached():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.01)
 

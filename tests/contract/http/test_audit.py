@@ -76,7 +76,8 @@ def test_a_long_poll_gets_a_new_row_immediately(world: World) -> None:
             await asyncio.sleep(0.1)
             start = time.monotonic()
             await asyncio.to_thread(world.put, "demo", spec("brno-h1"))
-            return time.monotonic() - start, [row["what"] for row in (await poll).json()]
+            events = [row["what"] for row in (await poll).json()]
+            return time.monotonic() - start, events
 
     seconds, events = asyncio.run(wait())
     assert events == ["cluster_created"]

@@ -158,19 +158,27 @@ def prometheus(folder: Path, token: str, targets: list[str], exporter: str) -> I
     interval = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config = {"global": interval, "rule_files": [str(folder / "virtcloud-*.yml")], "scrape_configs": jobs}
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     command = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(  # noqa: S603 - Debian's program
-            [*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log
+            [*command, "--web.listen-address=127.0.0.1:0"], stdout=log, stderr=log
         )
     try:
+        port = find_port(folder / "log")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             yield client
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
+
+
+def find_port(log: Path) -> int:
+    """Wait until Prometheus listens, and return the port that the kernel chose."""
+    deadline = time.monotonic() + 60
+    while (found := re.search(r'"Listening on" address=127\.0\.0\.1:(\d+)', log.read_text())) is None:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    return int(found[1])
 
 
 def wait_for(reached: Callable[[], set[str]], lacking: str) -> None:

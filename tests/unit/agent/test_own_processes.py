@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from virtcloud.agent import own_processes
 from virtcloud.agent.host_services.server_processes import RecordedProcess, read_record, write_record
 from virtcloud.agent.own_processes import kill_processes, read_start_time
 from virtcloud.model.errors import Refused
@@ -33,9 +34,10 @@ def test_a_process_that_ends_before_the_signal_is_success(monkeypatch: pytest.Mo
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_process_is_killed_directly_after_its_start() -> None:
+def test_a_process_is_killed_directly_after_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_processes, "EXEC_S", 30.0)
     for number in range(200):  # on a busy machine, the process has no arguments yet in most attempts
-        argv = ["/usr/bin/setpriv", "--no-new-privs", "sleep", f"1.{number:03}"]
+        argv = ["/usr/bin/setpriv", "--no-new-privs", "sleep", f"60.{number:03}"]
         pid = os.posix_spawn(argv[0], argv, {"PATH": os.defpath})
         kill_processes(argv[-1], [pid])
         assert os.waitpid(pid, 0)[1] == signal.SIGKILL

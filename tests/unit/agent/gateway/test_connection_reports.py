@@ -92,9 +92,15 @@ def test_the_pauses_after_failed_reports_begin_with_two_seconds(monkeypatch: pyt
 
 
 def test_a_change_is_reported_without_waiting_for_the_interval() -> None:
-    api, connections = FakeVpnApi(), [None, (CONNECTION,)]
-    reporter = ConnectionReporter(Name("gw"), api, lambda: connections.pop(0) if connections else None, interval_s=3600)
+    api, connections, is_read = FakeVpnApi(), [None, (CONNECTION,)], threading.Event()
+
+    def read() -> tuple[VpnConnection, ...] | None:
+        is_read.set()
+        return connections.pop(0) if connections else None
+
+    reporter = ConnectionReporter(Name("gw"), api, read, interval_s=3600)
     reporter.start(start_unsupervised)
+    assert is_read.wait(LIMIT_S)  # the first report would include an earlier change
     reporter.notice_change()
     assert api.reported.wait(LIMIT_S)
     reporter.stop()
