@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from emulators import EMULATED_PLATFORMS, emulate
 from emulators.switch_device import EmulatedSwitch
-from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchScope
+from sbf_service.drivers.contract import DeviceLogin, EdgeDriver, SwitchDriver, SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.switch.dialect import Commands
 from virtcloud.model.element import Switch as SwitchElement
@@ -67,7 +67,7 @@ def driver_for(switch: EmulatedSwitch, *ports: PortName, read_timeout: float = 5
     return SWITCH_PLATFORMS[switch.platform].driver(login_for(switch, *ports, read_timeout=read_timeout))
 
 
-def set_read_timeout(driver: SwitchDriver, seconds: float) -> None:
+def set_read_timeout(driver: SwitchDriver | EdgeDriver, seconds: float) -> None:
     """Change the time limit of answers to the later commands of a driver with an SSH session."""
     object.__setattr__(driver._conversation._line._login, "read_timeout", seconds)  # type: ignore[attr-defined]
 

@@ -198,12 +198,14 @@ def test_an_unreadable_result_reverts_the_commit(bench: SwitchBench) -> None:
     assert switch.unconfirmed is None
 
 
-def test_a_hanging_switch_is_unreachable_after_its_timeout(bench: SwitchBench, make_bench: MakeBench) -> None:
-    slow = make_bench(bench.switch.platform, read_timeout=0.3)
-    slow.switch.fail("hang", SHOW[slow.switch.platform])
+def test_a_hanging_switch_is_unreachable_after_its_timeout(bench: SwitchBench) -> None:
+    bench.read()
+    bench.switch.fail("hang", SHOW[bench.switch.platform])
+    session = bench.driver._session  # type: ignore[attr-defined]
+    session.set_timeout(session._driver, 0.3)
     with pytest.raises(Unreachable, match="sw1"):
-        slow.read()
-    assert wait_until(lambda: has_no_vlans(slow.driver, slow.managed))
+        bench.read()
+    assert wait_until(lambda: has_no_vlans(bench.driver, bench.managed))
 
 
 def test_a_wrong_password_is_refused(bench: SwitchBench) -> None:

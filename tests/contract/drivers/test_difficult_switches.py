@@ -9,7 +9,7 @@ import paramiko
 import pytest
 from emulators import EMULATED_PLATFORMS
 from emulators.confirm_timer import ConfirmTimerSwitch
-from emulators.switch_bench import MakeBench
+from emulators.switch_bench import MakeBench, set_read_timeout
 
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused, Unreachable
@@ -106,8 +106,10 @@ def test_a_login_without_a_prompt_is_described(make_bench: MakeBench) -> None:
 
 
 def test_an_unanswered_command_is_named_with_the_last_output(make_bench: MakeBench) -> None:
-    bench = make_bench("cisco_ios", read_timeout=1)
+    bench = make_bench("cisco_ios")
+    bench.read()
     bench.switch.fail("hang", "^show vlan brief")
+    set_read_timeout(bench.driver, 1)
     with pytest.raises(Unreachable) as caught:
         bench.read()
     assert str(caught.value) == (

@@ -20,6 +20,7 @@ from emulators.edge_bench import (
     edge_driver_for,
     open_direct_bench,
 )
+from emulators.switch_bench import set_read_timeout
 
 from sbf_service.drivers.edge.dialects import EDGE_DIALECTS
 from sbf_service.drivers.registry import EDGE_PLATFORMS
@@ -271,10 +272,13 @@ def test_a_wrong_password_is_refused(first_bench: EdgeBench) -> None:
 
 def test_a_hanging_device_is_unreachable_after_its_timeout(platform: str, make_edge_bench: MakeBench) -> None:
     kind = next(kind for name, kind in PAIRS if name == platform)
-    bench = make_edge_bench(platform, kind, read_timeout=0.5)
+    bench = make_edge_bench(platform, kind)
+    bench.read()
     bench.device.fail("hang", "^show ")
+    set_read_timeout(bench.driver, 0.5)
     with pytest.raises(Unreachable, match=r"no output for 0\.5 s"):
         bench.read()
+    set_read_timeout(bench.driver, 5)
     assert bench.read() == EdgeObserved()
 
 

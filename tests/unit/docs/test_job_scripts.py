@@ -67,7 +67,7 @@ def test_logins_and_bandwidths_are_printed(job: JobScript) -> None:
     ],
 )
 def test_a_failed_step_is_named_and_fails_the_job(job: JobScript, answers: str, message: str) -> None:
-    code, _, errors = job.run(answers, LIMIT_S="0.5")
+    code, _, errors = job.run(answers, LIMIT_S="1" if "sleep" in answers else "60")
     assert (code, errors) == (1, f"bandwidth: {message}\n")
 
 
