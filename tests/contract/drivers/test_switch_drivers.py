@@ -243,7 +243,7 @@ def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None
 
 
 def test_a_session_that_the_device_counts_as_open_is_awaited(make_bench: MakeBench) -> None:
-    bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
+    bench = make_bench("dell_os10", sessions=1, linger=60)
     bench.switch.fail("disconnect", ALLOW["dell_os10"])
     with pytest.raises(Unreachable, match="ended the session"):
         bench.converge("112")

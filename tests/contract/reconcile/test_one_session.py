@@ -48,7 +48,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
 
     def driver(_login: DeviceLogin) -> SwitchDriver:
-        return driver_for(device, *map(PortName, PORTS), read_timeout=1)
+        return driver_for(device, *map(PortName, PORTS), read_timeout=5)
 
     def platform_of(_switch: Switch) -> SwitchPlatform:
         return SwitchPlatform(SwitchCapabilities(), driver)

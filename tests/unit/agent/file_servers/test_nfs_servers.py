@@ -254,7 +254,9 @@ def test_a_server_that_answers_again_is_left_alone(in_network: Run, monkeypatch:
             assert gateway.reconcile(gateway.make_segment()) == []
             os.kill(gateway.pid, signal.SIGCONT)
             gateway.now += SILENCE_S
+            monkeypatch.setattr(nfs_probe, "ANSWER_S", 30.0)
             assert gateway.reconcile(gateway.make_segment()) == []
+            monkeypatch.setattr(nfs_probe, "ANSWER_S", 2.0)
             os.kill(gateway.pid, signal.SIGSTOP)
             assert gateway.reconcile(gateway.make_segment()) == []
             os.kill(gateway.pid, signal.SIGCONT)
