@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from virtcloud.lab.state import DEFAULT_STATE_FOLDER, STATE_FOLDER_VARIABLE
@@ -22,6 +23,8 @@ pytest_plugins = ["compiled_tests", "distribution"]
 
 REQUIRED = "VIRTCLOUD_REQUIRE_LAB"  # set in CI
 DEMANDING = ("lab", "postgresql", "openvswitch")
+hypothesis.settings.register_profile("no time limit", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("no time limit")
 
 
 def pytest_configure() -> None:
