@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,8 @@ from virtcloud.lab.fabric.plan import FabricPlan, veth_line
 from virtcloud.lab.fabric.service_control import ServiceControl
 from virtcloud.lab.fabric.zygote import Zygote
 
+WITHOUT_REAPING = os.WEXITED | os.WNOHANG | os.WNOWAIT
+"""Options of waitid(2): return an ended child at once, and leave it to a later waitpid(2)."""
 T = TypeVar("T")
 
 
@@ -82,10 +85,9 @@ class Fabric:
         if not self._power.acquire(blocking=False):
             return
         try:
-            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != kernel:
-                os.waitpid(ended.si_pid, os.WNOHANG)
-        except ChildProcessError:
-            pass
+            with suppress(ChildProcessError):  # there is no child
+                while (ended := os.waitid(os.P_ALL, 0, WITHOUT_REAPING)) and ended.si_pid != kernel:
+                    os.waitpid(ended.si_pid, os.WNOHANG)
         finally:
             self._power.release()
 
