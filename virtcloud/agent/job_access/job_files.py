@@ -89,7 +89,7 @@ class JobFiles:
         try:
             self._relays.ensure(access, find_account(access.user).pw_uid)
         except NoFreeAddress as error:
-            if self._folders.is_complete(access.key, access.user, others | files):
+            if access.key in self._lost or self._folders.is_complete(access.key, access.user, others | files):
                 raise
             command = f"echo {shlex.quote(f'virtcloud: {error}')} >&2"  # ssh prints the message
             files["ssh_config"] = render_ssh_config(access, command, folder)

@@ -183,6 +183,17 @@ def test_files_stay_until_a_lost_relay_has_a_free_address(tmp_path: Path) -> Non
     assert (provider.is_lost("12.pbs"), (folder / "mine").exists()) == (False, True)
 
 
+def test_files_of_a_lost_relay_stay_when_guests_change(tmp_path: Path) -> None:
+    relays = FakeRelays()
+    provider = JobFiles(tmp_path, relays, FakeMounts())
+    provider.open(job_access())
+    relays.lost, relays.is_full = {"12.pbs"}, True
+    assert provider.is_lost("12.pbs")
+    with pytest.raises(NoFreeAddress):
+        provider.open(job_access().model_copy(update={"guests": GUESTS[:1]}))
+    assert "g2" in (tmp_path / "12.pbs/hosts").read_text()
+
+
 def test_a_restarted_agent_keeps_the_files_of_a_lost_relay(tmp_path: Path) -> None:
     """The attempt to create the relay again has removed the rest of the lost relay before the restart."""
     relays, mounts = FakeRelays(), FakeMounts()
