@@ -9,19 +9,19 @@ RSS (resident memory) counts every resident page in full, even if other processe
 page by the number of processes that use the page. USS counts only pages that no other process uses. The target of 60 MB
 concerns RSS, the greatest value.
 
-A row "share" has the growth of RSS when a new interpreter imports a library, in the order of the rows. The row "growth
-at run time" is RSS with 200 clusters minus all shares. The agent needs more memory at run time than this growth,
-because it releases pages of programs and libraries after the imports (`virtcloud/agent/own_memory.py`). The shares
-contain the released pages (about 21 MB), about half of which the agent uses again later. So RSS with 200 clusters is
-the sum of all shares (70 MB), plus the memory for the work at run time (12 MB), minus the pages that stay released (11
-MB).
+A new interpreter imports the libraries in the order of the rows "share". Each of these rows has the growth of RSS
+during the import of its library. The row "growth at run time" is RSS with 200 clusters minus all shares. The agent's
+work at run time needs more memory than this row shows, because the agent releases pages of programs and libraries after
+the imports (`virtcloud/agent/own_memory.py`). The shares contain the released pages (about 21 MB), about half of which
+the agent uses again later. So RSS with 200 clusters is the sum of all shares (70 MB), plus the memory for the work at
+run time (12 MB), minus the pages that stay released (11 MB).
 
 The shares consist of 52 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The 19 MB are
 models (6 MB), other modules (6 MB), and imported parts of pydantic and Python (7 MB). At run time, the agent needs 6 MB
-for threads, connections and libnftables, and 6 MB for 200 clusters. Messages that pyroute2 reads from the kernel, and
-parsed documents, each take about half of the memory for clusters. Therefore the RSS stays above 60 MB while the agent
-uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To compute the memory of several
-processes together, add their PSS: the sum counts each page once.
+for threads, connections and libnftables, and 6 MB for 200 clusters. About half of the memory for clusters holds
+messages that pyroute2 reads from the kernel. The other half holds parsed documents. Therefore the RSS stays above 60 MB
+while the agent uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To compute the
+memory of several processes together, add their PSS: the sum counts each page once.
 
 Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
 the C library's allocator has 15 MB in use and less than 1 MB free. Neither another allocator nor more garbage
@@ -91,7 +91,7 @@ def run() -> Iterator[Measurement]:
 
 
 class WantedServer(socketserver.ThreadingUnixStreamServer):
-    """A simulated SBF that sends a wanted document, and counts the agent's polls since its last confirmation."""
+    """A simulated SBF that sends a wanted document. Counts the agent's polls since the agent confirmed the document."""
 
     daemon_threads = True
 
@@ -120,7 +120,7 @@ class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def address_string(self) -> str:
-        """Return a name of the caller, because a Unix socket has no address."""
+        """Return a constant, because a caller at a Unix socket has no address."""
         return "agent"
 
     def log_message(self, *_arguments: object) -> None:

@@ -1,7 +1,7 @@
-"""Measures the allocation of one VLAN ID that is free at all of 1,000 sites.
+"""Measures how long it takes to allocate one VLAN ID that is free at each of 1,000 sites.
 
-In the first case, each pool has one free VLAN ID of 4,093, which was used before. In the second case, every VLAN ID is
-free and was never used. The measured value is the shortest time of several runs.
+In the first case, exactly one of each pool's 4,093 VLAN IDs is free, and this ID was used before. In the second case,
+every VLAN ID is free and was never used. The measured value is the shortest time of several runs.
 """
 
 import time

@@ -55,7 +55,7 @@ def run_in_namespaces(module: str) -> str:
 def _control_groups() -> Iterator[list[Path]]:
     """Create a control group in each hierarchy. Delete the groups after the block.
 
-    Yield their files ``cgroup.procs``. A process that writes its ID to such a file joins the group.
+    Yield the path of each group's file ``cgroup.procs``. A process that writes its ID to this file joins the group.
     """
     groups = [CGROUPS / name / GROUP for name in (*CONTROLLERS, "systemd") if (CGROUPS / name).exists()]
     for group in groups:
@@ -106,7 +106,10 @@ def read_processor_s() -> float:
 
 
 def _mount_control_groups(new: Path) -> None:
-    """Mount the hierarchies of control groups again. Their roots are then this host's groups (cgroup_namespaces(7))."""
+    """Mount the hierarchies of control groups again.
+
+    The root of each new mount is this host's group (cgroup_namespaces(7)).
+    """
     for name in (*CONTROLLERS, "systemd"):
         (new / name).mkdir(parents=True)
         _run(

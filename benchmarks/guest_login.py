@@ -7,8 +7,8 @@ fastest start after the first start, because other programs only lengthen a star
 its hosts share one processor.
 
 The LXC guest is busybox with OpenSSH. The QEMU guest boots a small disk with GRUB, Debian's kernel and cloud-init, on
-an emulated processor (TCG). With KVM, the parts inside the guest are several times faster. The values are from the
-second start, when the host has already fetched the disk.
+an emulated processor (TCG). With KVM, the parts inside the guest are several times faster. The QEMU guest is started
+twice. Its values are from the second start, when the host has already fetched the disk.
 """
 
 import hashlib

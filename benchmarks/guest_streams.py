@@ -15,8 +15,8 @@ Even with an exact control, the ratios of two runs differ by up to 9 %. Eight ru
 no filters, untagged" 0.93 to 0.97 (median 0.96; seven runs). These runs do not decide whether the target for tagged
 streams is met. The target for filters of untagged streams is missed.
 
-A VLAN interface loses no offload (`ethtool -k`). The only additional cost of tags is one more interface for each TCP
-segment of up to 64 KB, at both ends. No setting of the agent would avoid this cost.
+A VLAN interface loses no offload (`ethtool -k`). With tags, each TCP segment (up to 64 KB) passes one more interface at
+each end. Tags have no other additional cost. No setting of the agent would avoid this cost.
 """
 
 import ctypes
@@ -49,7 +49,7 @@ PIECE = 1 << 20
 CASES = (("untagged", 0), ("tagged", 0), ("untagged", 1), ("tagged", 1), ("control", 1), ("tagged", 200))
 """Each case: the kind of stream, and a number.
 
-0 means no filters. A number N above 0 means filters of the guests of the streams, and of N - 1 further guests.
+0 means no filters. A number N above 0 means filters of the two guests of each stream, and of N - 1 further guests.
 """
 Rates = dict[tuple[str, int], list[float]]
 """The rates of each case in bit/s, in the order of rounds and segments."""

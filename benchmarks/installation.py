@@ -135,7 +135,10 @@ class MeasuredSbf:
         self._until(lambda: not self.confirm_hosts(), "all elements confirmed")
 
     def confirm_hosts(self) -> list[str]:
-        """Confirm the wanted revision of every host. Return all elements that had not confirmed before."""
+        """Confirm the wanted revision of every host.
+
+        Return each element (also switches) that had not confirmed before the call.
+        """
         behind = [
             element
             for element in self.call("GET", "/v1/elements")
@@ -184,8 +187,8 @@ def serving(
     """Run ``sbf serve`` in a separate process, at a free port or at the address ``listen``.
 
     If ``database`` is None, the service uses an SQLite file in ``folder``. ``drift_interval`` is in seconds.
-    ``program`` lists the arguments of the Python interpreter that start the service. The path of the settings file
-    follows them.
+    ``program`` lists the Python interpreter's arguments that start the service. The path of the settings file is
+    appended to these arguments.
     """
     listen = listen or f"127.0.0.1:{free_port()}"
     config = folder / "sbf.toml"

@@ -65,7 +65,7 @@ CLUSTERS, DEVICES = 50, 4
 PLAIN_PORT, PLAIN, PLAIN_PID = 1195, "plain0", "/run/plain.pid"
 STOP_PLAIN = f"kill $(cat {PLAIN_PID}); while [ -e /sys/class/net/{PLAIN} ]; do sleep 0.1; done"
 ROUTER_SOLICITATION_S = 5.0
-"""Seconds after the setup of the taps, in which the gateway learns each tap's MAC address.
+"""Time in seconds from the setup of the taps until the gateway has learned each tap's MAC address.
 
 About a second after the setup, the kernel sends a router solicitation from each tap.
 """

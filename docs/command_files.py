@@ -104,6 +104,6 @@ def _options(context: click.Context) -> str:
 
 
 def _roff(text: str | None) -> str:
-    """Escape text for roff. A line that begins with a dot would be a request."""
+    """Escape text for roff, which takes an unescaped line that begins with a dot for a command."""
     lines = (text or "").translate(ROFF).splitlines()
     return "\n".join(f"\\&{line}" if line.startswith(".") else line for line in lines)

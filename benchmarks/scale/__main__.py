@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 @contextmanager
 def open_database(kind: str) -> Iterator[tuple[str, ServerProcesses | None]]:
-    """Yield the address of an empty database, and the processes of its server."""
+    """Yield the address of an empty database, and the processes of its server (None for SQLite)."""
     if kind == "sqlite":
         with TemporaryDirectory() as folder:
             yield f"sqlite:///{folder}/sbf.db", None

@@ -38,11 +38,14 @@ class CostCounter:
     """Counts the costs of the statements of one engine. Create the counter before the engine connects."""
 
     def __init__(self, engine: Engine, *, steps: bool = False) -> None:
-        """Listen to the events of an engine. ``steps`` counts SQLite's instructions, which takes processor time."""
+        """Listen to the events of an engine.
+
+        If ``steps``, also count SQLite's instructions; the count takes processor time.
+        """
         self.costs = Costs()
         self._engine, self._counts_steps = engine, steps
         self.counts_instructions = False
-        """Whether :meth:`measure` counts Python's instructions, which is slow."""
+        """Whether :meth:`measure` also counts Python's instructions. The count is slow."""
         event.listen(engine, "do_connect", self._replace_cursor)
         event.listen(engine, "connect", self._prepare)
         event.listen(engine, "before_cursor_execute", self._count_statement)

@@ -128,7 +128,10 @@ class MeasuredService:
             return elements.make_wanted_document(unit, name)
 
     def confirm_host(self) -> None:
-        """Confirm the wanted revision of a host that has not confirmed, or of the first host."""
+        """Confirm the wanted revision of a host that has not confirmed it.
+
+        If every host has, confirm the first host again.
+        """
         name = self._find_behind("host") or name_host(0, 0)
         with self.counter.measure(self.server), self.store.change(who=name) as unit:
             revision = require_element(unit, name).wanted_revision
@@ -138,7 +141,10 @@ class MeasuredService:
     """The processes of the database server, whose processor time counts too."""
 
     def reconcile_switch(self) -> None:
-        """Reconcile a switch that has not confirmed, or the first switch."""
+        """Reconcile a switch that has not confirmed its wanted revision.
+
+        If every switch has, reconcile the first switch again.
+        """
         name = self._find_behind("switch") or f"{name_site(0)}-sw1"
         with self.store.read() as unit:
             ports = parse_observed_ports(require_element(unit, name)) or {}
@@ -214,7 +220,7 @@ class MeasuredService:
             read_site_page(unit, PagePart(2, first.cursor), self.service.reserved)
 
     def read_audit_page(self) -> None:
-        """Read two pages of a user's audit entries, and two of an element's entries since a time."""
+        """Read two pages of a user's audit entries, and two pages of an element's audit entries of the last hour."""
         with self.store.read() as unit:
             for selected in (
                 AuditFilter(who="n1"),

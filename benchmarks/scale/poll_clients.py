@@ -129,7 +129,11 @@ def main() -> int:
     parser.add_argument("host")
     parser.add_argument("port", type=int)
     parser.add_argument("wait", type=int)
-    parser.add_argument("--settled", action="store_true", help="the agents have the documents of their revision 1")
+    parser.add_argument(
+        "--settled",
+        action="store_true",
+        help="each agent starts as if it had already received revision 1 of its document",
+    )
     options = parser.parse_args()
     lines = [line.split() for line in options.file.read_text("utf-8").splitlines()]
     agents = [PollingAgent(name, token, (options.host, options.port), options.wait) for name, token in lines]

@@ -49,9 +49,10 @@ class ChildError(Exception):
 def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     """Call ``work`` in a child process, and return the result of ``work``. Kill the child at the deadline.
 
-    The child sends the result as JSON. It closes all files that this process opened. Raises ChildError with the message
-    of an exception of ``work``. Also raises ChildError if no process starts, the deadline passes, the result is
-    incomplete, or it is longer than ``MAX_RESULT_BYTES``.
+    The child first closes its copies of this process's open files, except standard input, output and error. The child
+    sends the result as JSON. If ``work`` raises an exception, raises ChildError with the message of this exception.
+    Also raises ChildError if no process starts, the deadline passes, or the result is incomplete or longer than
+    ``MAX_RESULT_BYTES``.
     """
     pipe = ()  # type: Any
     try:

@@ -14,7 +14,7 @@ class SettingsError(Exception):
 
 
 class SettingKey(NamedTuple):
-    """A setting. ``read`` raises ValueError for another value than ``expected``."""
+    """A setting. ``expected`` describes the valid values, and ``read`` raises ValueError for any other value."""
 
     expected: str
     read: Callable[[Any], Any]
@@ -63,7 +63,7 @@ def read_duration(value: Any) -> int:
 
 
 def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
-    """Return a parser that raises ValueError except for seconds from ``lowest`` to ``highest``."""
+    """Return a parser that accepts seconds from ``lowest`` to ``highest``. It raises ValueError for any other value."""
 
     def read(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not lowest <= value <= highest:
@@ -96,7 +96,7 @@ USER_KEYS_SETTING = SettingKey(
 
 
 def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], subject: str = "the hook's") -> Dict[str, Any]:
-    """Read and validate a settings file. Return the defaults if there is no file.
+    """Read and validate a settings file. Return the defaults if ``file`` is None.
 
     Raises SettingsError if the file cannot be read, or if a setting is invalid.
     """

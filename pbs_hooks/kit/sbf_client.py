@@ -94,9 +94,10 @@ class HookSbfClient:
     """
 
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:
-        """Store SBF's address, the deadline, its length ``allowed``, and the ``pause`` after a slow failure.
+        """Store SBF's address, the deadline, and two durations in seconds.
 
-        ``allowed`` and ``pause`` are seconds.
+        ``allowed`` is the time limit that the deadline stands for. ``pause`` is the time without calls after a slow
+        failure.
         """
         self._where, self._deadline, self._allowed, self._pause = where, deadline, allowed, pause
 

@@ -20,18 +20,18 @@ MAX_FILE_BYTES = 16 << 10
 KEY_FOLDER = ".ssh"
 SUFFIX = ".pub"
 SLOW_VARIABLE = "VIRTCLOUD_SLOW_HOMES"
-"""An environment variable of the server's process, which survives a restart of the Python interpreter.
+"""An environment variable of the server's process. The variable survives a restart of the Python interpreter.
 
-A JSON object of the users whose home folder did not answer in time, with the monotonic time of the next permitted
-reading.
+The variable holds a JSON object. Its keys are the users whose home folder did not answer in time. Each value is the
+monotonic time of the next permitted reading.
 """
 
 
 def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
-    """Return the keys in the first 16 files ``~/.ssh/*.pub`` of a user. Return no keys if there is no such folder.
+    """Return the keys in the first 16 files ``~/.ssh/*.pub`` of a user. Return no keys if the folder is missing.
 
-    After a timeout, the folder is not read for a minute: each attempt stops pbs_server for a second, and leaves a
-    process behind until the file server answers.
+    After a timeout, the folder is not read for a minute. Each further attempt would stop pbs_server for a second, and
+    leave a process behind until the file server answers.
 
     Raises ChildError for an unknown user, for root, and for an error of the file system. Also raises ChildError if the
     keys are not read within ``seconds``, and in the minute after such a timeout.

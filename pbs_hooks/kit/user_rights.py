@@ -1,4 +1,7 @@
-"""Work with the rights of a job's user, in a child process whose time is limited, because a file server may hang."""
+"""Calls functions with the rights of a job's user, in a child process.
+
+The child's time is limited, because a file server may hang.
+"""
 
 import os
 import pwd
@@ -12,7 +15,7 @@ CPU_SECONDS = 2
 
 
 class UnusableFile(ChildError):
-    """A file that is no regular file, or longer than the limit."""
+    """The file is not a regular file, or is longer than the limit."""
 
 
 def run_as_user(name: str, work: Callable[[], Any], seconds: float) -> Any:

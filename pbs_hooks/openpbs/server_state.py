@@ -255,8 +255,8 @@ def _format_settings(settings: str) -> list[str]:
 def _compare_attributes(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
     """Change ``event`` first, because PBS rejects a fail_action without an event.
 
-    Change attributes before the program. If a hook with a program gets ``freq``, OpenPBS 23.06 also runs it in the
-    server, even after its deletion. pbs_server then only logs errors and does no other work.
+    Change attributes before the program. If a hook with a program gets ``freq``, OpenPBS 23.06 also runs the hook in
+    the server, even after the hook's deletion. pbs_server then only logs errors and does no other work.
     """
     for name in sorted(wanted.attributes, key=lambda key: (key != "event", key)):
         value, former = wanted.attributes[name], installed.attributes.get(name, "")

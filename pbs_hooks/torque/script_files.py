@@ -62,7 +62,7 @@ def plan_submit_filter(path: Path, text: str, owner: int = 0) -> list[ScriptFile
     Raises BadInput for an unknown file name and for a foreign file.
     """
     if path.name not in FILTERS:
-        raise BadInput(f"{path}: expected one of the names {', '.join(FILTERS)}, which select the filter")
+        raise BadInput(f"{path}: expected a submit filter's file name: one of {', '.join(FILTERS)}")
     return _compare_files([(path, EVERYONE)], text, owner)
 
 

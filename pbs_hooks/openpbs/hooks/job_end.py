@@ -39,11 +39,12 @@ NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of t
 
 
 def handle_preterm(event: MomEvent) -> None:
-    """Request the cancellation of the attempt, which ends the prologue's wait at the start barrier.
+    """Request the cancellation of the attempt.
 
-    If the agent does not answer or is busy before the job's script starts, retry for ``CANCEL_TIMEOUT_S`` seconds. On
-    the first host, PBS runs this event only for ``qdel``. On other hosts, PBS runs this event at every end of a job, so
-    the hook ignores the event there.
+    The cancellation ends the prologue's wait at the start barrier. Before the job's script starts, repeat the request
+    while the agent does not answer or is busy, for at most ``CANCEL_TIMEOUT_S`` seconds. On the first host, PBS runs
+    this event only for ``qdel``. On other hosts, PBS runs this event at every end of a job, so the hook ignores the
+    event there.
     """
     if not event.run.head:
         return
@@ -91,7 +92,7 @@ def handle_end(event: MomEvent) -> None:
 
 
 def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
-    """Return False if the agent does not answer or is busy before ``retry_until``."""
+    """Return False if the agent did not answer or was busy, and the caller should retry (until ``retry_until``)."""
     try:
         answer = event.ask_about_run("remove", event.run, wait=wait, grace=AGENT_TIMEOUT_S)
     except (AgentUnreachable, AgentRefused) as error:
@@ -115,8 +116,8 @@ def handle_host_startup(event: MomEvent) -> None:
 
 
 def handle_host_periodic(event: MomEvent) -> None:
-    """Report the jobs that have a cluster to the agent."""
-    listed = [job for job in event.event.job_list.values() if not is_in_array(job)]  # the agent refuses their keys
+    """Report to the agent all jobs that have a cluster."""
+    listed = [job for job in event.event.job_list.values() if not is_in_array(job)]  # the agent refuses array jobs
     jobs = [job for job in listed if read_resource(job, REQUEST_RESOURCE) is not None]
     _report_running(event, [[cluster_key(job), attempt_number(job)] for job in jobs])
 

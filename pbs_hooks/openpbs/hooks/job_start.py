@@ -15,7 +15,7 @@ REQUEST_WAIT_S = 10.0
 """The longest time of a request, in seconds. The agent answers earlier when the state changes."""
 PAUSE_S = 0.5
 AGENT_ABSENCE_S = 60.0
-"""The start fails when the agent has not answered for this time, for example during its upgrade."""
+"""Seconds for which the agent may be absent, for example during its upgrade. The start fails after a longer absence."""
 
 
 def wait_for_network(event: MomEvent) -> None:
@@ -142,9 +142,9 @@ def handle_prologue(event: MomEvent) -> None:
 def handle_launch(event: MomEvent) -> None:
     """Set the environment of the script, or of a process that the running script launches.
 
-    Before the script starts, raise StartFault if the network is lost, or the agent refuses or does not answer for
-    ``LAUNCH_TIMEOUT_S`` seconds. If the script runs, only log these faults, because a requeue would start the whole job
-    again. The process then starts without the variables.
+    Before the script starts, raise StartFault if the network is lost, if the agent refuses the request, or if the agent
+    does not answer for ``LAUNCH_TIMEOUT_S`` seconds. If the script runs, only log these faults, because a requeue would
+    start the whole job again. The process then starts without the variables.
     """
     if not event.run.head:
         return

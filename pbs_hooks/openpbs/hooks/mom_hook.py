@@ -86,7 +86,7 @@ def handle(pbs: Any) -> None:
 
 
 EMPTY_SETTINGS = MomSettings("", 0, 0)
-"""The settings for rejections, which need no settings of the site."""
+"""The settings of a rejection. A rejection needs no settings of the site."""
 
 
 def _dispatch(pbs: Any) -> None:

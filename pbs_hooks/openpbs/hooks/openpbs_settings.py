@@ -116,8 +116,8 @@ SERVER_SETTINGS = OrderedDict(
                 "seconds from 30 to 3600",
                 seconds_between(30, 3600),
                 600,
-                "The hook adds this time to the cluster's lease. The cluster must be active after three quarters of "
-                "this time, at most 510 s.",
+                "The hook adds this time to the cluster's lease. The cluster must become active within three "
+                "quarters of this time, and within 510 s.",
             ),
         ),
         ("hosts", HOSTS_SETTING),
@@ -150,7 +150,7 @@ MOM_SETTINGS = OrderedDict(
                 "seconds from 0 to 570, below the hook's alarm",
                 seconds_between(0, 570),
                 30,
-                "Time limit at a job's end for the removal of the cluster from a host; the job ends anyway.",
+                "Time limit at a job's end for the removal of the cluster from a host. The job's end waits no longer.",
             ),
         ),
         ("hosts", HOSTS_SETTING),

@@ -252,7 +252,7 @@ def _refuse_taken_name(event: ServerHookEvent, order: ClusterOrder, answer: SbfA
 def _accept_to_fail(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> None:
     """Accept the start of the job although its attempt is over.
 
-    The job's hosts detect this and requeue the job. The next attempt has a new number.
+    The job's hosts detect that the attempt is over, and requeue the job. The next attempt has a new number.
     """
     if not answer.ok:
         event.sbf.end(order.run.key, order.attempt, order.run.owner)

@@ -7,12 +7,12 @@ from pbs_hooks.kit.sbf_client import SbfAnswer
 from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX
 
 SHORT_RETRY_S = 5
-"""Seconds until the next try after short conditions, such as the removal of a former run's network."""
+"""Seconds until the next try if the obstacle soon disappears, such as the removal of a former run's network."""
 LIVE_STATES = ("requested", "configuring", "active", "degraded")
 
 
 class RefusalContext(NamedTuple):
-    """The job's owner, the network to join (or None), and the PBS names of hosts by SBF's names."""
+    """The job's owner, the network to join (or None), and a mapping from SBF's host names to PBS's host names."""
 
     owner: str
     net: Optional[str]
@@ -23,7 +23,7 @@ class StartRefusal(NamedTuple):
     """The refusal to start a job now.
 
     ``wait`` is the number of seconds until the next try; 0 is the next scheduling cycle. ``hold`` names who must
-    release the job: ``u`` is the user, after a change of the job, and ``s`` is an administrator. ``alert`` is true if
+    release the job. ``u`` is the user, who must first change the job; ``s`` is an administrator. ``alert`` is true if
     administrators should see the message.
     """
 
@@ -98,10 +98,10 @@ def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_af
 
 
 def _refuse_forbidden(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
-    """Return the refusal for a missing right, a fault of the site or of the user.
+    """Return the refusal for a missing right.
 
-    If the job joins no network, the site has not given the batch system the right to create networks. If the job joins
-    a network, the network is not shared with the job's owner.
+    If the job joins no network, the fault is the site's: the batch system has no right to create networks. If the job
+    joins a network, the fault is the user's: the network is not shared with the job's owner.
     """
     if context.net is None:
         return _refuse_unexpected(answer, context, retry_after)

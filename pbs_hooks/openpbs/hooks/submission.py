@@ -71,8 +71,8 @@ def modifyjob(event: ServerHookEvent) -> None:
 
     Raises RequestError if the change must be rejected.
 
-    After an extension of the walltime, reconciliation extends the lease, not this hook: PBS checks only after the hook
-    whether the caller may alter the job.
+    After an extension of the walltime, reconciliation extends the lease. This hook must not extend the lease, because
+    PBS checks only after the hook whether the caller may alter the job.
     """
     job, former = event.job, event.former
     if job.Resource_List is not None and job.Resource_List[SPEC_RESOURCE] is not None:  # a removal sets it to ""

@@ -130,10 +130,10 @@ def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Request the agent to remove the cluster or, if this fails, SBF to end the cluster. Do not wait.
+    """Ask the agent to remove the cluster, and do not wait for the removal.
 
-    Delete the file of variables. Raises ScriptExit if neither accepts the request. The cluster then ends with its
-    lease.
+    If the agent does not accept the request, end the cluster through SBF. Delete the file of variables. Raises
+    ScriptExit if neither accepts the request. The cluster then ends with its lease.
     """
     try:
         ask_agent(settings.socket, build_agent_request("remove", call), wait=0)

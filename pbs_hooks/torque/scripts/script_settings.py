@@ -29,9 +29,9 @@ A script ends itself earlier, to withdraw its request.
 class ScriptSettings(NamedTuple):
     """The addresses of SBF and of the agent, and time limits.
 
-    ``patience``: the seconds within which a cluster must be up. ``hosts``: SBF's names of hosts by Torque's name, if
-    they differ. ``environments``: the folder of the files that jobs source. ``user_keys``: whether the keys in the
-    user's home folder may log in to guests.
+    ``patience``: the seconds within which a cluster must be up. ``hosts``: SBF's name by Torque's name, for each host
+    with two different names. ``environments``: the folder of the files that jobs source. ``user_keys``: whether the
+    keys in the user's home folder may log in to guests.
     """
 
     sbf: Optional[str]

@@ -105,5 +105,7 @@ def test_the_filter_is_idempotent_without_packages(tmp_path: Path, text: str) ->
 
 
 def test_a_filter_needs_one_of_its_file_names(tmp_path: Path, text: str) -> None:
-    with pytest.raises(BadInput, match="expected one of the names submit_filter, qsub_filter, torque_submitfilter"):
+    with pytest.raises(
+        BadInput, match="expected a submit filter's file name: one of submit_filter, qsub_filter, torque_submitfilter"
+    ):
         plan_submit_filter(tmp_path / "filter", text, OWNER)
