@@ -103,7 +103,10 @@ class ChangeFeed:
         self.publish_remote(frozenset(versions))
 
     def list_versions(self) -> dict[str, int | None]:
-        """Return the lowest version of each topic that its waiters have read; None if a waiter's version is unknown."""
+        """Return, for each topic, the lowest version that a waiter of the topic has read.
+
+        The value is None if the version of a waiter is unknown.
+        """
         with self._lock:
             read = [item for waiter in self._all for item in waiter.versions.items()]
         lowest: dict[str, int | None] = {}

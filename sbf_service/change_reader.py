@@ -1,8 +1,9 @@
 """The change reader: one thread of a replica that reads the changes of other replicas from the database.
 
 On PostgreSQL, the thread publishes the topics of notices in the change feed. On both databases, a slow poll compares
-the versions that the waiting calls have read with the database, in one query. It finds changes whose notices were lost.
-It also runs after each new connection, because notices between two connections are lost.
+the versions in the database, in one query, with the versions that the waiting calls have read. The slow poll finds
+changes whose notices were lost. The slow poll also runs after each new connection, because notices between two
+connections are lost.
 """
 
 import time

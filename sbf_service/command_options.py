@@ -48,7 +48,8 @@ def _exit_bad_input(program: str, message: str) -> NoReturn:
 def load_settings(config: Path | None) -> ServiceSettings:
     """Return the settings in ``config`` or, if it is None, in the default file.
 
-    Return the default settings if there is no file. Raise the errors of :func:`.read_settings`.
+    If ``config`` is None and the default file does not exist, return the default settings. Raise the errors of
+    :func:`.read_settings`.
     """
     file = find_settings_file(config)
     return ServiceSettings() if file is None else read_settings(file)

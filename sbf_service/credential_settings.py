@@ -10,11 +10,14 @@ from virtcloud.model.errors import BadInput
 
 
 class SecretSource(Document):
-    """The source of a secret: a file, an environment variable, or a command's output, without the final newline."""
+    """The source of a secret: a file, an environment variable, or a command's output.
+
+    A final newline is not part of the secret.
+    """
 
     file: Path | None = Field(None, description="File with the secret.")
     env: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="Alternative: environment variable of the service that contains the secret."
+        None, description="Alternative: the secret is in this environment variable of the service."
     )
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         None,
@@ -51,7 +54,7 @@ class Credential(Document):
     known_hosts: Path | None = Field(
         None,
         description="File with the devices' SSH host keys, in OpenSSH's format. SBF does not log in to a device "
-        "whose key is missing or different. Without this file SBF accepts any key: set it unless you "
+        "whose key is missing or different. Without this file SBF accepts any key: name a file unless you "
         "control the whole network between SBF and the devices.",
     )
     ca_file: Path | None = Field(

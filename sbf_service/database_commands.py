@@ -28,8 +28,8 @@ PATH = click.Path(path_type=Path, dir_okay=False)
 def backup(file: Path, config: Path | None) -> None:
     """Write a backup of the database to FILE, while SBF runs.
 
-    FILE contains the secrets from which SBF derives the keys of guests and VPNs, the hashes of tokens, and the clusters
-    and names of all users. FILE has mode 0600: store FILE like a private key. FILE does not contain the settings, the
+    FILE contains the hashes of tokens, the clusters and names of all users, and the secrets from which SBF derives the
+    keys of guests and VPNs. FILE has mode 0600: store FILE like a private key. FILE does not contain the settings, the
     secrets of devices or the files of images.
 
     Example: sbf backup /var/backups/sbf-$(date +%F).backup
@@ -114,7 +114,7 @@ def prune(*, dry_run: bool, config: Path | None) -> None:
     Example: sbf prune --dry-run
     """
     from sbf_service.store.retention import count_old_rows, find_archive_folder  # noqa: PLC0415 - slow to load
-    from sbf_service.store.retention import prune as archive_rows  # noqa: PLC0415 - so is this
+    from sbf_service.store.retention import prune as archive_rows  # noqa: PLC0415 - slow to load
 
     with report_bad_input():
         settings = load_settings(config)
@@ -159,7 +159,8 @@ def upgrade(*, check: bool, config: Path | None) -> None:
             click.echo("the database is of this version; nothing to do")
         elif check:
             seconds = try_upgrade(engine)
-            click.echo(f"the upgrade from {plan.current or 'an empty database'} will pass; it took {seconds:.1f} s")
+            origin = plan.current or "an empty database"
+            click.echo(f"the upgrade from {origin} will pass; the check took {seconds:.1f} s")
         else:
             with hold_whole_database(engine):
                 migrate(engine)

@@ -56,7 +56,7 @@ def make_login(device: Device, settings: ServiceSettings) -> DeviceLogin:
 
 
 def fetch_secret(source: SecretSource, timeout_s: float) -> SecretStr:
-    """Fetch a secret. If this fails, raise Refused.
+    """Fetch a secret. Raise Refused if the source yields no secret.
 
     The message names the source of the secret, and never contains the secret.
     """

@@ -1,7 +1,8 @@
 """Which drawing a page shows to a reader, depending on the reader's rights.
 
-Users who may read the topology see whole sites. Other users see the sites as tiles. On a cluster's page, they see only
-the elements and ports of the cluster, which the API also shows to the owner.
+Users who may read the topology see whole sites. Other users see the sites as tiles. On a cluster's page, these other
+users see only the elements and ports of the cluster. The API also shows these elements and ports to the cluster's
+owner.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

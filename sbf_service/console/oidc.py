@@ -142,7 +142,9 @@ class OidcClient:
             return claims
         found = self._call("GET", str(address), headers={"authorization": f"Bearer {access_token}"})
         if found.get("sub") != claims.get("sub"):
-            raise Unauthenticated(f"the provider described another user than the ID token: {OTHERWISE}")
+            raise Unauthenticated(
+                f"the provider's user information is about another user than the ID token: {OTHERWISE}"
+            )
         return found | claims
 
     def _discover(self, key: str) -> str:

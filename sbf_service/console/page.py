@@ -44,7 +44,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class ForeignForm(Forbidden):
-    """A form of another web site, or of another session. The reader needs no further right."""
+    """The form came from another web site, or belongs to another session. The reader does not lack a right."""
 
 
 class Page(APIRoute):

@@ -49,14 +49,14 @@ THEME_COOKIE: Final = "virtcloud_theme"
 DONE: Final = {
     "ended": (Level.OK, "SBF removes the cluster now."),
     "over": (Level.OK, "The cluster has ended."),
-    "extended": (Level.OK, "The lease was extended to the requested time, or already ended later."),
+    "extended": (Level.OK, "The lease was extended to the requested time, unless the lease already ended later."),
     "clean": (Level.OK, "The VLAN ID was declared clean. The audit log has your name and the reason."),
     "unneeded": (Level.OK, "The VLAN ID was not in quarantine, so SBF changed nothing."),
     "mended": (
         Level.OK,
-        "SBF read the device, and changed what differed from its wanted state. The audit log has the changes.",
+        "SBF read the device, and corrected the differences from the wanted state. The audit log has the changes.",
     ),
-    "equal": (Level.OK, "SBF read the device. It has its wanted state."),
+    "equal": (Level.OK, "SBF read the device. The device has its wanted state."),
     "unread": (Level.FAILED, "SBF could not read or correct the device. The trouble and its remedy are below."),
 }
 """The messages after an action, each with its level. The key is the query parameter ``done`` of the page's URL."""
@@ -121,7 +121,7 @@ def make_environment() -> Environment:
 
 
 def asset_path(name: str) -> str:
-    """Return the path of a static file, which changes with the file's content."""
+    """Return the path of a static file. The path changes with the file's content."""
     return f"{STATIC_PREFIX}/{name}?v={_digest(name)}"
 
 

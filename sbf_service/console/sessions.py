@@ -1,7 +1,7 @@
 """Sessions of browsers: cookies, the authentication of requests, and the check of forms.
 
-The cookie is HttpOnly and SameSite=Strict, and Secure under TLS. Requests over TLS use the prefix ``__Host-``, so no
-other host of the domain can set the cookie (RFC 6265bis, 4.1.3).
+The cookie is HttpOnly and SameSite=Strict, and Secure under TLS. Under TLS, the cookie's name has the prefix
+``__Host-``, so no other host of the domain can set the cookie (RFC 6265bis, 4.1.3).
 """
 
 from collections.abc import Mapping
@@ -129,7 +129,10 @@ async def _authenticate(request: Request, service: CurrentService) -> Browser:
 
 
 CurrentBrowser = Annotated[Browser, Depends(_authenticate)]
-"""The type of a page's parameter for the browser, which has a valid session."""
+"""The type of a page's parameter that receives the browser.
+
+Without a valid session, the page raises Unauthenticated.
+"""
 
 
 async def read_form(request: Request) -> Form:
@@ -164,7 +167,7 @@ async def _read_checked_form(request: Request, browser: CurrentBrowser) -> Form:
 
 
 CheckedForm = Annotated[Form, Depends(_read_checked_form)]
-"""The type of a page's parameter for a form of the session."""
+"""The type of a page's parameter that receives a form of the browser's session."""
 
 
 def check_same_origin(request: Request) -> None:

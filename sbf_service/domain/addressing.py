@@ -216,7 +216,7 @@ def check_guests_differ(guests: Sequence[Guest]) -> None:
         if times > 1:
             names = [guest.name for guest in guests if identity in list_guest_identities(guest)]
             raise BadInput(
-                f"spec.guests: expected each guest to have its own addresses, got {identity} for guests "
+                f"spec.guests: expected each guest to have its own name and addresses, got {identity} for guests "
                 f"{' and '.join(names)}"
             )
 

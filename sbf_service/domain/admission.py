@@ -70,7 +70,7 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
 def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tuple[Name, ...] | None]:
     """Return a host's admission rule, and the images that users may choose there (None: any image).
 
-    The rules of the host's site are the default. An unknown host admits everybody, because the computation of the
+    The rules of the host's site are the default. An unknown host admits everybody, because the later computation of the
     cluster's path raises NotFound for the host.
     """
     host = topology.elements.get(name)
@@ -158,7 +158,7 @@ LIMIT_KEYS: Final = {
     "addresses": "addresses",
     "authorized_keys": "keys",
 }
-"""The settings key that limits each key of a spec."""
+"""The key of the limit in the settings, by the limited key of a spec."""
 
 
 def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str, int, int]]:

@@ -76,7 +76,7 @@ class Token:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 hash of the whole token, which SBF stores."""
+        """The SHA-256 hash of the whole token. SBF stores this hash instead of the token."""
         return sha256(self.text.encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """The drawing of a pool: a strip of VLAN IDs with the state of each VLAN ID. Pure.
 
-In a small pool, each VLAN ID has a labelled cell. A large pool has a row for each hundred VLAN IDs, with one cell for
-consecutive VLAN IDs of the same state.
+In a small pool, each VLAN ID has a labelled cell. A large pool has a row for each hundred VLAN IDs. In a row,
+consecutive VLAN IDs of the same state share one cell.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +34,10 @@ PER_ROW: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One VLAN ID or, in a large pool, consecutive VLAN IDs with the same state, without a ``label``."""
+    """One VLAN ID or, in a large pool, consecutive VLAN IDs with the same state.
+
+    In a large pool, ``label`` is empty.
+    """
 
     x: float
     y: float

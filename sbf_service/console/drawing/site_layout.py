@@ -80,7 +80,7 @@ class Column:
         return self.gutter + DEVICE + (LINK + END if has_ends else 0) + PADDING
 
     def row(self, port: PortRef) -> float:
-        """Return the vertical position of a port at the left of its device."""
+        """Return the vertical position of a port that is drawn at the left side of its device."""
         index = self.left[port.element].index(port.port)
         return self.tops[port.element] + HEADER + index * ROW + ROW / 2
 
@@ -121,7 +121,10 @@ def _add_attachment(contents: MapContents, column: Column, attachment: Attachmen
 
 
 def _order_devices(topology: Topology, site: Site) -> list[Device]:
-    """Return the edges of a site, then its switches, each after the device that links it to the transport."""
+    """Return the edges of a site, then the site's switches.
+
+    Each switch follows the device that links it to the transport.
+    """
     found: list[Device] = list(site.edges)
     starts = [attachment.port.element for attachment in site.attachments]
     known = {device.name: device for device in site.devices}

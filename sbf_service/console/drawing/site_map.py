@@ -1,8 +1,8 @@
 """The drawing of sites with their switches, hosts and links. Pure.
 
 Above each row of sites, each transport is a horizontal line. A site is a frame around one column of provider edges and
-switches. Hosts and gateways are at the right of their switch, at the height of its port, so their links never cross.
-Links between switches, and links to transports, are in lanes at the left of the column.
+switches. Each host or gateway is at the right of its switch, at the height of the switch's port, so that no links
+cross. Links between switches, and links to transports, are in lanes at the left of the column.
 """
 
 from collections.abc import Mapping, Sequence

@@ -54,7 +54,7 @@ class TrafficCharts:
 def draw_traffic(found: Sequence[ElementTraffic], now: datetime) -> TrafficCharts:
     """Return the charts of a cluster. The charts end at ``now``.
 
-    If the last report is later than ``now`` (the database's clock can be ahead), the charts end at its time.
+    If the last report is later than ``now`` (the database's clock can be ahead), the charts end at the report's time.
     """
     shown, now = found[:MAX_ROWS], max([now, *(one.reported_at for one in found)])
     recent = {one.element: [rate for rate in one.rates if rate.ends > now - WINDOW] for one in shown}

@@ -17,8 +17,9 @@ BAR: Final = 34
 PREFIX: Final = "cluster_"
 CREATED: Final = "cluster_created"
 PAST: Final = 0.72
-"""The fraction of the bar for the past of a running cluster. The rest shows the remaining lease, on a different
-scale.
+"""The fraction of the bar that shows the past of a running cluster.
+
+The rest shows the remaining lease, on a different scale.
 """
 LEAST: Final = 8
 """The minimum width of a state. If a bar has many states, the minimum is smaller."""
@@ -74,7 +75,8 @@ def _has_creation(events: Sequence[AuditEntry]) -> bool:
 def _list_changes(events: Sequence[AuditEntry], present: ClusterState) -> list[tuple[datetime, ClusterState]]:
     """Return the time and the new state of each change of state.
 
-    Without the creation, begin with the first change in ``events`` or, without a change, with the ``present`` state.
+    If ``events`` does not contain the creation, begin with the first change. If ``events`` contains no change either,
+    return the ``present`` state at the time of the first event.
     """
     changes = [(events[0].at, ClusterState.CONFIGURING)] if _has_creation(events) else []
     for entry in events:

@@ -105,9 +105,9 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
 
 
 def _list_connections(service: SbfService, browser: Browser, view: ClusterView) -> list[VpnConnectionView]:
-    """Return the devices that are connected to a cluster, for its owner and for operators.
+    """Return the devices that are connected to a cluster, if the reader is the cluster's owner or an operator.
 
-    Empty for site administrators, whose right depends on the sites of the gateways.
+    Site administrators get an empty list, because their right depends on the sites of the gateways.
     """
     caller = browser.caller
     if not caller.is_unrestricted(Action.READ_VPN) and view.spec.owner != caller.principal.name:
@@ -122,7 +122,7 @@ def _find_level(part: PlacementView) -> Level:
 async def _read_timeline(service: SbfService, browser: Browser, view: ClusterView) -> Timeline | None:
     """Return the drawing of a cluster's history, or None if the reader may not read the cluster's audit log.
 
-    For example, a site administrator may not read it if a later cluster with this key is at other sites.
+    For example, a site administrator may not read the audit log if a later cluster with this key is at other sites.
     """
     if not is_allowed(browser.principal, Action.READ_AUDIT, describe_cluster(view)):
         return None

@@ -27,7 +27,7 @@ router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 async def follow_overview(request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
     """Send an event after each change of any cluster or element.
 
-    Each user may receive the events, which contain no data.
+    Every user may receive the events, because an event contains no data.
     """
 
     def read_version() -> Hashable:

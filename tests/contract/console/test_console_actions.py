@@ -124,7 +124,7 @@ def test_a_quarantine_is_a_trouble_with_a_remedy(quarantined: World) -> None:
 def test_an_operator_reconciles_a_switch(installed: World) -> None:
     browser = logged_in(installed)
     answer = browser.post("/console/elements/brno-sw1/reconcile")
-    assert "It has its wanted state" in text_of(browser.get(answer.headers["location"]))
+    assert "The device has its wanted state" in text_of(browser.get(answer.headers["location"]))
 
 
 def test_an_unreachable_switch_is_not_called_equal(installed: World) -> None:

@@ -108,7 +108,9 @@ def test_a_member_names_no_subnets() -> None:
 
 @pytest.mark.parametrize("duplicate", [["10.0.0.1/24", "10.0.0.1/16"], ["fd00::1/64", "fd00:0::1/64"]])
 def test_guests_with_the_same_address_are_bad_input(duplicate: list[str]) -> None:
-    with pytest.raises(BadInput, match=r"expected each guest to have its own addresses, got address .* g1 and g2"):
+    with pytest.raises(
+        BadInput, match=r"expected each guest to have its own name and addresses, got address .* g1 and g2"
+    ):
         check_guests_differ(spec(2, *duplicate).guests)
 
 
