@@ -65,7 +65,7 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 from virtcloud.tracing import span_of_calls
 
 WAKE_CHECK_S = 1.0
-"""Longest time in seconds after a failed round until a call of `wake` ends the wait for SBF."""
+"""After a failed round, a call of `wake` ends the wait for SBF within this time, in seconds."""
 PENDING_ROUNDS = 2
 """While a cluster waits for an image, the pause is as long as after this number of failed rounds."""
 
@@ -98,12 +98,12 @@ class HostReconciler:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Create the reconciler of ``host``, which starts at most ``starts_at_once`` guests at the same time.
+        """Create the reconciler of ``host``. At most ``starts_at_once`` guests of the host start at the same time.
 
         If another thread sets ``woken``, a pause ends. ``progress`` is called after each step and each call to SBF.
-        ``receive`` is called with each wanted state before the host is changed, and then ``report_capacity``. ``boot``
-        detects a reboot of the host, if not None. ``clock`` returns seconds. ``jitter`` returns a random number from 0
-        to 1, which lengthens pauses.
+        After each fetch of the wanted state, the reconciler calls ``receive`` with this state, then
+        ``report_capacity``, and then changes the host. ``boot`` detects a reboot of the host; None: no detection.
+        ``clock`` returns seconds. ``jitter`` returns a random number from 0 to 1, which lengthens pauses.
         """
         self._boot = boot
         self._receive = receive
@@ -272,7 +272,7 @@ class HostReconciler:
 
 
 def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
-    """Return the request ID and trace of the calls for which the agent works, or None without calls."""
+    """Return the request ID and trace of the calls that caused the agent's work, or None if there are no such calls."""
     if not calls:
         return None
     trace = calls[0].traceparent if len(calls) == 1 else None

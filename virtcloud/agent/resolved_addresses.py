@@ -19,11 +19,11 @@ _FORBIDDEN: Final = tuple(
 
 
 def find_forbidden(address: str) -> str | None:
-    """Return why the address is forbidden for every name, or None."""
+    """Return why no name may have this address, or None if no forbidden network contains the address."""
     for form in list_forms(ip_address(address)):
         for network in _FORBIDDEN:
             if form in network:
-                return f"{address} is in {network}, which no destination contains"
+                return f"{address} is in {network}, to which no name may lead"
     return None
 
 

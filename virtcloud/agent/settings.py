@@ -155,7 +155,7 @@ class AgentSettings(Document):
         default_factory=dict,
         description="Address of libvirt for each kind of hypervisor: "
         '`lxc = "lxc:///system"`, `qemu = "qemu:///system"`. With `qemu = "xen:///system"`, virtual machines run on '
-        "Xen, which virtcloud's tests do not run. A gateway needs no hypervisor.",
+        "Xen; virtcloud's tests do not cover Xen. A gateway needs no hypervisor.",
     )
     bridged_frames_filtered: Literal["refuse", "accept"] = Field(
         "refuse",

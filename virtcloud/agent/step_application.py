@@ -3,12 +3,12 @@
 After an error of a step, the later steps of the same cluster are skipped, with these exceptions:
 
 * A segment is removed even if its guests could not be stopped. These guests then have no network.
-* The filters are set, because the cluster's running guests need them.
+* The filters are set nevertheless, because the cluster's running guests need them.
 * If the start of one guest fails, the cluster's other guests are started nevertheless.
 * Steps that concern no single cluster do not depend on each other.
 
-A guest is also not started if the step that builds its segment, or sets the filters, failed or was skipped. The segment
-may belong to another cluster, whose network the guest's cluster has joined.
+A guest is also not started if the step that builds its segment, or sets the filters, failed or was skipped. If the
+guest's cluster has joined the network of another cluster, the segment belongs to the other cluster.
 """
 
 import os
@@ -76,8 +76,8 @@ a requirement for a key that an earlier version of the agent would ignore.
 MAX_STARTS: Final = 16
 """Limit of guests that start at the same time, for any number of processors."""
 HELD_REASON: Final = (
-    "SBF's database was restored from a backup: SBF sets up the network when it has read all elements that may carry "
-    "the VLAN ID for another cluster (virtcloud element list)"
+    "SBF's database was restored from a backup: other clusters may still use the network's VLAN ID; SBF sets up the "
+    "network after SBF has read all elements that may carry this VLAN ID (virtcloud element list)"
 )
 ClusterErrors = dict[str, str]
 """Errors by cluster ID. An error that concerns no single cluster has the key `""`."""
@@ -118,7 +118,8 @@ class StepOutcomes:
     def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
         """Record the errors of steps. The error of a successful step is None.
 
-        StepPending is recorded in ``pending``. Steps of a cluster with the same error get one message.
+        StepPending is recorded in ``pending``. If several steps of a cluster fail with the same error, they get one
+        common message.
         """
         failed: dict[tuple[str, str], list[str]] = {}
         for step, error in outcomes:
@@ -197,10 +198,12 @@ def count_starts(per_processor: int) -> int:
 
 
 def list_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Yield batches of steps that can be applied at the same time: each single step, then all starts. Pure.
+    """Yield batches; the steps of a batch can be applied at the same time. Pure.
 
-    The starts are last, because they need other steps and no other step needs them. So all networks are built before
-    the first guest starts.
+    The last batch contains all starts. Every other batch contains a single step.
+
+    The starts are last, because a start needs other steps, and no other step needs a start. So all networks are built
+    before the first guest starts.
     """
     starts: list[Step] = []
     for step in steps:
@@ -219,7 +222,8 @@ _Creation = BuildSegment | ServeGuests | StartGuest | AddVpnPort | BuildNamespac
 def split_held_steps(steps: Iterable[Step]) -> tuple[list[Step], ClusterErrors]:
     """Return the steps to apply now, and the reasons of the held steps by cluster ID. Pure.
 
-    If a segment has the requirement UNCHECKED_NETWORK, the steps that create its parts are held. Existing parts stay.
+    If a segment has the requirement UNCHECKED_NETWORK, the steps that create parts of the segment are held. Existing
+    parts stay.
     """
     permitted, held = list[Step](), ClusterErrors()
     for step in steps:
@@ -236,7 +240,10 @@ def unsupported_segments(segments: Iterable[Segment]) -> ClusterErrors:
 
 
 def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> bool:
-    """Return whether an earlier error prevents this step. ``unbuilt``: IDs of networks without bridge or filters."""
+    """Return whether an earlier error prevents this step.
+
+    ``unbuilt``: IDs of networks whose bridge or filters could not be set up.
+    """
     if isinstance(step, StartGuest) and step.segment.id in unbuilt:
         return True
     is_of_host = not step.cluster  # for example the start of another server of the gateway

@@ -92,7 +92,7 @@ class StopSignal:
             with self.interruptible():
                 self._sleep(seconds)
         else:
-            self._sleep(seconds)  # other threads must not use `interruptible`: it would interrupt the main thread
+            self._sleep(seconds)  # in another thread, `interruptible` would interrupt the main thread
             self.check()
 
 
@@ -103,7 +103,10 @@ class AgentFailed(VirtcloudError):
 
 
 def notify_systemd(state: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Send a state to systemd (sd_notify(3)). Do nothing without NOTIFY_SOCKET: systemd did not start the agent."""
+    """Send a state to systemd (sd_notify(3)).
+
+    If NOTIFY_SOCKET is unset, systemd did not start the agent, and this function does nothing.
+    """
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return

@@ -118,9 +118,9 @@ def sessions(context: click.Context, /, key: str, *, kind: str | None, as_json: 
 
 
 def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
-    """Call ``read``. If SBF lacks this API call, return an empty list.
+    """Call ``read``, and return the result.
 
-    With ``kind``, raise NoSuchCall instead.
+    If SBF lacks this API call, return an empty list, or raise NoSuchCall if the user has named a ``kind``.
     """
     try:
         return read()
@@ -131,16 +131,20 @@ def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
 
 
 def _parse_serial(client: Client, key: str, text: str) -> int | None:
-    """Return ``text`` as a serial number. Return None if it is no number, or the ID of a VPN profile."""
+    """Return ``text`` as the serial number of a certificate.
+
+    Return None if ``text`` is not a serial number, or if a VPN profile has the ID ``text``.
+    """
     if re.fullmatch("[0-9]{1,19}", text) is None or int(text) >= SERIAL_LIMIT:
         return None
     return None if any(view.id == text for view in client.sbf.profiles(key, revoked=True)) else int(text)
 
 
 def _find_profile(client: Client, key: str, device: str, user: str | None) -> str:
-    """Return the ID of a profile. ``device`` is the profile's ID, or the name of its device.
+    """Return the ID of a profile. ``device`` is the ID of the profile, or the name of the profile's device.
 
-    Raise NotFound if no valid profile has this device, and BadInput if several users have such a device.
+    Raise NotFound if no valid profile is for a device of this name. Raise BadInput if several users have devices of
+    this name.
     """
     views = client.sbf.profiles(key, revoked=True)
     if any(view.id == device for view in views):

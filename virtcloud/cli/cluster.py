@@ -68,7 +68,8 @@ cluster.add_command(verify_command)
 @click.option(
     "--before",
     metavar="ID",
-    help="Only clusters older than the cluster with this ID. Requires --ended, without another filter than --owner.",
+    help="Only clusters older than the cluster with this ID. Requires --ended. The only filter allowed with this "
+    "option is --owner.",
 )
 @printing.json_option
 @click.pass_context

@@ -115,7 +115,9 @@ class GuestCopy:
         self.guests: list[str] = []
 
     def run(self, sources: Sequence[RemotePath | Path], target: RemotePath | Path) -> GuestsFailed | None:
-        """Copy from this machine to guests, or from guests to this machine. Return the failures, or None.
+        """Copy from this machine to guests, or from guests to this machine.
+
+        Return the failures, or None if the copy succeeded on all guests.
 
         Raise BadInput unless all sources are on this machine and the target is in guests, or the reverse. Also raise
         BadInput if a path names a guest although the user has set ``--guest``.

@@ -95,7 +95,8 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
 def _check_file_options(options: ClusterOptions) -> None:
     """Raise BadInput for options that contradict ``--spec``, and if no option names hosts, guests, sites or a file.
 
-    Also raise BadInput for options about guests with ``--reach``, but without ``--host``, ``--guests`` and ``--spec``.
+    Also raise BadInput if there are options about guests, but none of ``--host``, ``--guests`` and ``--spec``
+    (``--reach`` creates no guests).
     """
     if options.file is None and not (options.hosts or options.sites or options.guest_count):
         raise BadInput("expected either --host (at least one), --guests N, --reach SITE or --spec FILE, got none")
@@ -112,7 +113,7 @@ def _check_file_options(options: ClusterOptions) -> None:
 
 
 def _list_overrides(options: ClusterOptions) -> dict[str, object]:
-    """Return the keys of a spec that options can set with and without a spec file.
+    """Return the values of the options that can be used with ``--spec`` and without ``--spec``, by key of the spec.
 
     The value None means that the option is missing.
     """
@@ -256,7 +257,7 @@ def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
 
 
 def find_unreachable_sites(view: ClusterView, sites: Iterable[SiteView]) -> Iterator[str]:
-    """Yield a sentence for each site outside the cluster's network at which the network's VLAN ID is not free."""
+    """Yield a sentence for each site outside the cluster's network where no VLAN ID of the network is free."""
     vlan_ids = set(view.vlans.values())
     for site in sites:
         if site.name not in view.vlans and vlan_ids and not vlan_ids & set(site.free):

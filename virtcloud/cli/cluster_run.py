@@ -199,7 +199,10 @@ class PrefixedSink:
     """An `OutputSink` that writes whole lines with a prefix."""
 
     def __init__(self, prefix: bytes, write: Callable[[bytes, bool], None]) -> None:
-        """Store the prefix, and the function that writes lines. Its second argument is true for the standard error."""
+        """Store the prefix, and the function that writes lines.
+
+        The second argument of ``write`` is true for the standard error.
+        """
         self._prefix = prefix
         self._write = write
         self._rest = {False: b"", True: b""}
@@ -213,7 +216,7 @@ class PrefixedSink:
         self._write_lines(data, is_error=True)
 
     def close(self) -> None:
-        """Write the last line of each stream if it has no line feed."""
+        """Write the unfinished last line of each stream, if there is one."""
         for is_error, rest in self._rest.items():
             if rest:
                 self._write(self._prefix + rest + b"\n", is_error)

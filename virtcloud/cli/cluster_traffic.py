@@ -12,7 +12,7 @@ from virtcloud.model.traffic import ElementTraffic, TrafficRate
 
 COLUMNS = ("traffic of", "site", "received/s", "sent/s", "frames/s", "highest received/s", "highest sent/s", "reported")
 NO_TRAFFIC = "no host has reported traffic yet: agents report every half minute"
-ENDED = "cluster {} is {}: SBF deletes the counters of a cluster when it ends"
+ENDED = "cluster {} is {}: SBF deletes the counters of a cluster when the cluster ends"
 UNKNOWN = "unknown"
 
 

@@ -20,7 +20,10 @@ yes_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
-    """Print the differences of devices, ports and VLANs in other use, changes of paths, and unread devices."""
+    """Print the difference of each device.
+
+    Also print the uses that the change affects, the changes of paths, and the devices that could not be read.
+    """
     if as_json:
         printing.print_json(dry_run)
         return

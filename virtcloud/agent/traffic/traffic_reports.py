@@ -33,7 +33,10 @@ class TrafficApi(Protocol):
 
 
 def find_counters(interfaces: Iterable[KernelInterface]) -> tuple[SegmentCounters, ...]:
-    """Return the counters of at most `MAX_SEGMENTS` segments, from each bridge's port to the uplink. Pure."""
+    """Return the counters of at most `MAX_SEGMENTS` segments. Pure.
+
+    The counters of a segment are the counters of the port that connects the segment's bridge with the uplink.
+    """
     listed = list(interfaces)
     ports: dict[int, list[KernelInterface]] = {}
     for interface in listed:
