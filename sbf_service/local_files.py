@@ -27,8 +27,9 @@ def private_file(path: Path) -> Iterator[TextIO]:
     try:
         if path.exists():
             raise BadInput(
-                f"token file {path}: expected a new file, but the file exists; a token in it remains valid until it is "
-                "revoked: name another file, or revoke that token (virtcloud token revoke) and remove the file"
+                f"token file {path}: expected a new file, but the file exists; a token in this file remains valid "
+                "until the token is revoked: name another file, or revoke that token (virtcloud token revoke) and "
+                "remove the file"
             )
         new.unlink(missing_ok=True)
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE), "w") as file:

@@ -142,14 +142,14 @@ def exit_interrupted(context: click.Context, message: str = "interrupted", progr
     """Print ``message`` and exit with the code for an interruption by Ctrl-C."""
     click.echo(f"\n{program}: {message}", err=True)
     # If Ctrl-C interrupts the execution of a string, such as the generated code of a dataclass, CPython sets a flag.
-    # With this flag, ``python -m virtcloud`` would end by SIGINT although the exception was handled. The next
-    # execution of a string clears the flag (run_eval_code_obj in CPython).
+    # With this flag, ``python -m virtcloud`` would end by SIGINT although virtcloud has handled KeyboardInterrupt. The
+    # next execution of a string clears the flag (run_eval_code_obj in CPython).
     exec("")  # noqa: S102 - a constant
     context.exit(EXIT_INTERRUPTED)
 
 
 class SummaryCommand(click.Command):
-    """A command whose short help is the first sentence of the help text, which click would otherwise truncate."""
+    """A command whose short help is the whole first sentence of the help text. click would truncate a long sentence."""
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - click's signature
         """Return the first sentence of the help text."""

@@ -97,7 +97,7 @@ def releasevlan(context: click.Context, network: str, timeout: float) -> None:
 @timeout_option
 @click.pass_context
 def forcereleasevlan(context: click.Context, network: str, timeout: float) -> None:
-    """Remove all hosts from the network ID, and release it. Idempotent.
+    """Remove all hosts from the network ID, and release the network. Idempotent.
 
     Example: sbf forcereleasevlan mine
     """

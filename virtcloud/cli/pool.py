@@ -28,9 +28,9 @@ def pool() -> None:
 def show_(context: click.Context, site: str, as_json: bool) -> None:
     """Show the pool of SITE, its quarantined VLAN IDs, and the VLAN IDs in other use.
 
-    A VLAN ID is in other use when a switch or edge of SITE has a VLAN that SBF did not create, or carries the VLAN on
-    an unmanaged port. SBF does not allocate a VLAN ID in other use. When a new reading of the device no longer shows
-    this use, SBF can allocate the VLAN ID again.
+    A VLAN ID is in other use in two cases: a switch or edge of SITE has the VLAN although SBF did not create the VLAN,
+    or an unmanaged port carries the VLAN. SBF does not allocate a VLAN ID in other use. When a new reading of the
+    device no longer shows this use, SBF can allocate the VLAN ID again.
 
     Example: virtcloud pool show brno
     """
@@ -59,9 +59,9 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Set the pool of SITE to VLANS, for example 100-199,300. VLAN IDs of clusters cannot be removed from the pool.
 
-    First, the site's switches and edges are read. VLAN IDs in other use are listed. They are neither changed nor
-    allocated to clusters. Before a port in other use is changed, you are asked for confirmation. If another call
-    changes the pool in the meantime, the pool is not set.
+    First, the site's switches and edges are read. VLAN IDs in other use are listed. SBF does not change the VLANs with
+    these IDs, and allocates none of these IDs to clusters. Before a port in other use is changed, you are asked for
+    confirmation. If another call changes the pool in the meantime, the pool is not set.
 
     Example: virtcloud pool set brno 100-199,300 --dry-run
     """
@@ -85,8 +85,8 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
     """Declare the quarantined VLAN ID VLAN clean on all elements of SITE. The audit log records your name.
 
-    If the former cluster had other sites, SBF releases the VLAN IDs of all its sites together. The elements of the
-    other sites must first confirm the removal, or be declared clean.
+    If the former cluster also had other sites, SBF releases the VLAN IDs of all sites of this cluster together. The
+    elements of the other sites must first confirm the removal, or be declared clean.
 
     Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """

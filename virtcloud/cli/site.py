@@ -89,8 +89,8 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 def prepare(context: click.Context, /, name: str, as_json: bool, **backbone: str | None) -> None:
     """Print commands that administrators enter once: at the uplinks of the site NAME, and at the backbone.
 
-    The command changes nothing. Only the backbone's administrators know some values. The output has placeholders in
-    angle brackets for these values, and explains each placeholder.
+    The command changes nothing. Some values are known only to the administrators of the backbone. For these values, the
+    output has placeholders in angle brackets, and explains each placeholder.
 
     Example: virtcloud site prepare brno --platform cisco_ios --port Gi1/0/1
     """

@@ -31,7 +31,7 @@ SHOWN_PORTS = 6
 @click.option(
     "--settings",
     type=click.Path(path_type=Path),
-    help="File with SBF's settings, whose credentials are used besides those in FILE.",
+    help="File with SBF's settings. The credentials in these settings are used in addition to the credentials in FILE.",
 )
 @click.option(
     "--pool-size", type=click.IntRange(1, 4093), default=100, show_default=True, help="VLAN IDs of the proposed pool."
@@ -53,9 +53,9 @@ def import_(  # noqa: PLR0913, PLR0917 - click passes each option by its name
     """Read the switches of FILE, show which VLAN IDs are in use, and propose a pool and a draft of the topology.
 
     The command only reads: it changes neither the switches nor SBF, and needs no SBF. FILE (YAML) contains the site's
-    name, the switches with address, platform and credential, and the credentials. The draft contains the cables that
-    the switches see by LLDP. If a switch could not be read completely, the output is incomplete and the exit code is 1.
-    If no switch could be read, no draft is written.
+    name, the switches, and the credentials. Each switch has an address, a platform, and the name of a credential. The
+    draft contains the cables that the switches see by LLDP. If a switch could not be read completely, the output is
+    incomplete and the exit code is 1. If no switch could be read, no draft is written.
 
     Example: virtcloud site import ostrava.yaml --write draft.yaml
     """

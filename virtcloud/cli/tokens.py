@@ -113,8 +113,9 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     """
     if output is not None and output.exists():
         raise BadInput(
-            f"--output {output}: expected a new file, but the file exists; a token in it remains valid until it is "
-            "revoked: name another file, or revoke that token (virtcloud token revoke) and remove the file"
+            f"--output {output}: expected a new file, but the file exists; a token in this file remains valid until "
+            "the token is revoked: name another file, or revoke that token (virtcloud token revoke) and remove the "
+            "file"
         )
     new_token = open_client(context).sbf.create_token(name, role, sites, expires)
     if output is not None:

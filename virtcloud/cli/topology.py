@@ -131,7 +131,9 @@ def show_(context: click.Context, site: str | None, folder: Path | None, as_json
 @click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(errors="surrogateescape"))
 @site_option
 @click.option(
-    "--force", is_flag=True, help="Replace any version. Changes that other users made after FILE was read are lost."
+    "--force",
+    is_flag=True,
+    help="Replace any version. Changes that other users made after the version in FILE are lost.",
 )
 @confirmation.dry_run_option
 @confirmation.yes_option
@@ -204,8 +206,8 @@ def check(context: click.Context, /, file: IO[str] | Path, *, as_json: bool) -> 
     """Check the topology in FILE or FOLDER without changing anything.
 
     If FILE contains one site with attachments to transports, the site is checked together with SBF's topology. All
-    other checks need no SBF. SBF itself checks platforms, addresses and credentials of switches and edges, and reads
-    these devices: 'topology set --dry-run'.
+    other checks need no SBF. With 'topology set --dry-run', SBF also checks the platforms, addresses and credentials of
+    switches and edges, and reads these devices.
 
     Example: virtcloud topology check sites
     """
@@ -259,7 +261,8 @@ def _choose_version(
 ) -> str | int | None:
     """Return the version to replace: the file's version or, after a confirmation, the current version.
 
-    Raise Conflict if the user declines. Without a terminal and ``--force``, raise BadInput if the file has no version.
+    Raise Conflict if the user declines. If the file has no version, and there is neither a terminal nor ``--force``,
+    raise BadInput.
     """
     if confirmation.is_terminal():
         confirmation.require_confirmation(f"Change {name}?", yes=options.yes)

@@ -1,7 +1,7 @@
 """Topologies in files: one file, or a folder with a file for each site and ``topology.yaml`` for everything else.
 
-``topology.yaml`` contains the name, the transports and the links between sites. A site's file may have any name. It
-contains ``site``, and ``links`` between elements of this site, like the output of ``topology show --site``.
+``topology.yaml`` contains the name, the transports and the links between sites. The file of a site may have any name.
+Like the output of ``topology show --site``, this file contains ``site``, and ``links`` between elements of the site.
 """
 
 from collections.abc import Iterator, Mapping
@@ -145,7 +145,7 @@ def _check_names(parts: list[_Part]) -> None:
         names = [f"site {part.site.site.name}", *(f"element {element.name}" for element in part.site.site.elements)]
         for name in dict.fromkeys(names):
             if name in seen:
-                raise BadInput(f"{part.text.source}: {name} is also in {seen[name]}: rename it, or remove one of both")
+                raise BadInput(f"{part.text.source}: {name} is also in {seen[name]}: rename or remove one of the two")
             seen[name] = part.text.source
 
 
@@ -221,8 +221,8 @@ def order_like(topology: Topology, former: Topology) -> Topology:
 def add_site(topology: Topology | None, part: SitePart) -> Topology:
     """Return SBF's topology (None if SBF has none) with a new site.
 
-    Raise BadInput if SBF already has the site. For an invalid topology, raise ValidationError (BadInput if ``topology``
-    is None).
+    Raise BadInput if SBF already has the site. If the new topology is invalid, raise ValidationError, or BadInput if
+    ``topology`` is None.
     """
     name = part.site.name
     if topology is None:

@@ -37,8 +37,8 @@ def torque() -> None:
 def scripts(folder: Path, settings: Path, as_json: bool) -> None:
     """Write prologue, prologue.parallel, epilogue, epilogue.parallel and epilogue.precancel.
 
-    Idempotent. If the folder contains a script with one of these names that this command did not write, the command
-    writes nothing.
+    Idempotent. The command writes nothing if the folder contains a script that has one of these names and was not
+    written by this command.
 
     Example: virtcloud torque scripts --to /var/spool/torque/mom_priv
     """

@@ -154,7 +154,7 @@ def simulate(element: str, action: str, folder: Path | None) -> None:
     effects = {
         "off": "does not answer any more",
         "on": "answers again",
-        "drift": "loses the clusters' VLANs on a port, if it carries any",
+        "drift": "loses the clusters' VLANs on a port, if a port carries any",
         "restart": "loads its startup configuration",
     }
     click.echo(f"{element} {effects[action]}")

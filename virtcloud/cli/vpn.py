@@ -60,8 +60,8 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Create a profile for an OpenVPN client, with which this computer joins the network of CLUSTER.
 
-    The profile is a file for any OpenVPN client of version 2.5 or later. It contains a private key, which SBF does not
-    know. A new profile for the same computer replaces the former profile.
+    The profile is a file for any OpenVPN client of version 2.5 or later. The profile contains a private key, which SBF
+    does not know. A new profile for the same computer replaces the former profile.
 
     Example: virtcloud access profile demo > demo.ovpn
 
@@ -116,7 +116,7 @@ access.add_command(router)
 @printing.json_option
 @click.pass_context
 def invite(context: click.Context, /, key: str, user: str, *, as_json: bool) -> None:
-    """Allow USER to create profiles for CLUSTER, with which the user's own computers join its network. Idempotent.
+    """Allow USER to create profiles with which the user's own computers join the network of CLUSTER. Idempotent.
 
     Example: virtcloud access invite demo bob
     """

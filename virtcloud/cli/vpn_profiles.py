@@ -19,7 +19,7 @@ WAIT_S: Final = 60.0
 WAIT_POLL_S: Final = 5.0
 """The longest wait in one long poll, in seconds."""
 POLL_S: Final = 0.3
-"""The shortest time between two calls, in seconds, for an SBF that answers at once instead of waiting."""
+"""The shortest time between two calls, in seconds. This limit is needed if SBF answers at once instead of waiting."""
 _OTHER_CHARACTERS: Final = re.compile("[^a-z0-9]+")
 
 
@@ -59,7 +59,8 @@ def describe_profile(created: VpnProfileView) -> None:
 def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -> None:
     """Wait at most ``WAIT_S`` seconds until :func:`find_ready_gateways` finds a gateway. Print the pending elements.
 
-    Then print ``next_step``, the elements that have not confirmed the profile, or the time of its revocation.
+    Then print the result. If the profile was revoked, print the time of the revocation. If a gateway is ready, print
+    ``next_step``. Otherwise, print the elements that have not confirmed the profile.
     """
     progress, view, deadline = ProgressLines(describe_pending), created, time.monotonic() + WAIT_S
     while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:

@@ -10,9 +10,9 @@
             async for event in cluster.events():
                 print(event)
 
-An asynchronous method calls, in a thread, the method of the same name and signature of a synchronous object. A
-cancelled task does not wait for the thread of a waiting method, such as ``wait_active``. This thread ends within two
-seconds.
+Each asynchronous object wraps a synchronous object. An asynchronous method calls the synchronous object's method with
+the same name and signature, in a thread. A cancelled task does not wait for the thread of a waiting method, such as
+``wait_active``. This thread ends within two seconds.
 """
 
 import inspect
@@ -267,7 +267,10 @@ class AsyncClient:
 
 
 def _read_property(sync: object, name: str) -> object:
-    """Return an attribute of a synchronous object. Raise AttributeError for methods, which block the event loop."""
+    """Return an attribute of a synchronous object. Raise AttributeError for methods.
+
+    A synchronous method would block the event loop.
+    """
     if name.startswith("_") or callable(getattr(type(sync), name, None)):
         raise AttributeError(name)
     return getattr(sync, name)

@@ -75,7 +75,7 @@ def test_an_unknown_key_names_the_file_of_its_site(folder: Path) -> None:
 
 def test_an_element_in_two_files_names_both(folder: Path) -> None:
     replace(folder / "praha.yaml", "name: praha-h1", "name: brno-h1")
-    message = f"{folder}/praha.yaml: element brno-h1 is also in {folder}/brno.yaml: rename it, or remove one of both"
+    message = f"{folder}/praha.yaml: element brno-h1 is also in {folder}/brno.yaml: rename or remove one of the two"
     assert check(folder) == (2, f"virtcloud: {message}\n")
 
 
