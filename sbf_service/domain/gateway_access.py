@@ -60,7 +60,8 @@ def list_roles(spec: ClusterSpec) -> tuple[GatewayRole, ...]:
 def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[Name]) -> None:
     """Raise NotFound if a spec names a destination that no site of the cluster has.
 
-    Ignore unknown sites: a network still has a VLAN ID at a site that was removed after its members there ended.
+    Ignore sites that the topology no longer contains. A network keeps its VLAN ID at such a site, if the site was
+    removed after the network's members there had ended.
     """
     known = {one.name for site in topology.sites if site.name in sites for one in site.destinations}
     for name in spec.outside:
@@ -85,7 +86,7 @@ def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Des
 
 
 def add_routers(wanted: HostWanted, routers: Mapping[str, GatewayRouter]) -> HostWanted:
-    """Return the wanted state of a gateway with the ``routers`` of its networks, by network ID."""
+    """Add routers to a gateway's wanted state, and return the result. ``routers`` has the routers by network ID."""
     segments = tuple(
         _add_router(segment, routers[segment.id]) if segment.id in routers else segment for segment in wanted.segments
     )
@@ -98,7 +99,10 @@ def _add_router(segment: Segment, router: GatewayRouter) -> Segment:
 
 
 def add_gateway_addresses(wanted: HostWanted, addresses: Mapping[str, tuple[Address, ...]]) -> HostWanted:
-    """Return the wanted state of a gateway with its own ``addresses`` in networks, by network ID."""
+    """Add a gateway's addresses to its wanted state, and return the result.
+
+    ``addresses`` has the addresses by network ID.
+    """
     segments = tuple(_add_to_segment(segment, addresses.get(segment.id, ())) for segment in wanted.segments)
     return wanted.model_copy(update={"segments": segments})
 

@@ -82,8 +82,8 @@ def check_name_allowed(
     host = next(iter(hosts), None)
     if host is not None:
         raise NotAdmitted(
-            f"image {name}: host {host} has an image of this name in its folder, which the image would replace for all "
-            "users: choose another name, or ask an operator to add the image"
+            f"image {name}: host {host} has an image of this name in its folder, and the new image would replace the "
+            "host's image for all users: choose another name, or ask an operator to add the image"
         )
 
 

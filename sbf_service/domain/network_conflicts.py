@@ -22,7 +22,8 @@ def check_ports_exclusive(
 ) -> None:
     """Raise Conflict when clusters of two networks need the same access port. The error names the later cluster.
 
-    The error names the earlier cluster only if the caller may see the clusters of its owner (``sees``).
+    The error names the earlier cluster only if ``sees`` is true for its owner: the caller may see this owner's
+    clusters.
     """
     taken: dict[PortRef, LiveCluster] = {}
     for cluster in clusters:

@@ -23,13 +23,13 @@ class OidcRoles(Document):
 
     user_claim: Annotated[str, Field(min_length=1)] = Field(
         description="Claim with the user's name in SBF, such as `uid`. Choose a claim that is unique, and that users "
-        "cannot change themselves: whoever has this name owns the clusters of this name."
+        "cannot change themselves: a user owns every cluster whose owner has the same name."
     )
     groups_claim: str = Field("groups", description="Claim with the list of the user's groups.")
     operators: Groups = Field((), description="Groups whose members are operators.")
     site_administrators: dict[str, tuple[Name, ...]] = Field(
         default_factory=dict,
-        description='Groups whose members are site administrators, as `{ "netops-brno" = ["brno"] }`.',
+        description='Groups whose members are site administrators, with their sites: `{ "netops-brno" = ["brno"] }`.',
     )
     users: Literal["all"] | Groups = Field(
         (), description='Groups whose members are users; `"all"`: every user of the provider.'

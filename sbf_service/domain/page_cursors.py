@@ -87,7 +87,10 @@ def _format_value(value: KeyValue) -> str | int:
 
 
 def _decode(cursor: str) -> bytes:
-    """Decode a cursor. Raise ValueError for characters outside the alphabet, which the library would ignore."""
+    """Decode a cursor.
+
+    Raise ValueError for characters outside the alphabet: the library would ignore such characters.
+    """
     if not cursor.isascii() or not set(cursor) <= _ALPHABET:
         raise ValueError(cursor)
     return urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))

@@ -2,7 +2,8 @@
 
 A path is an ordered list of ports: a frame leaves the first port, enters the second port, leaves the third port, and so
 on. If frames of a kind pass along a path, each port of the path carries such frames in the direction of the path. The
-section of a failed path is the part that no other path proves to carry the lost frames.
+section of a failed path is the part where the lost frames can have disappeared: no other path shows that this part
+carries such frames.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ class CheckPace(NamedTuple):
 
 
 def decide_pace(hosts: int, mtu: int) -> CheckPace:
-    """Return the pace of a check: at least four rounds, so that a single lost frame fails no path."""
+    """Return the pace of a check: at least four rounds, so that a path does not fail because of a single lost frame."""
     octets = hosts * (hosts - 1) * (mtu + FRAME_OVERHEAD)
     round_s = max(MIN_ROUND_S, octets / BYTES_PER_S)
     return CheckPace(round_s, max(MIN_SECONDS, ROUNDS * round_s))

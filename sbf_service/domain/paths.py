@@ -5,8 +5,8 @@ connects its hosts. A cluster with several sites also uses the ports to the tran
 port with a link to a switch of the tree. Gateways do not affect the choice of a tree.
 
 A path depends only on the topology and the cluster. A member's path (decision 31) also depends on the cluster that
-created the network. A member's path connects the member's hosts with each other and to the joined cluster. At a site of
-the network without a host, the path leads to the root of the tree.
+created the network. A member's path connects the member's hosts with each other and to the joined cluster. At a site
+where the network has no host, the path leads to the root of the tree.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -222,7 +222,7 @@ def _no_transport_message(sites: tuple[Site, ...]) -> str:
 def _find_connecting_ports(
     topology: Topology, endpoints: NetworkEndpoints, base: NetworkEndpoints, transport: Name | None
 ) -> frozenset[PortRef]:
-    """Return the ports that connect ``endpoints`` in the trees of a network with the endpoints ``base``.
+    """Return the ports that connect ``endpoints``. ``base`` are the network's endpoints, which determine the trees.
 
     The result is cached in the topology object.
     """

@@ -2,7 +2,7 @@
 
 The capacity of a host results from its agent's report and from the overcommit in the settings. Stopped guests use
 capacity too. The guests of a cluster use capacity until the cluster has ended and no claim is quarantined. SBF places
-each guest on the host with the largest free fraction of its capacity after the placement. Among equal fractions, the
+each guest on the host whose free fraction of capacity is largest after the placement. Among equal fractions, the
 criteria are: the fewest guests of the spread at the site, the fewest on the host, and the topology's order. The
 placement is deterministic.
 """

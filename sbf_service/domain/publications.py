@@ -60,7 +60,7 @@ def describe_uncertified(
     """Return the reason why a network may not be published at a site, or None.
 
     ``certified`` are the catalogue's images that are certified for the site. A host's own image is not certified, even
-    with the name of a certified image.
+    if the image has the name of a certified image.
     """
     faults = [
         f"{guest.name} of cluster {guest.cluster} (image {guest.image})"
@@ -98,8 +98,8 @@ def choose_addresses(
             return outside[address.version], address.ip
     texts = " and ".join(str(address) for address in outside.values())
     raise BadInput(
-        f"guest {guest.name}: expected an address in a subnet of the network, of the IP version of {texts}, which "
-        f"gateway {gateway.name} publishes; got {' and '.join(guest.addresses) or 'none'}"
+        f"guest {guest.name}: expected an address in a subnet of the network, with the IP version of "
+        f"gateway {gateway.name}'s outside address ({texts}); got {' and '.join(guest.addresses) or 'none'}"
     )
 
 

@@ -191,12 +191,13 @@ def is_allowed(principal: Principal, action: Action, resource: ProtectedResource
 
 
 def may_read_secrets(principal: Principal) -> bool:
-    """Return whether a reader of a wanted document may read the secrets of its guests.
+    """Return whether a reader of a wanted document may read the secrets of the guests in the document.
 
-    ``principal`` is the caller of an API call. Return True for agents, and for operators without a token: root and the
-    service's user on SBF's machine can also read SBF's database. An operator in the console has no token either, but
-    the console's session cannot call the API. The console shows no wanted document. Return False for an operator with a
-    token. Such an operator could create an agent's token, but the audit log would show the new token.
+    ``principal`` is the caller of an API call. Return True for agents, and for operators without a token. An operator
+    without a token is root or the service's user on SBF's machine, who can read SBF's database anyway. An operator in
+    the console has no token either, but the console's session cannot call the API. The console shows no wanted
+    document. Return False for an operator with a token. Such an operator could create an agent's token, but the audit
+    log would show the new token.
     """
     return principal.role is Role.AGENT or (principal.role is Role.OPERATOR and principal.token is None)
 

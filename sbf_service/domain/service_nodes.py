@@ -30,7 +30,8 @@ def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collect
     """Return the gateway that serves a new cluster: the first file server among the cluster's gateways.
 
     If the cluster has no such gateway, return the topology's first file server in ``alive`` that is at a site of the
-    cluster and that switches connect to the cluster's hosts. Raise NoGateway if there is no such file server either.
+    cluster and is connected to the cluster's hosts through switches. Raise NoGateway if there is no such file server
+    either.
     """
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:
         return chosen
@@ -42,9 +43,10 @@ def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collect
 def add_services(
     wanted: HostWanted, element: Name, topology: Topology, networks: Mapping[str, ServedNetwork]
 ) -> HostWanted:
-    """Return the wanted state of a host or gateway with its own file servers and the addresses of services.
+    """Add the addresses of services to an element's wanted state.
 
-    The key of ``networks`` is the network's ID: the ID of the cluster that created the network.
+    For a gateway, also add the file servers that it runs. The key of ``networks`` is the network's ID: the ID of the
+    cluster that created the network.
     """
     gateway = topology.gateways.get(element)
     listener = None if gateway is None else gateway.nfs

@@ -18,11 +18,11 @@ from virtcloud.model.vlans import VlanSet
 
 USABLE = VlanSet(range(2, 4095))
 LEGACY = VlanSet(range(1002, 1006))
-"""VLAN IDs of Token Ring and FDDI, which switches of Cisco reserve."""
+"""The VLAN IDs of Token Ring and FDDI. Cisco's switches reserve these VLAN IDs."""
 FIRST_PROPOSED = 100
 UNUSED_MODES = frozenset({"", "access"})
 PLACEHOLDER = PortName("unknown")
-"""The only port of a switch with unknown ports, in the topology that identifies LLDP neighbours."""
+"""The single port of a switch whose ports are unknown. Used only in the provisional topology of the survey."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PortSurvey:
 
 @dataclass(frozen=True, slots=True)
 class SwitchSurvey:
-    """A switch and the data read from it. ``is_read`` is False if its VLANs and ports could not be read."""
+    """A switch and the data read from it. ``is_read`` is False if the switch's VLANs and ports could not be read."""
 
     switch: Switch
     ports: Mapping[str, PortSurvey] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def describe_site(
 def propose_pool(free: VlanSet, size: int) -> VlanSet:
     """Return the first ``size`` consecutive free VLAN IDs from 100 on.
 
-    If there are none, return at most ``size`` VLAN IDs from the longest free range.
+    If no free range is long enough, return at most ``size`` VLAN IDs from the longest free range.
     """
     ranges = [range(max(first, FIRST_PROPOSED), last + 1) for first, last in free.ranges()]
     for found in ranges:
@@ -166,7 +166,10 @@ class _Draft:
         return tuple(dict.fromkeys([*survey.listed_ports, *linked]))
 
     def observations(self) -> list[NeighbourObservation]:
-        """Return every neighbour. For a switch of the survey, the result names the switch and its port."""
+        """Return every neighbour.
+
+        If a neighbour is a switch of the survey, the result names this switch and its port.
+        """
         switches = [survey.switch.model_copy(update={"ports": self._known_ports(survey)}) for survey in self.surveys]
         provisional = Topology(name=Name("survey"), sites=(Site(name=self.site, switches=tuple(switches)),))
         observed = {survey.switch.name: survey.neighbours for survey in self.surveys}
@@ -175,8 +178,8 @@ class _Draft:
     def _known_ports(self, survey: SwitchSurvey) -> tuple[PortName, ...]:
         """Return the ports of a switch that were read or listed.
 
-        For a switch that could not be read, add the ports that other switches see by LLDP. Without a port, return
-        ``PLACEHOLDER``.
+        For a switch that could not be read, add the ports that other switches see by LLDP. If there is no such port,
+        return ``PLACEHOLDER``.
         """
         name = survey.switch.name
         seen = (

@@ -18,7 +18,7 @@ from pydantic import SecretBytes, SecretStr
 from sbf_service.domain.key_derivation import derive_bytes
 
 SERVER_KEY_BYTES: Final = 128
-"""Two keys of 64 bytes, for AES-256 and HMAC-SHA-256. Only their first 32 bytes are used."""
+"""Two keys of 64 bytes, for AES-256 and HMAC-SHA-256. Only the first 32 bytes of each key are used."""
 CLIENT_KEY_BYTES: Final = 256
 USED_BYTES: Final = 32
 TAG_BYTES, IV_BYTES, LENGTH_BYTES = 32, 16, 2

@@ -33,8 +33,8 @@ from virtcloud.model.wanted import (
 
 WantedState = SwitchWanted | EdgeWanted | HostWanted
 HELD_REASON = (
-    "the database was restored from a backup: SBF sets up the VLAN when it has read all elements that may carry it for "
-    "another cluster (virtcloud element list)"
+    "the database was restored from a backup: SBF sets up the VLAN when SBF has read all elements that may carry this "
+    "VLAN ID for another cluster (virtcloud element list)"
 )
 
 
@@ -189,7 +189,7 @@ def _limits(guest: Guest) -> GuestLimits | None:
 
 
 def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) -> tuple[SwitchWanted, VlanSet]:
-    """Return the wanted state without the held VLANs that ports do not carry yet, and the IDs of these VLANs."""
+    """Return two values: the wanted state without the held VLANs that ports lack, and the omitted VLAN IDs."""
     missing = {
         port: (vlans & held) - observed.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items() if vlans
     }
@@ -198,7 +198,7 @@ def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) 
 
 
 def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tuple[EdgeWanted, VlanSet]:
-    """Return the wanted state without the circuits of held VLANs that the edge lacks, and the IDs of these VLANs."""
+    """Return two values: the wanted state without new circuits of held VLANs, and the omitted VLAN IDs."""
     present = set(observed.circuits)
     missing = {circuit for circuit in wanted.circuits if circuit.vlan in held and circuit not in present}
     circuits = tuple(circuit for circuit in wanted.circuits if circuit not in missing)

@@ -196,7 +196,7 @@ class EdgeDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """The transports of an edge. ``peers`` maps a transport's name to the loopbacks of its other edges."""
+    """The transports of an edge. ``peers`` maps a transport's name to the loopbacks of the transport's other edges."""
 
     transports: tuple[Transport, ...]
     peers: dict[str, tuple[str, ...]]

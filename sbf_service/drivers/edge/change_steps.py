@@ -110,7 +110,7 @@ def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, read
 def find_unready_ports(
     templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading
 ) -> dict[str, PortName]:
-    """Return the ports of new circuits that do not accept circuits yet.
+    """Return each port of a new circuit, if the port does not accept circuits yet.
 
     The keys are canonical names; the values are the names in ``difference``. Without ``prepare`` in the dialect, the
     result is empty.

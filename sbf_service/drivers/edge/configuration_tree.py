@@ -1,6 +1,6 @@
 """Configurations of edges as trees of indented lines, and trunks on platforms with device-wide VLANs. Pure.
 
-A function that parses a list of VLANs raises ValueError for an invalid list, with the line that contains the list.
+A function that parses a list of VLANs raises ValueError for an invalid list. The error names the line with the list.
 """
 
 import re
@@ -33,7 +33,7 @@ class ConfigurationBlock:
         return next((block.head.removeprefix(start) for block in self.body if block.head.startswith(start)), None)
 
     def below(self, start: str) -> Iterator[tuple[str, "ConfigurationBlock"]]:
-        """Yield the blocks in ``body`` that begin with ``start``, each preceded by the text after ``start``."""
+        """Yield a pair for each block in ``body`` that begins with ``start``: the text after it, and the block."""
         return find_blocks(self.body, start)
 
 
@@ -55,7 +55,7 @@ def parse_tree(text: str) -> list[ConfigurationBlock]:
 
 
 def find_blocks(blocks: Iterable[ConfigurationBlock], start: str) -> Iterator[tuple[str, ConfigurationBlock]]:
-    """Yield the blocks that begin with ``start``, each preceded by the text after ``start``."""
+    """Yield a pair for each block that begins with ``start``: the text after it, and the block."""
     yield from ((block.head.removeprefix(start), block) for block in blocks if block.head.startswith(start))
 
 

@@ -15,9 +15,9 @@ from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.vlans import VlanSet
 
 ATTACHMENT = "attachment"
-"""The kind of a VLAN on a port. Every recipe has an attachment."""
+"""The kind of piece that is a VLAN on a port. Every recipe has an attachment."""
 CORE = "core"
-"""The kind of the VLAN of a service on the edge's core port."""
+"""The kind of piece that is the VLAN of a service on the edge's core port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

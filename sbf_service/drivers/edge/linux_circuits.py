@@ -1,7 +1,7 @@
 """The circuits of a Linux edge, derived from its interfaces (``ip link``) and their VLANs. Pure.
 
-Each service has a network device, which is a port of the edge's bridge. For ``evpn``, it is a VXLAN device with the
-VNI; for ``qinq``, an 802.1ad VLAN of the edge's core port. The device's name contains the service ID.
+Each service has a network device, which is a port of the edge's bridge. For ``evpn``, the device is a VXLAN device with
+the VNI. For ``qinq``, the device is an 802.1ad VLAN of the edge's core port. The device's name contains the service ID.
 """
 
 from collections import Counter

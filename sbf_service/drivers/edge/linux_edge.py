@@ -65,8 +65,8 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
-        After a refused removal, add no circuit on a VLAN of the removed circuits: this could connect the former and the
-        new service.
+        After a refused removal, add no circuit on a VLAN of the removed circuits. Such a circuit could connect the
+        former and the new service.
 
         Raise Refused with the messages of all refused lines, after the last line. If the transport of an added circuit
         is unknown or lacks a setting in the topology, raise Refused before any line.
@@ -104,7 +104,7 @@ class LinuxEdge:
                 raise Refused(f"{wanted}, found no {missing} in the topology: add the edge's {missing}")
 
     def _run(self, batches: Iterable[ProgramLines]) -> list[BatchFailure]:
-        """Run batches, and return the failures of lines that were not applied already."""
+        """Run batches, and return the failures. Omit the failures of lines that had been applied before."""
         failures = (failure for program, lines in batches for failure in run_batch(self._shell, program, lines))
         return [failure for failure in failures if not _is_already_done(failure)]
 
@@ -137,7 +137,7 @@ def _list_removed(difference: EdgeDifference) -> tuple[CircuitRemnant, ...]:
 
 
 def _select_separate(difference: EdgeDifference) -> Circuits:
-    """Return the added circuits whose VLAN no removed circuit has; none if a remnant's VLAN is unknown."""
+    """Return the added circuits that share no VLAN with a removed circuit; none if a remnant's VLAN is unknown."""
     vlans = {part.vlan for part in _list_removed(difference)}
     return () if None in vlans else tuple(circuit for circuit in difference.add if circuit.vlan not in vlans)
 

@@ -110,8 +110,10 @@ class CandidateDialect:
     neighbours: Callable[[str], tuple[Neighbour, ...]] | None = None
     """Parses the answer of :meth:`QueriesNeighbours.show_neighbours`; raises ValueError for an unknown answer."""
     closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _reading: ()
-    """Returns the ports whose lists of allowed VLANs ``lines`` empties, if a trunk without a list allows every VLAN.
-    The driver checks these ports in the candidate before the commit.
+    """Returns the ports on which ``lines`` sets an empty list of allowed VLANs.
+
+    Used on platforms where a trunk without a list allows every VLAN. The driver checks these ports in the candidate
+    before the commit.
     """
     unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
     """Checks the ports of ``closed_first`` in the candidate and returns the ports' faults. Raises ValueError if the
@@ -239,8 +241,8 @@ class CandidateSwitch:
 def find_unapplied(dialect: CandidateDialect, difference: SwitchDifference, reading: SwitchReading) -> Iterator[str]:
     """Yield an error text for each part of a difference that the reading does not show.
 
-    Do not compare the ports in ``put_back``: one released port must not revert the VLANs of all clusters. The worker
-    reads the switch later, and reports such a port.
+    Do not compare the ports in ``put_back``: a fault of one released port must not revert the VLANs of all clusters.
+    The worker reads the switch later, and reports such a port.
     """
     if missing := difference.create - reading.vlans:
         yield f"wanted VLAN {missing} to exist, found none"

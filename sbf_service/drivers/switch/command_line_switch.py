@@ -126,8 +126,8 @@ class CommandLineSwitch:
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
         """Return the difference without additions to ports whose list is not empty, and a fault for each such port.
 
-        If a port still carries every VLAN, raise Refused: it would carry every created VLAN. The error also contains
-        the faults ``before`` of the commands that emptied the lists.
+        If a port still carries every VLAN, raise Refused: this port would also carry every created VLAN. The error also
+        contains the faults ``before`` of the commands that emptied the lists.
         """
         after = self.read_all()
         unclosed = find_unclosed_ports(self._dialect, difference, reading, after)
@@ -162,7 +162,7 @@ class CommandLineSwitch:
     def _send_block(self, block: Sequence[str], refused_ports: set[str]) -> Iterator[RefusedCommand]:
         """Yield the refused commands. Add their ports to ``refused_ports``.
 
-        Enable no port in ``refused_ports``: it could be in the default VLAN, or in another cluster's VLAN.
+        Enable no port in ``refused_ports``: such a port could be in the default VLAN, or in another cluster's VLAN.
         """
         for part in split_before_enabling(self._dialect, block):
             ports = find_command_ports(self._dialect, part[0], block)

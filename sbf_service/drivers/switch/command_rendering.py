@@ -103,7 +103,10 @@ def find_unclosed_ports(
 
 
 def drop_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
-    """Return the difference without additions to ``ports`` and without the creation of VLANs that only they need."""
+    """Return the difference without additions to ``ports``.
+
+    Also omit the creation of VLANs that only these ports need.
+    """
     add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
     needed = VlanSet(vlan for vlans in add.values() for vlan in vlans)
     return difference.model_copy(update={"add": add, "create": difference.create & needed})
@@ -129,7 +132,10 @@ def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands
 
 
 def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
-    """Yield the commands that restore a port's untagged VLAN, if the configuration of a VLAN lists its ports."""
+    """Yield the commands that restore a port's untagged VLAN.
+
+    Used on platforms where the configuration of a VLAN lists the VLAN's ports.
+    """
     now = find_port(dialect, reading, port) or PortReading()
     before = VlanSet(vlan for vlan in (use.access, use.native) if vlan is not None)
     if now.untagged - before - DEFAULT_VLAN:
