@@ -180,5 +180,8 @@ class ClusterCalls(SbfCalls):
         )
 
     def send_job_statement(self, key: str, statement: JobStatement) -> None:
-        """Send a batch server's statement about a job. Idempotent. Raise Forbidden if the caller may not send it."""
+        """Send a batch server's statement about a job.
+
+        Idempotent. Raise Forbidden if the caller may not send this statement.
+        """
         self._connection.send("PUT", f"/v1/jobs/{ClusterKey(key)}", statement)

@@ -147,7 +147,7 @@ class Connection:
 
     @contextmanager
     def download(self, path: str, offset: int, etag: str | None) -> Iterator[FileTransfer]:
-        """Yield a file from byte ``offset`` on, or from byte 0 unless ``etag`` is the file's entity tag.
+        """Yield a file from byte ``offset`` on if ``etag`` is the file's entity tag, otherwise from byte 0.
 
         Raise ServiceUnreachable if the connection ends before the end of the file.
         """
@@ -169,7 +169,8 @@ class Connection:
         """Return the headers of a call. Raise BadInput after ``close``, because httpx raises a RuntimeError then."""
         if self._http.is_closed:
             raise BadInput(
-                "this client is closed: expected calls before its close, or before the end of its with block"
+                "this client is closed: expected all calls before the client is closed, or within the client's with "
+                "block"
             )
         token = self.token()
         return {"user-agent": USER_AGENT, **call_headers()} | (

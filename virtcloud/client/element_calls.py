@@ -117,7 +117,7 @@ class ElementCalls(SbfCalls):
         """Return the wanted state of a host or gateway.
 
         With ``after``, wait until the revision is higher, but at most ``wait`` seconds. A document that has not changed
-        since the last call is returned from memory for three to four hours. Then it is read again.
+        since the last call is returned from memory for three to four hours. Then the document is read again.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:
@@ -147,9 +147,9 @@ class ElementCalls(SbfCalls):
     ) -> None:
         """Report that an element's state is exactly the wanted state of ``revision``. Idempotent.
 
-        ``incomplete`` maps the id of each incomplete cluster to what the cluster waits for. ``remaining`` maps the id
-        of each cluster that the element could not remove to the error. An earlier SBF refuses each of these two
-        arguments with BadInput.
+        ``incomplete`` maps the id of each incomplete cluster to what the cluster waits for. ``remaining`` contains each
+        cluster that the element could not remove, and maps the cluster's id to the error. An earlier SBF refuses a call
+        with ``incomplete`` or ``remaining``, and this method raises BadInput.
         """
         # Keys of empty arguments are omitted, so that an earlier SBF accepts the call.
         confirmation = Confirmation(
@@ -170,7 +170,8 @@ class ElementCalls(SbfCalls):
         """Report why an element cannot reach the wanted state of ``revision``.
 
         ``message`` is the error of the element as a whole. ``clusters`` maps a cluster id to the error of this cluster.
-        ``refused`` maps the id of each cluster that the element refused several times in a row to the reason.
+        ``refused`` contains each cluster that the element refused several times in a row, and maps the cluster's id to
+        the reason.
         """
         report = ElementErrorReport(
             revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {})
@@ -178,7 +179,7 @@ class ElementCalls(SbfCalls):
         self._connection.send("POST", f"/v1/elements/{Name(element)}/trouble", report)
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Report that an element no longer has the wanted state of ``revision``, which it had confirmed."""
+        """Report that an element confirmed the wanted state of ``revision`` earlier, but no longer has this state."""
         self._connection.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
 
     def report_capacity(self, element: str, capacity: HostCapacity) -> None:
@@ -190,7 +191,7 @@ class ElementCalls(SbfCalls):
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/outside", report)
 
     def report_traffic(self, element: str, report: TrafficReport) -> None:
-        """Report the traffic counters of a host or gateway. Only its agent may call this.
+        """Report the traffic counters of a host or gateway. Only the agent of this element may call this method.
 
         Raise NoSuchCall if SBF is too old for this call.
         """

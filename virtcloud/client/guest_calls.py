@@ -11,7 +11,10 @@ from virtcloud.model.image import CatalogueImage, ImageContent
 from virtcloud.model.values import ClusterKey, Name
 
 AGENT_S = 60.0
-"""Additional timeout in seconds of a call that opens a session, until the agent of the guest's host connects."""
+"""Additional timeout, in seconds, of a call that opens a session.
+
+SBF waits until the agent of the guest's host connects.
+"""
 
 
 class GuestCalls(SbfCalls):
@@ -39,10 +42,11 @@ class GuestCalls(SbfCalls):
     def set_guest_power(
         self, key: str, guest: str, power: GuestPower, resets: int | None = None, cluster_id: str | None = None
     ) -> GuestView:
-        """Stop or start a guest. To reset the guest, pass ``resets``: its number of resets plus one. Idempotent.
+        """Stop or start a guest. Idempotent.
 
-        A guest that has this number of resets already is not reset again. Raise Conflict for a reset of a stopped
-        guest, or after a reset by another caller in the meantime.
+        To reset the guest, pass ``resets``: the guest's number of resets plus one. A guest that has this number of
+        resets already is not reset again. Raise Conflict for a reset of a stopped guest, or after a reset by another
+        caller in the meantime.
         """
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})
@@ -83,7 +87,7 @@ class GuestCalls(SbfCalls):
     def upload_clone(
         self, element: str, session: GuestSession, content: ImageContent, data: Iterable[bytes]
     ) -> CatalogueImage:
-        """Send the image that a session of kind `clone` requested, as the agent of the guest's host.
+        """Send the image that a session of kind `clone` requested. The caller is the agent of the guest's host.
 
         First check whether SBF would accept the image. Raise NotFound if the user has closed the session. Raise the
         errors of :meth:`upload_image`.

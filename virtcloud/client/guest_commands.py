@@ -39,8 +39,8 @@ SCRIPT = (
 """The script. It prints the mark `$3` to stdout and stderr, and runs the command `$2`. The first `$1` bytes of stdin
 are the command's input.
 
-The part before the pipe writes its process ID and the input to the pipe. At the end of stdin, it ends the process
-group. The part after the pipe runs the command, and ends the first part. Works in dash, bash and BusyBox's sh.
+The part before the pipe writes its process ID and the input to the pipe. At the end of stdin, this part ends the
+process group. The part after the pipe runs the command, and ends the first part. Works in dash, bash and BusyBox's sh.
 """
 
 
@@ -119,7 +119,7 @@ class GuestCommand:
     stdin: bytes = b""
 
     def __post_init__(self) -> None:
-        """Check the command line. Raise BadInput if it is empty, too long, or contains NUL."""
+        """Check the command line. Raise BadInput if the line is empty or too long, or contains NUL."""
         size = len(self.line.encode(errors="surrogateescape"))
         if not self.line.strip() or "\0" in self.line:
             raise BadInput("expected a command for the guests' shell, got an empty line or a NUL character")

@@ -23,8 +23,10 @@ from virtcloud.model.errors import BadInput, GuestsFailed, Refused, VirtcloudErr
 from virtcloud.model.message_text import printable
 
 LAST_MEMBER = ".virtcloud-complete"
-"""The last file of a stream to a guest. It shows that the stream is complete: some versions of tar accept a stream that
-ends between two files."""
+"""The last file of a stream to a guest.
+
+This file shows that the stream is complete: some versions of tar also accept a stream that ends between two files.
+"""
 MAX_REASON_LINES = 3
 HOME = 'case "$d" in "~") d=.;; "~/"*) d=./${d#??};; "") d=.;; esac'
 PUT_SCRIPT = f"""\
@@ -60,8 +62,9 @@ for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 """Script that unpacks a tar stream. Arguments: the destination, 1 if the destination must be a folder (otherwise 0),
 the names in the stream.
 
-The name of the temporary folder contains the guest's name and the process ID. The next copy removes the folders of this
-guest's killed processes. Folders of other guests on a common network file system remain.
+The name of the temporary folder contains the guest's name and the process ID. The next copy to a guest removes the
+temporary folders that killed processes of this guest have left. Folders of other guests on a common network file system
+remain.
 """
 GET_SCRIPT = f"""\
 echo "$0" >&2; export LC_ALL=C; IFS=

@@ -1,4 +1,7 @@
-"""Folders named after the process of this computer that uses the folder. They outlive a killed process."""
+"""Folders that each belong to one process of this computer. The folder's name identifies the process.
+
+If a process is killed, its folder stays.
+"""
 
 import glob
 import os
@@ -17,7 +20,7 @@ def name_process_folder(purpose: str) -> str:
 
 
 def remove_folders_of_ended_processes(parent: Path, purpose: str, suffix: str = "") -> None:
-    """Remove the folders in ``parent`` of processes of this computer that have ended.
+    """Remove each folder in ``parent`` that belongs to an ended process of this computer.
 
     ``suffix`` is a regular expression for the characters that follow the name of `name_process_folder`.
     """

@@ -89,7 +89,8 @@ SUBNETS='{subnets}'
 # Ports of this computer that lead to guests. In each line: tcp or udp, port, address of the guest, port of the guest.
 FORWARDS='
 {lines}'
-# Guests reach all public addresses. Of private networks, they reach only these, for example 192.168.1.53 10.8.0.0/16.
+# Guests reach all public addresses. The only private addresses and networks that guests reach are listed here, for
+# example 192.168.1.53 10.8.0.0/16.
 REACHABLE='{" ".join(reachable)}'
 """
 

@@ -25,10 +25,11 @@ class SshCalls(SbfCalls):
         return self._document(SshCertificateView, answer)
 
     def ssh_certificates(self, key: str, *, ended: bool = False) -> list[SshCertificateEntry]:
-        """Return the certificates of a cluster that are not revoked, and are valid or have open connections.
+        """Return the certificates of a cluster.
 
-        With ``ended``, also return revoked and expired certificates, if SBF still has their records. SBF keeps the
-        record of an expired certificate for at least an hour.
+        Omit revoked certificates, and expired certificates without open connections. With ``ended``, also return these
+        certificates, if SBF still has their records. SBF keeps the record of an expired certificate for at least an
+        hour.
         """
         answer = self._connection.send("GET", f"{_path(key)}/certificates", query=flag_query(ended=ended))
         return self._documents(SshCertificateEntry, answer)

@@ -318,7 +318,7 @@ def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
 def test_a_call_after_the_with_block_is_bad_input(script: Script) -> None:
     with SbfClient(script.url) as client:
         pass
-    with pytest.raises(BadInput, match="this client is closed: expected calls before its close"):
+    with pytest.raises(BadInput, match="this client is closed: expected all calls before the client is closed"):
         client.sites()
 
 
