@@ -31,6 +31,6 @@ def _is_agent(arguments: list[str]) -> bool:
 
 
 def _exit_interrupted(_number: int, _frame: object) -> NoReturn:
-    """End the process immediately. Do not raise an exception, which could be reported as a failure of an import."""
+    """End the process immediately. An exception could be reported as a failure of an import."""
     os.write(2, b"\nvirtcloud: interrupted\n")
     os._exit(EXIT_INTERRUPTED)

@@ -9,9 +9,9 @@ from virtcloud.model.ssh_access import ACCOUNT
 SSH_FAILED: Final = 255
 """The exit code of ssh for its own errors (ssh(1)). If a command in the guest exits with 255, so does ssh."""
 REMEDIES: Final = {
-    f"^{ACCOUNT}@.*Permission denied": "expected a certificate that the gateway accepts: a certificate is valid for "
-    "some minutes and until it is revoked; repeat the command, or connect through SBF: virtcloud cluster ssh --through "
-    "sbf",
+    f"^{ACCOUNT}@.*Permission denied": "expected a certificate that the gateway accepts: a certificate expires after "
+    "some minutes, and can be revoked earlier; repeat the command, or connect through SBF: virtcloud cluster ssh "
+    "--through sbf",
     "Permission denied": "expected a key that the guest accepts: load your key into the ssh-agent (ssh-add, needed "
     "for a key with a passphrase) or pass it with -i; guests accept the keys that you added before you created the "
     "cluster (virtcloud key list; for later clusters: virtcloud key add)",

@@ -15,8 +15,10 @@ ProgressCallback = Callable[[ClusterView], None]
 ShownProgress = ProgressCallback | bool | None
 """A function that is called with each new view, or True for a progress bar."""
 POLL_S = 1.0
-"""The maximum duration of a long poll with a progress callback, and the minimum pause after a failed one, in
-seconds."""
+"""The maximum duration of a long poll with a progress callback, in seconds.
+
+Also the minimum pause after a failed long poll.
+"""
 QUIET_POLL_S = 20.0
 """Maximum duration of a long poll without a progress callback, in seconds."""
 MAX_PAUSE_S = 5.0

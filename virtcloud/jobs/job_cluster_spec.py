@@ -47,7 +47,8 @@ def build_cluster_spec(
 ) -> Dict[str, Any]:
     """Return the spec of a cluster as JSON data. Names and addresses of guests are assigned host by host.
 
-    The default names are g1, g2 and so on. If job ``12.pbssrv`` joins a network, they are j12-g1, j12-g2 and so on.
+    The default names are g1, g2 and so on. If job ``12.pbssrv`` joins a network, the default names are j12-g1, j12-g2
+    and so on.
 
     ``plan`` is the subnet for a request without a subnet. Raise RequestError if a subnet is too small, or if the
     request file does not fit the number of hosts.

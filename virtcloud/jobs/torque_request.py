@@ -1,7 +1,7 @@
 """Torque jobs: their resources (``-l nodes=3:ppn=4,walltime=4:00:00,vcluster=…``), and how a request reaches the hosts.
 
-Torque does not know the resource ``vcluster``, and passes only known resources to a host. One of these is ``other``,
-which Torque reserves for local use. Therefore the submit filter copies the request into ``other``.
+Torque does not know the resource ``vcluster``, and passes only known resources to a host. One known resource is
+``other``, which Torque reserves for local use. Therefore the submit filter copies the request into ``other``.
 
 A site can define the resource ``net`` in its Torque. Then ``net=private`` or ``net=ID`` requests a network without
 guests.
@@ -31,8 +31,8 @@ def admit_torque_job(
     """Raise RequestError if the job with the resources ``wanted`` cannot have a cluster.
 
     ``longest_s`` is the maximum walltime in seconds, or None if a queue may set a walltime later. ``neednodes`` repeats
-    ``nodes``. In a truncated list of resources, one of the two can be missing. A job of Torque cannot request exclusive
-    hosts. Therefore administrators must configure exclusive hosts in Torque's scheduler.
+    ``nodes``. In a truncated list of resources, either ``nodes`` or ``neednodes`` can be missing. A job of Torque
+    cannot request exclusive hosts. Therefore administrators must configure exclusive hosts in Torque's scheduler.
     """
     check_no_array(array)
     if request.spec is not None:
@@ -83,7 +83,10 @@ def find_request(wanted: Mapping[str, str]) -> Optional[str]:
 
 
 class QsubSubmission(NamedTuple):
-    """A call of qsub. ``array``: it submits a job array. ``prefixed``: option ``-C`` replaces the prefix ``#PBS``."""
+    """A call of qsub.
+
+    ``array``: the call submits a job array. ``prefixed``: option ``-C`` replaces the prefix ``#PBS``.
+    """
 
     resources: Dict[str, str]
     array: bool

@@ -8,8 +8,9 @@ sector       content
 from 2048    partition 1: ext4 with the label ``debian``
 ===========  =================================================================================================
 
-boot.img loads the first sector of the core image from sector 1. This sector loads the other sectors from sector 2 on.
-Both sector numbers are GRUB's defaults (grub-core/boot/i386/pc/boot.S and diskboot.S of GRUB 2.06).
+boot.img loads the first sector of the core image from sector 1. The program in this sector loads the rest of the core
+image, which begins at sector 2. Both sector numbers are GRUB's defaults (grub-core/boot/i386/pc/boot.S and diskboot.S
+of GRUB 2.06).
 """
 
 import os
@@ -35,14 +36,19 @@ menuentry Debian {{
   initrd /initrd.img
 }}
 """
-"""The configuration of GRUB. It names the links /vmlinuz and /initrd.img, which Debian's kernel packages maintain."""
+"""The configuration of GRUB.
+
+This configuration names the links /vmlinuz and /initrd.img, which Debian's kernel packages maintain.
+"""
 FSTAB = f"LABEL={LABEL} / ext4 errors=remount-ro 0 1\n"
 OLD_EXT4 = "^metadata_csum_seed,^orphan_file"
 """An option of mke2fs that disables the features of ext4 that GRUB 2.06 cannot read."""
 
 
 def make_boot_disk(root: Path, target: Path, size_mib: int = SIZE_MIB, *, compressed: bool = False) -> None:
-    """Write a disk to ``target``. The folder ``root`` contains its root file system, with a kernel and GRUB's programs.
+    """Write a disk to ``target``.
+
+    The folder ``root`` contains the disk's root file system, with a kernel and GRUB's programs.
 
     Add /etc/fstab to ``root``, and GRUB's configuration if there is none. Raise OSError or CalledProcessError if the
     disk cannot be created. Raise ValueError if GRUB's core image is too large.
@@ -63,7 +69,7 @@ def make_boot_disk(root: Path, target: Path, size_mib: int = SIZE_MIB, *, compre
 
 
 def run_program(argv: Sequence[str]) -> None:
-    """Run a program. Raise CalledProcessError with its error output if it fails."""
+    """Run a program. If the program fails, raise CalledProcessError with the program's error output."""
     subprocess.run(argv, capture_output=True, text=True, check=True)  # noqa: S603 - constant programs
 
 

@@ -101,7 +101,8 @@ END_S = 30.0
 class DebianRecipe:
     """The packages of an image, the shell commands after their installation, and the mode of the image's folder.
 
-    A root file system contains setuid programs. Therefore the mode of its folder excludes other users of this machine.
+    A root file system contains setuid programs. Therefore only root may enter the folder of an image that is a root
+    file system. Other users may enter the folder of a disk.
     """
 
     name: str

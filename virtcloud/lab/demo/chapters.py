@@ -235,7 +235,7 @@ CHAPTERS = (
 
 
 DEMO_TIMING = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 2}
-"""Settings of SBF, in seconds. They are shorter than the defaults, so that failures show soon."""
+"""Settings of SBF, in seconds. These times are shorter than the defaults, so that failures show soon."""
 
 
 def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:

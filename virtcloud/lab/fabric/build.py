@@ -16,7 +16,7 @@ from virtcloud.lab.fabric.service_control import ServiceControl
 from virtcloud.lab.fabric.zygote import Zygote
 
 WITHOUT_REAPING = os.WEXITED | os.WNOHANG | os.WNOWAIT
-"""Options of waitid(2): return an ended child at once, and leave it to a later waitpid(2)."""
+"""Options of waitid(2): report an ended child without waiting, and leave the child to a later waitpid(2)."""
 T = TypeVar("T")
 
 
@@ -80,7 +80,8 @@ class Fabric:
     def reap(self, kernel: int) -> None:
         """Reap ended orphans, but not the process ``kernel`` (User-mode Linux), which another thread reaps.
 
-        Do nothing while a node's power is being switched: :mod:`subprocess` must reap the programs that switch it.
+        Do nothing while a node's power is being switched: :mod:`subprocess` must reap the programs that switch the
+        power.
         """
         if not self._power.acquire(blocking=False):
             return

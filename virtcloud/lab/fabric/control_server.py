@@ -148,8 +148,8 @@ class ControlServer:
 def _reset_without_client(connection: socket.socket, other: socket.socket) -> None:
     """Wait until the client disconnects. Then reset the connection with the other control server.
 
-    TCP delivers the end of a connection only after all data. If the other side does not read the data, it never learns
-    of the end.
+    TCP delivers the end of a connection only after all data. A side that does not read the data never learns of the
+    end.
     """
     wait_until_disconnected(connection)
     with contextlib.suppress(OSError):

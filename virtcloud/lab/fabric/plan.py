@@ -1,4 +1,4 @@
-"""Plans and settings of the fabric, which its processes receive as JSON."""
+"""Plans and settings of the fabric. The fabric's processes receive both as JSON."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -14,8 +14,8 @@ class FabricSettings:
     - ``token``: the secret that requests to the control server must contain.
     - ``listen``: the address of the control server, ``unix:PATH`` or ``tcp:ADDRESS:PORT``.
     - ``relay``: the ADDRESS:PORT of the control server in User-mode Linux, or "".
-    - ``in_uml``: true for the first process of a User-mode Linux kernel. ``modules``: the folder with its modules, or
-      "".
+    - ``in_uml``: true for the first process of a User-mode Linux kernel. ``modules``: the folder with the modules of
+      this kernel, or "".
     - ``kernel``: the command with which the station (the node on which SBF runs) boots User-mode Linux, or empty.
       ``preload``: a library that is loaded into the process of this kernel, or "".
     """
