@@ -35,7 +35,7 @@ MODULES = (
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
-FETCHED = Path(CACHE, "guest-kernel-with-isofs")  # not the name of earlier versions, whose folders lack modules
+FETCHED = Path(CACHE, "guest-kernel-with-isofs")  # earlier versions used another name, and their folders lack modules
 STEP = "guest kernel"
 
 

@@ -77,7 +77,7 @@ def find_uml_obstacles() -> list[str]:
 
 
 def require_uml_kernel() -> UmlKernel:
-    """Return the User-mode Linux kernel of a lab. Raise LabImpossible if this machine has none."""
+    """Return the User-mode Linux kernel of a lab. Raise LabImpossible if this machine has no such kernel."""
     kernel = find_uml_kernel()
     if kernel is None:
         raise LabImpossible(f"no lab can run here: {MISSING}")

@@ -66,7 +66,7 @@ def join_plans(station: FabricPlan, fabric: FabricPlan) -> FabricPlan:
 
 
 def _laptop(number: int, topology: Topology, materials: LabMaterials) -> LabNode:
-    """Return the user's laptop. It has no management address, because it must reach only the gateways."""
+    """Return the user's laptop. The laptop has no management address, because it must reach only the gateways."""
     return LabNode(
         addressing.LAPTOP,
         "laptop",

@@ -183,7 +183,10 @@ def _core_link(wire: CoreWire) -> NodeLink:
 
 
 def cables(topology: Topology) -> list[VethPair]:
-    """Return a veth pair for each link. Also return a pair with one end in the fabric for each port without a link."""
+    """Return a veth pair for each link.
+
+    For each port without a link, also return a pair whose other end is in the fabric.
+    """
 
     def cable(link: NodeLink) -> VethPair:
         mtus = mtu(topology, link.node, link.port), mtu(topology, link.peer_node, link.peer_port)

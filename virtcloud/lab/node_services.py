@@ -18,7 +18,10 @@ AGENT_SOCKET = "/run/virtcloud/agent.sock"
 LLDP_SOCKET = "/run/lldpd.socket"
 CACHE = "/var/cache/virtcloud/lab"
 BOOT_SCRIPT = "/var/spool/rc.local"
-"""A shell script on a node's disk. If it exists, it runs once after each boot, when all services have started."""
+"""A shell script on a node's disk.
+
+If the script exists, it runs once after each boot, when all services have started.
+"""
 RUN_BOOT_SCRIPT = f"test ! -e {BOOT_SCRIPT} || test -e /run/booted || {{ sh {BOOT_SCRIPT} && touch /run/booted; }}"
 
 SSHD_CONFIG = """\

@@ -1,8 +1,8 @@
 """A switch of the lab that is an Open vSwitch: ``ovsdb-server`` and ``ovs-vswitchd`` run on the switch's node. Pure.
 
 The datapath runs in user space (``netdev``) and therefore on any kernel. Linux can leave checksums and VLAN tags to the
-network card (offloads). This datapath does not add them. Therefore offloads must be disabled on the ports that send to
-the switch.
+network card (offloads). The datapath in user space does not add the missing checksums and tags. Therefore offloads must
+be disabled on the ports that send to the switch.
 """
 
 from virtcloud.lab.fabric.plan import NodeService
@@ -19,7 +19,10 @@ UNUSED_VLAN = 4095
 
 
 def ovs_files(switch: Switch) -> dict[str, str]:
-    """Return a mapping of one path to a script. It creates the bridge if it is missing, and starts ovs-vswitchd."""
+    """Return one file as a mapping from its path to its text.
+
+    The file is a script. The script creates the bridge if there is none, and starts ovs-vswitchd.
+    """
     ports = " ".join(_port(switch, port) for port in switch.ports)
     create = f"ovs-vsctl --no-wait -- init -- add-br br0 -- set bridge br0 datapath_type=netdev {ports}"
     return {BEGIN: f'set -e\novs-vsctl --no-wait br-exists br0 || {create}\nexec ovs-vswitchd {DATABASE} "$@"\n'}

@@ -10,8 +10,8 @@ network          ifupdown and dhclient, as cloud-init configures them
 ===============  ===================================================================================
 
 The image omits what is slow on an emulated processor: it has no systemd and no udev, and cloud-init runs only the
-modules that a seed of virtcloud needs. The script /etc/init.d/boot writes the guest's uptime in seconds before and
-after cloud-init to the file `BOOT_TIMES`.
+modules that a seed of virtcloud needs. The script /etc/init.d/boot writes the guest's uptime, in seconds, to the file
+`BOOT_TIMES` twice: before cloud-init starts and after cloud-init ends.
 """
 
 import gzip
@@ -47,7 +47,7 @@ for module in /modules/*.ko; do /bin/busybox insmod "$module"; done
 /bin/busybox mount -t ext4 -o ro /dev/vda1 /root
 exec /bin/busybox switch_root /root /usr/sbin/init
 """
-"""The first program of the initial file system, as /init. The disk also contains it, as /boot/init.
+"""The first program of the initial file system, as /init. The disk also contains this program, as /boot/init.
 
 busybox comes from the machine that builds the disk. The package busybox-static provides a busybox without libraries.
 """

@@ -1,7 +1,7 @@
 """The User-mode Linux kernels of this machine: Debian's installed package, or a newer package that the lab unpacked.
 
 Before Linux 6.16, User-mode Linux intercepts the system calls of its programs with ptrace. Newer versions, which Debian
-12 and 13 lack, can use seccomp instead. This halves the processor time. Therefore :mod:`virtcloud.lab.uml_package`
+12 and 13 lack, can use seccomp instead. Seccomp halves the processor time. Therefore :mod:`virtcloud.lab.uml_package`
 downloads a newer package.
 """
 
@@ -67,7 +67,10 @@ def find_uml_kernel() -> UmlKernel | None:
 
 
 def read_kernel(root: Path) -> UmlKernel | None:
-    """Return the kernel below ``root``. Return None if it or its modules are missing, or if it does not run here."""
+    """Return the kernel below ``root``.
+
+    Return None if the kernel or its modules are missing, or if the kernel does not run on this machine.
+    """
     program = root / PROGRAM
     if not program.exists():
         return None

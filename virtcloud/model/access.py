@@ -122,7 +122,7 @@ class NewToken(TokenView):
     """A new token with its secret."""
 
     token: str
-    """The secret. SBF stores only its hash and shows the secret only in this answer."""
+    """The secret. SBF stores only the secret's hash, and shows the secret only in this answer."""
 
 
 class Identity(Document):

@@ -24,7 +24,7 @@ from virtcloud.lab.fabric.protocol import (
 from virtcloud.lab.fabric.service_control import ENVIRONMENT
 
 LATE_S = 1.0
-"""Seconds after a program's end for which the output of programs that it started is still sent."""
+"""After a program's end, the output of processes that the program started is still sent for this time, in seconds."""
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
