@@ -47,21 +47,23 @@ Virtual clusters: private layer-2 networks across sites, with virtual machines o
 Every call needs a token (`Authorization: Bearer vc_…`), except `/healthz`, `/readyz`, this page, and `/metrics` on the
 loopback. The caller's role determines which calls are allowed.
 
-Every call except the creation of a token is idempotent: the same key and body again changes nothing. Every error is a
-problem document (`application/problem+json`, RFC 9457) whose `type` is `urn:virtcloud:problem:<name>` and whose
-`detail` contains the expectation, the observation and the remedy. A call with `after` and `wait` is a long poll: it is
-answered when the resource is newer than `after`, or after `wait` seconds with the current version.
+Every call except the creation of a token is idempotent: a repeated call with the same key and body changes nothing.
+Every error is a problem document (`application/problem+json`, RFC 9457) whose `type` is `urn:virtcloud:problem:<name>`
+and whose `detail` contains the expectation, the observation and the remedy. A call with `after` and `wait` is a long
+poll: SBF answers when the resource is newer than `after`. If this does not happen within `wait` seconds, SBF answers
+with the current version.
 
 Clients must ignore unknown keys of answers, because later versions add keys. A request with an unknown key is answered
 with 422. A caller whose `User-Agent` is `python-httpx/…` counts as a client of version 0.1, and its answers contain
 only the keys of version 0.1.
 
 Every answer has the header `X-Request-ID`. A client may choose the ID (letters, digits, `.`, `_`, `-`, at most 64
-characters). SBF's log lines and audit rows about the call contain it.
+characters). SBF's log lines and audit rows about the call contain the ID.
 
 Long lists are read in pages: `limit` is the number of rows, and the header `Link` with `rel="next"` has the address of
-the next page. For clusters and the audit log, `order` requests a page. Rows that are added or removed meanwhile do not
-shift the next page. Every JSON answer to GET has an `ETag`; with `If-None-Match`, an unchanged answer is 304.
+the next page. For clusters and the audit log, a call with `order` returns a page. Rows that are added or removed
+meanwhile do not shift the next page. Every JSON answer to GET has an `ETag`; with `If-None-Match`, an unchanged answer
+is 304.
 
 A body longer than the setting `limits.body` (for the file of an image: `images.size`) is answered with 413
 `beyond-limit` before it is read.

@@ -59,7 +59,10 @@ class _ParsedRequest(Request):
         self._body, self._document = body, document
 
     async def json(self) -> Document:
-        """Return the document. FastAPI repeats only the validators of its class, not those of its parts."""
+        """Return the document.
+
+        FastAPI repeats the validators of the document's class, but not the validators of the document's parts.
+        """
         return self._document
 
 

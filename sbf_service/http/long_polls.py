@@ -119,7 +119,7 @@ class LongPoll:
     async def read(self, call: Callable[[], T]) -> T:
         """Run ``call``, which reads the database, in a thread.
 
-        Raise ServiceBusy if too many calls of agents wait and the caller is an agent. Raise Unauthenticated if the
+        If the caller is an agent, raise ServiceBusy when too many calls of agents wait. Raise Unauthenticated if the
         caller's token was revoked during the poll.
         """
         await self._check_token()

@@ -1,7 +1,8 @@
 """Answers of lists, whole or in pages (RFC 8288): the parameters ``limit`` and ``cursor``, and the header ``Link``.
 
 The body is an array. If there are more rows, the header ``Link`` with ``rel="next"`` has the address of the following
-page. A whole list is read page by page too, each in its own transaction, which ends before SBF builds the answer.
+page. SBF also reads a whole list page by page. Each page has its own transaction, which ends before SBF converts the
+page to JSON.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -32,7 +32,7 @@ MAX_REASON = 120
 """The longest reason of a closed WebSocket, in bytes (RFC 6455, 5.5)."""
 RETRY_AFTER_S = 5
 CHECKS_PER_USER = 5
-"""Largest number of concurrent checks of paths of one user. Each check sends up to 10 MB/s in its network."""
+"""Largest number of concurrent checks of paths of one user. Each check sends up to 10 MB/s in the checked network."""
 log = get_log(__name__)
 
 
@@ -75,7 +75,7 @@ class SessionRelay:
         self._known_kinds[element] = kinds
 
     def knows(self, element: Name, kind: SessionKind) -> bool:
-        """Return whether the agent of ``element`` supports a kind; True if it has not polled at this replica."""
+        """Return whether the agent of ``element`` supports a kind; True if the agent has not polled at this replica."""
         return kind in self._known_kinds.get(element, {kind})
 
     @property

@@ -106,7 +106,7 @@ class SettledPollMiddleware:
         """Wait until the element may have changed. Return the remaining seconds.
 
         Return the whole time at once if the element is not settled or the agent has polled too often. Return None if
-        nothing has changed at the end of this time.
+        nothing has changed at the end of the wait.
         """
         service, topic = self.service, f"element:{poll.element}"
         wait = min(poll.wait, service.heartbeats.max_wait)

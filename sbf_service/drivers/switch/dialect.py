@@ -41,7 +41,7 @@ class PortReading:
     off: bool = False
     dormant: VlanSet | None = None
     member: bool = False
-    """The port belongs to an aggregate and repeats its configuration."""
+    """The port belongs to an aggregate and repeats the aggregate's configuration."""
     mode: str = field(default="", compare=False)
     native: VlanId | None = field(default=None, compare=False)
     lines: Commands = field(default=(), compare=False)
@@ -94,7 +94,7 @@ class PortNames:
 
 
 class RestorableLine(NamedTuple):
-    """A kind of configuration line that SBF may change on a port, and restores when it no longer manages the port.
+    """A kind of configuration line that SBF may change on a port, and restores when SBF no longer manages the port.
 
     A ``start`` that ends with a space is the beginning of the line. Any other ``start`` is the whole line. If the port
     had no such line before SBF managed the port, SBF sends ``undo``. ``undo`` is empty if the restoration of another
@@ -165,20 +165,24 @@ class Dialect:
     access: Commands = ()
     """Commands that make a port an untagged member of VLAN ``{vlan}``, then enable the port."""
     vacate: tuple[Commands, ...] = ()
-    """Commands that remove an access port from all VLANs. On platforms where a port must be in a VLAN, they shut it
-    down. A template with ``{vlan}`` is repeated for each untagged VLAN ID.
+    """Commands that remove an access port from all VLANs.
+
+    On platforms where a port must be in a VLAN, these commands shut the port down. A template with ``{vlan}`` is
+    repeated for each untagged VLAN ID.
     """
     unused: frozenset[str] = frozenset({"", "access"})
     """The modes of ports that were never configured. Such a port is unused if its untagged VLAN is the default VLAN."""
     kept: tuple[RestorableLine, ...] = ()
-    """The lines that SBF may change on a port and restores later, in the order of restoration. For a trunk, a dialect
-    with ``trunk`` reverses the order. So a port never carries every VLAN during a restoration. On platforms where the
-    configuration of a VLAN lists its ports, ``kept`` is empty, and ``access`` restores the VLAN.
+    """The lines that SBF may change on a port and restores later, in the order of restoration.
+
+    For a trunk, a dialect with ``trunk`` reverses the order. So a port never carries every VLAN during a restoration.
+    On platforms where the configuration of a VLAN lists the VLAN's ports, ``kept`` is empty, and ``access`` restores
+    the VLAN.
     """
     leave_vlans: Commands = ()
     """Commands that restore a port that was in no VLAN, on platforms whose VLAN configuration lists the ports."""
     enable: str = "no shutdown"
-    """The command that enables a port. SBF does not send it after a refused command on the port."""
+    """The command that enables a port. SBF does not send this command after a refused command on the port."""
     disable: str = "shutdown"
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)

@@ -215,7 +215,7 @@ def _check_existing(name: Name, devices: Sequence[BridgeLink], scope: SwitchScop
 
 
 def _check_filtering(name: Name, devices: Sequence[BridgeLink], scope: SwitchScope) -> None:
-    """Raise Unsafe if the bridge of a managed port ignores VLANs: it would forward the frames of all clusters."""
+    """Raise Unsafe if the bridge of a managed port ignores VLANs, because such a bridge would connect all clusters."""
     bridges = {device.master for device in devices if device.name in scope.ports}
     for device in devices:
         if device.name in bridges and device.ignores_vlans:
@@ -244,7 +244,7 @@ def _observe_trunk(name: Name, port: PortName, entries: list[VlanEntry], scope: 
 def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> PortObservation:
     """Return the state of an access port.
 
-    The state contains the VLAN that SBF may remove, if there is exactly one, and it is untagged and not VLAN 1.
+    If SBF may remove exactly one VLAN, and this VLAN is untagged and not VLAN 1, the state contains this VLAN.
     Otherwise the state has no VLAN; the port is open if SBF may remove any of its VLANs. Raise Unsafe for an untagged
     VLAN of another use.
     """

@@ -73,7 +73,7 @@ def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
     neighbours = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
     totals = [int(total) for total in re.findall(form.total, text, re.MULTILINE)]
     if totals and sum(totals) != len(neighbours):
-        raise ValueError(f"the device prints a number of {sum(totals)} neighbours, found {len(neighbours)}")
+        raise ValueError(f"the device prints that it has {sum(totals)} neighbours, found {len(neighbours)}")
     if not neighbours and not totals and not re.fullmatch(form.nobody, text):
         raise ValueError(f"no neighbours in {text.strip()[:MAX_QUOTED]!r}")
     return neighbours

@@ -45,8 +45,9 @@ def build_observed_state(  # noqa: PLR0913 - each parameter is a field of the ob
     """Return the observed state of managed ports.
 
     ``uses`` contains at least the managed ports. ``unused_modes`` are the modes of the platform's unconfigured ports.
-    ``vlans`` are the existing VLANs; None on platforms where a VLAN exists if a port carries it. ``names``,
-    ``elsewhere`` and ``down`` are fields of :class:`SwitchObserved`, and ``unrestored`` is the field ``astray``.
+    ``vlans`` are the existing VLANs; None on platforms where a VLAN exists only while a port carries the VLAN.
+    ``names``, ``elsewhere`` and ``down`` are fields of :class:`SwitchObserved`, and ``unrestored`` is the field
+    ``astray``.
     """
     existing = VlanSet(vlan for port in ports.values() for vlan in port.vlans) if vlans is None else vlans
     untaken = {port: uses[port] for port in scope.ports if port not in scope.taken}
@@ -196,7 +197,7 @@ def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReadi
     """Return the managed VLAN of an access port. The port is open if it has any other configuration.
 
     Exception: a port has no VLAN and is not open if SBF shut it down, or if it is shut down and in no managed VLAN.
-    Raise Unsafe for an unmanaged VLAN on a port that SBF has neither adopted nor configured.
+    Raise Unsafe for an unmanaged VLAN on a port that no administrator adopted and that SBF has not configured.
     """
     scope = scoped.scope
     if found.off and (port in scope.shut or found.access not in scope.vlans):

@@ -1,7 +1,7 @@
 """Dialects from other distributions (entry points in the group ``virtcloud.switch_dialects``), and their checks.
 
-An entry point's name is the platform's name in a topology. Its object is a :class:`Dialect`. SBF checks every plug-in
-at loading, and reports and ignores a faulty plug-in.
+An entry point's name is the platform's name in a topology. The entry point's object is a :class:`Dialect`. SBF checks
+every plug-in at loading, and reports and ignores a faulty plug-in.
 """
 
 import re

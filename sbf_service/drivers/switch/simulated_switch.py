@@ -127,7 +127,10 @@ class SimulatedSwitch:
     """The driver of one simulated switch."""
 
     def __init__(self, folder: SimulationFolder, name: Name, ports: tuple[PortName, ...]) -> None:
-        """Create a driver of the switch ``name``. A switch that has no file yet gets ``ports``, unconfigured."""
+        """Create a driver of the switch ``name``.
+
+        A switch that has no file yet gets ``ports`` without configuration.
+        """
         self._folder = folder
         self._name = name
         self._ports = ports
@@ -213,7 +216,7 @@ class SimulatedSwitch:
 
 
 def _with_ports(configuration: SimulatedConfiguration, ports: tuple[PortName, ...]) -> SimulatedConfiguration:
-    """Add missing ports, unconfigured, because the topology can have new ports."""
+    """Add missing ports without configuration, because the topology can have new ports."""
     return configuration.model_copy(update={"ports": {**dict.fromkeys(ports, SimulatedPort()), **configuration.ports}})
 
 

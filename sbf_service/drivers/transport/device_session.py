@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 RETRIED = "; SBF tries again"
 """The end of the messages about unreachable devices. It does not apply to programs that contact a device once."""
-SESSION_LOST = "ended the session after it was read: nothing more was sent; SBF reads the device again"
+SESSION_LOST = "ended the session after SBF had read the device: nothing more was sent; SBF reads the device again"
 """The message for a device that possibly restarted between a reading and the change."""
 
 

@@ -1,8 +1,8 @@
 """Sessions with Arista EOS by NAPALM, over eAPI (JSON-RPC over HTTPS).
 
 NAPALM treats every configuration session as a lock of another user. EOS keeps an abandoned session for 24 hours. SBF
-therefore names its sessions with a prefix, and deletes such sessions of a killed SBF process. SBF does not treat other
-users' sessions as locks, because CloudVision always has an open session.
+therefore names its sessions with a prefix, and deletes the sessions with this prefix that a killed SBF process left.
+SBF does not treat other users' sessions as locks, because CloudVision always has an open session.
 """
 
 import re

@@ -22,15 +22,16 @@ from virtcloud.tracing import child_span
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""SBF finds a command's echo by its first characters, at most this many. They fit on the terminal's line after any
-prompt.
+"""SBF finds a command's echo by the command's first characters, at most this number of characters.
+
+So many characters fit on the terminal's line after any prompt.
 """
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
 MAX_TRACED = 200
 """The maximum number of characters of a command in a tracing span."""
 LOGOUT = "exit"
-"""The text that Netmiko appends to its log when it aborts a login. It is not from the device."""
+"""The text that Netmiko appends to its log when it aborts a login. The text does not come from the device."""
 SLOW_HINT = " (if the device is always this slow, increase timing.read_timeout)"
 
 
@@ -49,8 +50,8 @@ class SshCommandLine:
     def prompt(self) -> str:
         """The pattern of the prompt; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`.
 
-        A prompt has no space between the host name and its last character (such as ``#``). A configuration line can
-        begin with the host name and a space.
+        A prompt has no space between the host name and the prompt's last character (such as ``#``). A configuration
+        line can begin with the host name and a space.
         """
         self._guard(lambda: None)
         return rf"^[<\[]?{re.escape(self._session.base_prompt)}[^\s>#\]$]*[>#\]$] ?"

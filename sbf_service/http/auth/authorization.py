@@ -40,7 +40,7 @@ CALLER_KEY = "virtcloud.caller"
 
 BEARER = HTTPBearer(
     scheme_name="token",
-    description="A token from `virtcloud token create`. Root and the service's user need no token on its socket.",
+    description="A token from `virtcloud token create`. Root and the service's user need no token on SBF's socket.",
     auto_error=False,
 )
 """Describes tokens in the OpenAPI document."""
@@ -60,7 +60,7 @@ async def _current_service(request: Request) -> SbfService:
 
 
 CurrentCaller = Annotated[Caller, Depends(_current_caller)]
-"""Type of an operation's parameter for its caller. Operations of open paths have no such parameter."""
+"""The type of the parameter that receives an operation's caller. Operations of open paths have no such parameter."""
 CurrentService = Annotated[SbfService, Depends(_current_service)]
 
 

@@ -54,7 +54,7 @@ class RateLimiter:
         self.counts.hit(parse(self.rates.failed_tokens), "failed", address)
 
     def count_call(self, rate: RateLimit, kind: str, who: str, action: str) -> None:
-        """Count a call of ``who``. Raise TooManyRequests above ``rate``; its message names the ``action``."""
+        """Count a call of ``who``. Raise TooManyRequests above ``rate``; the error's message names the ``action``."""
         if not self.counts.hit(parse(rate), kind, who):
             raise self._too_many(rate, kind, who, f"{who} {action} too often")
 

@@ -175,7 +175,7 @@ async def _receive(request: Request, upload: Upload) -> None:
 
 
 def _store_upload(service: SbfService, caller: Caller, new: NewImage, upload: Upload) -> tuple[CatalogueImage, bool]:
-    """Compare the file with the announced content. Rename it in the transaction that adds the image."""
+    """Compare the file with the announced content. Rename the file in the transaction that adds the image."""
     sha256, _ = upload.finish(new.source.format)
     if (sha256, upload.size) != (new.source.sha256, new.source.size):
         raise BadInput(

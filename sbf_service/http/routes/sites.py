@@ -129,7 +129,7 @@ async def preview_pool(name: Name, pool: Pool, caller: CurrentCaller, service: C
 
 @router.post("/{name}/verify", responses=problem_responses(404, 422, 503))
 async def verify_site(name: Name, caller: CurrentCaller, service: CurrentService) -> SiteCables:
-    """Read the neighbours of a site's switches and compare its cables with the topology; changes nothing."""
+    """Read the neighbours of a site's switches and compare the site's cables with the topology; changes nothing."""
     caller.require(Action.VERIFY_SITE, describe_site(name))
     caller.count_device_read()
     checker = CableChecker(service.store, service.scheduler, service.platforms.of_switch, service.device_threads)

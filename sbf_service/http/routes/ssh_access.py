@@ -55,9 +55,9 @@ def create_ssh_certificate(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> SshCertificateView:
-    """Create a certificate with which the caller reaches the cluster's guests through its gateways for some minutes.
+    """Create a certificate for the caller's access to the cluster's guests through the cluster's gateways.
 
-    The caller keeps the private key.
+    The certificate is valid for some minutes. The caller keeps the private key.
     """
     caller.require_for_any(Action.JOIN_NETWORK, "cluster")
     caller.count_certificate()
@@ -77,7 +77,7 @@ def list_ssh_certificates(
     ended: EndedQuery = False,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[SshCertificateEntry]:
-    """List the certificates of a cluster that are valid, or expired with open connections, oldest first.
+    """List a cluster's valid certificates, and expired certificates that still have open connections; oldest first.
 
     An invited user sees only the user's own certificates.
     """
@@ -94,7 +94,7 @@ def revoke_ssh_certificate(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> SshCertificateEntry:
-    """Revoke a certificate; idempotent. The gateways end its open connections."""
+    """Revoke a certificate; idempotent. The gateways end the certificate's open connections."""
     with change_vpn(service, caller, Action.REVOKE_VPN, key, id) as (unit, user):
         return ssh_revocations.revoke_certificate(unit, key, serial, user, id)
 
@@ -106,7 +106,7 @@ def list_ssh_connections(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[SshConnectionView]:
-    """List the open connections of users with guests, as the gateways reported them.
+    """List the open connections between users and guests, as the gateways reported them.
 
     An invited user sees only the user's own connections.
     """

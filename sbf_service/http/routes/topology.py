@@ -132,7 +132,7 @@ async def preview_site_topology(
 async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -> ChangeDryRun:
     """Return what ``change`` would change on devices, without changing a device.
 
-    Call ``change`` in a transaction, roll it back, and read the devices concerned.
+    Call ``change`` in a transaction, roll the transaction back, and read the devices concerned.
 
     Raise the errors of ``change``, and ServiceBusy if no thread is free.
     """

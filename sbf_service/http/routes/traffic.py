@@ -40,7 +40,10 @@ def list_traffic(
 
 @router.put("/elements/{name}/traffic", status_code=HTTPStatus.NO_CONTENT, responses=PROBLEMS)
 def report_traffic(name: Name, report: TrafficReport, caller: CurrentCaller, service: CurrentService) -> None:
-    """Report a host's or gateway's traffic counters of all clusters. SBF ignores a report within 5 s after another."""
+    """Report a host's or gateway's traffic counters of all clusters.
+
+    SBF ignores a report that comes less than 5 s after the previous report.
+    """
     authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
     record_agent_heartbeat(service.store, name)
     with service.store.change_row(who=caller.who) as unit:

@@ -192,7 +192,8 @@ def withdraw_vpn_invitation(
 def renew_vpn_authority(caller: CurrentCaller, service: CurrentService) -> AuthorityRenewal:
     """Replace the certificate authority for VPN access, and revoke all profiles of all clusters.
 
-    This is the answer to a stolen database: whoever has the authority's secret can impersonate gateways.
+    This call is necessary after a theft of the database, because the thief can impersonate gateways with the
+    authority's secret.
     """
     caller.require(Action.RENEW_AUTHORITY)
     with service.store.change(who=caller.who) as unit:
@@ -225,11 +226,12 @@ def change_vpn(
 def authorize_vpn(
     unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None
 ) -> UserName | None:
-    """Check a right to a cluster's VPN access. Return the user to whose profiles the right is limited, or None.
+    """Check a right to a cluster's VPN access.
 
-    An invited user has rights only to the user's own profiles. A site administrator has rights if a gateway of the
-    cluster is at the administrator's sites. Raise Forbidden if the caller lacks the right, but NotFound if the caller
-    may not read the cluster either.
+    Return the user to whose profiles the right is limited; None if the right is not limited. An invited user has rights
+    only to the user's own profiles. A site administrator has rights if a gateway of the cluster is at the
+    administrator's sites. Raise Forbidden if the caller lacks the right, but NotFound if the caller may not read the
+    cluster either.
     """
     caller.require_for_any(action, "cluster")
     row, view = require_cluster(unit, key, cluster_id), get_cluster(unit, key, cluster_id)

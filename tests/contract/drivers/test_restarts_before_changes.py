@@ -62,7 +62,9 @@ def make_edge_bench(stack: ExitStack, platform: str) -> EdgeBench:
 @pytest.mark.parametrize("platform", EMULATED)
 def test_a_switch_restarted_after_the_reading_is_not_changed(platform: str, stack: ExitStack) -> None:
     bench = read_and_restart(make_bench_in(stack)(platform))
-    with pytest.raises(Unreachable, match=r"switch sw1 .*ended the session after it was read: nothing more was sent"):
+    with pytest.raises(
+        Unreachable, match=r"switch sw1 .*ended the session after SBF had read the device: nothing more was sent"
+    ):
         bench.driver.apply(CHANGE)
     assert 101 not in bench.switch.running.vlans
 
@@ -92,7 +94,7 @@ def test_a_switch_restarted_before_its_save_is_not_saved(stack: ExitStack) -> No
     bench.switch.reboot()
     wait_until_lost(bench.driver)
     saves = bench.switch.saves
-    with pytest.raises(Unreachable, match="ended the session after it was read"):
+    with pytest.raises(Unreachable, match="ended the session after SBF had read the device"):
         bench.driver.save()
     assert bench.switch.saves == saves
 
@@ -105,7 +107,9 @@ def test_an_edge_restarted_after_the_reading_is_not_changed(platform: str, stack
     device.reboot(boot="empty")
     wait_until_lost(driver)
     before = device.running_config()
-    with pytest.raises(Unreachable, match=r"edge pe1 .*ended the session after it was read: nothing more was sent"):
+    with pytest.raises(
+        Unreachable, match=r"edge pe1 .*ended the session after SBF had read the device: nothing more was sent"
+    ):
         driver.apply(EdgeDifference(add=(bench.circuit(112),)))
     assert device.running_config() == before
     assert not bench.reached()

@@ -52,7 +52,7 @@ FILTERED = (
     "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
     "|^ ip address|^ ip unnumbered|^ ipv6 address|^ vrf|^ ip vrf"
 )
-"""The lines that determine a port's VLANs, and whether it is a routed port or a member of an aggregate."""
+"""Prints the lines that determine a port's VLANs, and whether the port is routed or a member of an aggregate."""
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"
 
