@@ -55,5 +55,8 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 
 
 def _is_no_refused_handshake(record: logging.LogRecord) -> bool:
-    """Return False for uvicorn's error about a WebSocket that SBF refused or the user closed before it opened."""
+    """Return False for uvicorn's error about a WebSocket that never opened.
+
+    SBF refused such a WebSocket, or the user closed the WebSocket before it opened.
+    """
     return record.msg != "ASGI callable returned without completing handshake."

@@ -1,6 +1,6 @@
 """The context of the call for which the current thread or task works.
 
-Logs and audit rows contain its request ID.
+Logs and audit rows contain the call's request ID.
 """
 
 from collections.abc import Iterator, Sequence

@@ -98,7 +98,7 @@ MAX_MESSAGE = 1 << 20
 SHUTDOWN_GRACE_S = 1
 """A stopping service cancels requests after this time, which ``ANSWERS_PER_S`` can extend."""
 ANSWERS_PER_S = 500
-"""Besides ``SHUTDOWN_GRACE_S``, a stopping service allows one second for this number of long polls."""
+"""The number of long polls for which a stopping service waits one second, in addition to ``SHUTDOWN_GRACE_S``."""
 
 
 class SbfServer(uvicorn.Server):

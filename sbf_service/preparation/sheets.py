@@ -126,7 +126,7 @@ def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
 def _make_uplink_sheet(context: _AttachmentContext) -> PreparationSheet:
     """Return the sheet for the site's uplink, which is always a port of a switch.
 
-    If the attachment is at an edge's port, the uplink is the switch's port that is linked to it.
+    If the attachment is at an edge's port, the uplink is the switch's port that is linked to the edge's port.
     """
     port = context.attachment.port
     if isinstance(context.topology.element(port.element), Edge):

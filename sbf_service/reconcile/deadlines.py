@@ -28,7 +28,7 @@ def _try_change(change: Callable[[], None], **about: str) -> bool:
     """Return whether the change succeeded.
 
     Log an error: one unreadable row must not prevent the other changes. ``about`` names the object in the log. Raise
-    DatabaseUnavailable, because it concerns every row.
+    DatabaseUnavailable, because this error concerns every row.
     """
     try:
         change()

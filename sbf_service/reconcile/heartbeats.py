@@ -133,7 +133,7 @@ class LeaseHeartbeats:
                 self.sessions.disconnect(held.name, why)
 
     def _start(self) -> None:
-        """Start the missing threads. If one cannot start, each session still checks its own deadline."""
+        """Start the missing threads. If a thread cannot start, each session still checks its own deadline."""
         pause = self.timing.lease.total_seconds() / RENEWALS_PER_LEASE
         for work, every in ((self.renew_all, pause), (self.end_overdue, WATCH_INTERVAL_S)):
             name = f"leases-{work.__name__}"

@@ -49,10 +49,10 @@ R = TypeVar("R")
 
 @contextmanager
 def hold_device(scheduler: WorkerScheduler, name: Name, kind: str = "") -> Iterator[int]:
-    """Exclude the workers of all replicas from a device during the context. Yield the fencing token of its lease.
+    """Exclude the workers of all replicas from a device during the context.
 
-    Raise Conflict if a worker is busy with the device. ``kind``, such as ``"switch "``, precedes the device's name in
-    the message. If the context raises an error, end the device's session.
+    Yield the fencing token of the device's lease. Raise Conflict if a worker is busy with the device. ``kind``, such as
+    ``"switch "``, precedes the device's name in the message. If the context raises an error, end the device's session.
     """
     worker = scheduler.worker
     with scheduler.exclude_workers(name), worker.hold_lease(name) as fence:
@@ -109,7 +109,7 @@ class OnDemandReader:
         """Reconcile a device now. Idempotent.
 
         Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or if a worker is busy with
-        the device. Do not raise an error of the device: the returned element contains its error report.
+        the device. Do not raise an error of the device: the returned element contains the error report.
         """
         self._require_device(name)
         with self.store.read() as unit:
@@ -217,7 +217,7 @@ UnreadDevices = Mapping[Name, str]
 
 @dataclass(frozen=True, slots=True)
 class CableCheckPlan:
-    """The input of a cable check: a site, the topology, and the time ``at`` of its reading.
+    """The input of a cable check: a site, the topology, and the time ``at`` at which the topology was read.
 
     ``platform_of`` returns the platform of a switch.
     """

@@ -234,7 +234,10 @@ class WorkerScheduler:
             self._spawn(partial(self._end_session, name), name)
 
     def _find_removed(self) -> set[Name]:
-        """Return an empty set if the last check was less than a second ago."""
+        """Return the devices that have a session, but that SBF no longer reconciles.
+
+        Return an empty set if the last check was less than a second ago.
+        """
         if self._last_check is not None and self.clock() - self._last_check < POLL_INTERVAL_S:
             return set()
         self._last_check = self.clock()

@@ -55,7 +55,7 @@ class SwitchTask(ReconcileTask):
     scope: SwitchScope
 
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
-        """Mark VLANs in other use in an observed state. Compare it with the wanted state.
+        """Mark VLANs in other use in an observed state. Compare the marked state with the wanted state.
 
         After a restore of the database (``store/unchecked_elements.py``), omit from the wanted state of each port the
         held VLAN IDs that the port does not carry yet.
@@ -107,8 +107,8 @@ class SwitchTaskReading(DeviceReading):
     def owned(self) -> VlanSet:
         """The VLAN IDs that belong to SBF on this switch.
 
-        The name of an existing VLAN, or the record of created VLANs, proves this. A recorded VLAN ID also belongs to
-        SBF if it is wanted or on a port.
+        The name of an existing VLAN, or the record of created VLANs, shows that the VLAN belongs to SBF. A recorded
+        VLAN ID also belongs to SBF if it is wanted or on a port.
         """
         created = self.task.scope.created
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
@@ -158,8 +158,8 @@ class EdgeTask(ReconcileTask):
     def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
         """Compare an observed state with the wanted state.
 
-        After a restore of the database (``store/unchecked_elements.py``), omit from the wanted state the circuits with
-        held VLAN IDs that the edge does not have yet.
+        After a restore of the database (``store/unchecked_elements.py``), omit from the wanted state each circuit with
+        a held VLAN ID, if the edge does not have this circuit yet.
         """
         wanted, postponed = limit_edge(self.wanted, observed, self.held)
         return EdgeTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), observed)

@@ -153,8 +153,8 @@ class Worker:
     def _apply(self, driver: ReconcilableDriver, before: DeviceReading) -> DeviceReading:
         """Apply the difference, and read the device again.
 
-        Raise ReconcileStoppedError if the device refused or does not carry a part of the difference. First save the
-        accepted parts, because other clusters use them.
+        Raise ReconcileStoppedError if the device refused or does not carry a part of the difference. Before the error
+        is raised, save the accepted parts, because other clusters use these parts.
         """
         task = before.task.with_created(before.difference.added_vlan_ids)
         refusal: Refused | None = None
@@ -200,8 +200,9 @@ class Worker:
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
     """Leave the save to a reconciliation after the pause that follows a failed save.
 
-    The error report of the failed save remains. If the last reading before this reconciliation failed, its report has
-    replaced that report. In this case, raise ReconcileStoppedError with a new report.
+    The error report of the failed save remains. If the last reading before this reconciliation failed, the report of
+    that reading has replaced the report of the failed save. In this case, raise ReconcileStoppedError with a new
+    report.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
     if not task.reachable:

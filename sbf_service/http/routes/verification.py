@@ -43,11 +43,11 @@ async def verify_cluster(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> ClusterVerification:
-    """Send packets with the size of the cluster's MTU between all pairs of the cluster's hosts.
+    """Send packets of full size between all pairs of a cluster's hosts, and return the result of each pair.
 
-    Return the result of each pair. The hosts exchange frames that no element fragments. The guests need no software. If
-    nothing passes between two hosts, SBF reads the devices on the path. The call changes nothing and takes some
-    seconds.
+    A packet of full size has the size of the cluster's MTU. The hosts exchange frames that no element fragments. The
+    guests need no software. If nothing passes between two hosts, SBF reads the devices on the path. The call changes
+    nothing and takes some seconds.
     """
     relay: SessionRelay = request.app.state.sessions
     check, topology, hosts = await run_in_threadpool(_prepare, service, caller, key, id, relay)
