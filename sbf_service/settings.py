@@ -98,7 +98,8 @@ class ServiceTiming(Document):
     )
     drain_deadline: Seconds = Field(
         60,
-        description="Seconds after which VLAN IDs are put into quarantine if an element has not confirmed the removal.",
+        description="Seconds from the beginning of a cluster's removal. If an element has not confirmed the removal by "
+        "then, the cluster's VLAN IDs are put into quarantine.",
     )
     drift_interval: Seconds = Field(
         300, description="Seconds between two readings of a switch that has no changes (drift detection)."
@@ -106,7 +107,7 @@ class ServiceTiming(Document):
     agent_silence: Seconds = Field(
         150,
         description="Seconds without a call after which an agent counts as unreachable, and its host's clusters as "
-        "degraded. Until then, a host that died looks active. An agent calls at least once a minute. SBF answers the "
+        "degraded. Until then, a host that died looks active. An agent calls at least once a minute. SBF answers each "
         "call after half of `agent_silence` seconds at the latest, and the agent then calls again. An agent does not "
         "call while it applies a change. Therefore, with a value below 150, a host that starts many guests can count "
         "as unreachable.",
@@ -150,7 +151,9 @@ class RelayKeys(Document):
     )
     idle: Seconds = Field(7200, description="Seconds without a byte in any direction after which a session ends.")
     agent_wait: Seconds = Field(
-        15, description="Seconds in which the agent of a guest's host must connect, and then reach the guest."
+        15,
+        description="Seconds within which the agent of a guest's host must connect. When it has connected, it must "
+        "reach the guest within the same number of seconds.",
     )
 
 

@@ -1,7 +1,8 @@
 """The reload of the settings while SBF runs (SIGHUP).
 
 All parts of the service share one :class:`ServiceSettings`, in which a reload replaces values. A value that SBF uses
-only at the start needs a restart: SBF continues with the old value, and logs both. An invalid file changes nothing.
+only at the start needs a restart: SBF continues with the old value, and logs the old and the new value. An invalid file
+changes nothing.
 """
 
 import signal
@@ -117,7 +118,7 @@ def reload_settings(settings: ServiceSettings, file: Path) -> None:
 def copy_settings(settings: ServiceSettings) -> ServiceSettings:
     """Return a copy that shares no nested document with other settings.
 
-    Settings that are not copied share the nested documents that are default values.
+    Without a copy, two settings share each nested document that is a default value in both.
     """
     return settings.model_copy(deep=True)
 

@@ -73,7 +73,7 @@ class AgentHeartbeats:
     def max_wait(self) -> float:
         """The maximum delay of the answer to a poll, in seconds.
 
-        After a longer delay, the next heartbeat would be too late.
+        After a longer delay, the agent's next heartbeat could arrive too late.
         """
         return self.find_max_age().total_seconds()
 
@@ -125,7 +125,7 @@ class AgentHeartbeats:
 
         The times are rounded down to whole seconds, so that one statement records all heartbeats of a second. A
         heartbeat stays pending while another transaction has locked the element's row. Waiting for this lock could
-        cause a deadlock. If this transaction fails, all heartbeats stay pending.
+        cause a deadlock. If the transaction of this method fails, all heartbeats stay pending.
         """
         with self._lock:
             found = {name: at for name, at in self._pending.items() if names is None or name in names}

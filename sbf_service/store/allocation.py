@@ -36,7 +36,7 @@ CanSeeOwner = Callable[[str], bool]
 MAX_INDEXED_SITES = 16
 """The maximum number of a cluster's sites for the fast allocation, which reads a few free VLAN IDs of each site."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""The numbers of free VLAN IDs of a site that successive queries read, until a query returns enough for the choice."""
+"""The limits of successive queries for free VLAN IDs of a site. A larger limit is used only if the choice needs it."""
 NO_VLANS = VlanSet()
 
 

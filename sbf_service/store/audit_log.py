@@ -94,13 +94,13 @@ def read_entries(
 
 
 def find_settled_id(store: Store, after: int | None = None, pause: Callable[[float], object] = time.sleep) -> int:
-    """Return the ID of the newest row as soon as all rows with lower IDs are committed: a reader misses no row.
+    """Return the ID of the newest row as soon as all rows with lower IDs are committed, so that a reader misses no row.
 
     On PostgreSQL, changes run in parallel, so a row can be committed later than a row with a higher ID. Wait at most
     :data:`PATIENCE_S` until the transactions that are open now have ended. They normally take milliseconds. If one is
     still open, return the last ID before the first gap in the IDs above ``after``: the reader can read the later rows
     after the end of the transaction. Without ``after``, return the ID of the newest row in this case, too. Transactions
-    that began more than a minute ago are ignored, because they are not of SBF.
+    that began more than a minute ago are ignored, because transactions of SBF are shorter.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)

@@ -117,7 +117,9 @@ class _HostReader:
         taken, silent = self._find_taken_ports(), {row.name for row in rows.values() if not row.reachable}
         for site in self.topology.sites:
             for host in site.hosts if site.name in names else ():
-                obstacle = "SBF cannot read a cluster on it (log: cluster_unreadable)" if host.name in unknown else None
+                obstacle = (
+                    "SBF cannot read a cluster on the host (log: cluster_unreadable)" if host.name in unknown else None
+                )
                 obstacle = obstacle or self._find_obstacle(host, rows[host.name], taken, silent)
                 yield self._make_candidate(site, host, rows[host.name], used, obstacle)
 

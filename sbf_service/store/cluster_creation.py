@@ -121,7 +121,7 @@ def _needs_everything(put: PutRequest) -> bool:
 def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
     """Return the sites and names that a creation must lock.
 
-    A request that SBF will refuse because of its hosts locks no site.
+    If SBF will refuse the request because of its hosts or sites, the result contains no sites.
     """
     spec = put.request.spec
     names = {f"cluster {put.key}", f"cluster {spec.name or put.key}"}
@@ -219,8 +219,8 @@ def _increment_revisions(
 ) -> dict[str, NewRevision]:
     """Increment the wanted revisions of a new cluster's elements, and of the hosts ``others``.
 
-    Return the new revisions of the cluster's elements, by name. The placements on ``others`` stay unchanged, so their
-    clusters remain active.
+    Return the new revisions of the cluster's elements, by name. The placements on ``others`` stay unchanged, so the
+    clusters on these hosts remain active.
     """
     own = find_elements(topology, planned.cluster)
     revisions = increment_revisions(unit, own | others)

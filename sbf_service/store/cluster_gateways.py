@@ -123,5 +123,5 @@ def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
 
 
 def _has_gateways(unit: Unit, cluster_id: str) -> bool:
-    """Return whether a cluster has gateways. Without gateways, it has no VPN profiles and no connections."""
+    """Return whether a cluster has gateways. A cluster without gateways has no VPN profiles and no VPN connections."""
     return bool(read_cluster_gateways(unit, [cluster_id]))

@@ -39,7 +39,7 @@ class ClusterFilter:
     """Selects clusters for a list. Ended clusters are selected only with ``ended`` or an ended ``state``.
 
     If the caller's rights are limited, ``sites`` and ``element`` contain these limits. ``site``, ``on`` (an element)
-    and ``network`` (a key or name of one of its clusters) are the caller's own filters.
+    and ``network`` (the key or name of one of the network's clusters) are the caller's own filters.
     """
 
     owner: str | None = None

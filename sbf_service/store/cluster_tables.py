@@ -22,7 +22,7 @@ _CREATION = ("created_at", "key", "turn", "attempt")
 _LIVE = text("state || '' IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
 """The condition that a cluster has not ended. The text must be equal to the SQL of ``LIVE`` in ``cluster_lists.py``.
 
-If not, SQLite does not use the indexes with this condition.
+If the texts differ, SQLite does not use the indexes with this condition.
 """
 
 

@@ -160,7 +160,7 @@ def require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> Clus
 
 
 def make_unknown_error(key: str, cluster_id: str | None = None) -> NotFound:
-    """Return the error for a missing cluster, or for one that the caller may not see."""
+    """Return the error for a cluster that does not exist, or that the caller may not see."""
     if cluster_id is None:
         return NotFound(f"cluster {key} is not known; list the clusters: virtcloud cluster list")
     return NotFound(f"cluster {key} with the ID {cluster_id} is not known: omit the ID to get the newest cluster {key}")

@@ -85,7 +85,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
 
     For a revision lower than the confirmed revision, record only the reading. ``carried`` is the observed and saved
     state of a device. A cluster does not count as set up if its ID or its network's ID is in ``errors.blocked``. A
-    cluster does not count as removed if one of these IDs is in ``errors.remaining``, so its VLAN IDs stay claimed.
+    cluster does not count as removed if its ID or its network's ID is in ``errors.remaining``: the cluster's VLAN IDs
+    stay claimed.
     Raise NotFound for an unknown element. Raise Conflict for a revision that does not exist, or that is older than the
     last restore of the database.
     """
@@ -94,8 +95,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
         raise Conflict(f"{row.kind} {name} confirmed revision {revision}, but the newest is {row.wanted_revision}")
     if revision < row.first_revision:
         raise Conflict(
-            f"{row.kind} {name} confirmed revision {revision} of the time before the database was restored: expected "
-            f"revision {row.first_revision} or later; fetch the wanted state again"
+            f"{row.kind} {name} confirmed revision {revision}, which it fetched before the database was restored: "
+            f"expected revision {row.first_revision} or later; fetch the wanted state again"
         )
     _record_reading(unit, row, carried)
     if revision < row.confirmed_revision:
@@ -119,7 +120,7 @@ def _apply_confirmation(
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
-    # After a change of its description, a gateway confirms again, from revision 0, and can have new tasks.
+    # A change of a gateway's description resets the gateway's confirmed revision to 0, and can add tasks.
     if row.kind == ElementKind.GATEWAY and (not former.reachable or former.confirmed == 0):
         take_over_routers(unit, Name(name))
         take_over_publications(unit, Name(name))
@@ -174,9 +175,9 @@ def _compute_confirmed_change(
 ) -> HostDifference | None:
     """Return the clusters that a host has set up and removed since ``former``, or None.
 
-    If the confirmed revision was reset or the host was unreachable, all its clusters count as set up again. Removals up
-    to the revision ``former.highest`` are already in the audit log: omit them. Exception: the clusters in ``marked``,
-    because this confirmation has changed their column ``blocked``.
+    If the confirmed revision was reset or the host was unreachable, all its clusters count as set up again. Omit
+    removals up to the revision ``former.highest``, which are already in the audit log. Do not omit the clusters in
+    ``marked``: this confirmation has changed their column ``blocked``.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)
@@ -221,8 +222,8 @@ def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozen
     """Set the column ``blocked`` of an element's placements. Return the IDs of the clusters whose column changed.
 
     The placement of a cluster that the element must carry is blocked if the cluster's or its network's ID is in
-    ``errors.blocked``. The placement of a cluster that the element must remove is blocked if one of these IDs is in
-    ``errors.remaining``.
+    ``errors.blocked``. The placement of a cluster that the element must remove is blocked if the cluster's or its
+    network's ID is in ``errors.remaining``.
     """
     networks, remaining = errors.blocked, errors.remaining
     if not (networks or remaining) and not read_blocked_clusters(unit, name):
