@@ -28,11 +28,12 @@ BUSY_TIMEOUT_S, LOCK_POLL_S = 30.0, 0.01
 POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
 """The maximum number of connections of a replica. Three replicas stay below PostgreSQL's default limit of 100.
 
-SQLAlchemy closes connections above ``pool_size`` after each use, and PostgreSQL starts a process for each new
-connection.
+``max_overflow`` is 0, because SQLAlchemy closes connections above ``pool_size`` after each use, and PostgreSQL starts a
+process for each new connection.
 """
 MAX_IDLE_S = 5.0
-"""A connection that was idle for more than these seconds is checked with a query before its next use."""
+"""If a connection was idle for a longer time (in seconds), SBF checks the connection with a query before the next use.
+"""
 USED_AT = "used_at"
 
 
@@ -77,8 +78,9 @@ def _check_before_use(
 ) -> None:
     """Raise InvalidatePoolError for a connection that the server has closed: the pool opens a new connection.
 
-    The socket of a closed connection is readable. A query checks only readable connections, and connections that were
-    idle for :data:`MAX_IDLE_S`: a query before each use would take as long as reading a row.
+    The socket of a closed connection is readable. Only two kinds of connections are checked with a query: readable
+    connections, and connections that were idle for more than :data:`MAX_IDLE_S`. A query before each use would take as
+    long as reading a row.
     """
     used_at = entry.info.get(USED_AT)
     if used_at is None:
@@ -114,9 +116,9 @@ def _make_sqlite(address: URL) -> Engine:
 def _restrict_to_owner(file: Path) -> None:
     """Create a database file that only its owner can read. SQLite would create a file that everybody can read.
 
-    If others can access an existing file, restrict the access to it and to SQLite's files next to it. Access by the
-    group alone stays, because an administrator may have configured it. Ignore errors: opening the database reports
-    them.
+    If users outside an existing file's group can access the file, restrict the access to the owner. Do the same for
+    SQLite's files next to it. A file that only the owner and the group can access stays unchanged, because an
+    administrator may have configured this access. Ignore errors: the later opening of the database reports them.
     """
     with suppress(OSError):
         file.touch(mode=OWNER_ONLY, exist_ok=False)
@@ -137,7 +139,10 @@ def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) ->
 
 
 def _enable_write_ahead_log(cursor: DBAPICursor) -> None:
-    """Enable the write-ahead log. Retry: without the log, SQLite can report another program's lock without waiting."""
+    """Enable the write-ahead log. Retry while another program has locked the database.
+
+    SQLite can report such a lock without waiting, because the write-ahead log is not yet enabled.
+    """
     ends = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
@@ -157,8 +162,8 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 REMEDIES = {
-    ("is full", "No space left", "could not extend file"): "free space on its disk, and repeat the command",
-    ("disk I/O error",): "free space on its disk, or replace the disk, and repeat the command",
+    ("is full", "No space left", "could not extend file"): "free space on the database's disk, and repeat the command",
+    ("disk I/O error",): "free space on the database's disk, or replace the disk, and repeat the command",
     ("not a database", "malformed"): (
         "correct the setting database, or move the damaged file to another folder and restore a backup (sbf restore)"
     ),
@@ -177,7 +182,7 @@ def migrate(engine: Engine) -> None:
     """Apply the missing migrations in one transaction. Idempotent, also with simultaneous replicas.
 
     Raise BadInput if the database cannot be opened or written, or if a newer version migrated the database. Also raise
-    BadInput if rows refer to missing rows afterwards.
+    BadInput if rows refer to missing rows after the migrations.
     """
     shown = show_address(engine)
     try:
@@ -198,12 +203,12 @@ def explain_error(error: BaseException) -> str:
     """Return the text of an error of the database, with its remedy."""
     cause = " ".join(str(getattr(error, "orig", None) or error).split())
     remedies = (remedy for words, remedy in REMEDIES.items() if any(word in cause for word in words))
-    return f"{cause}; {next(remedies, 'check its address and rights')}"
+    return f"{cause}; {next(remedies, 'check the address and the rights of the database')}"
 
 
 @contextmanager
 def begin_migration(engine: Engine) -> Iterator[Connection]:
-    """Begin a transaction that can change tables. Other starting replicas wait for its end.
+    """Begin a transaction that can change tables. Other starting replicas wait for the end of the transaction.
 
     On SQLite, if rows refer to missing rows at the end, roll the transaction back and raise BadInput.
     """
@@ -220,7 +225,8 @@ def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
     """Begin a transaction that can rebuild SQLite tables, to change constraints.
 
     A rebuild drops the old table, which would violate foreign keys to this table. SQLite cannot disable foreign keys
-    inside a transaction. Therefore, disable them before the transaction, and check all foreign keys before the commit.
+    inside a transaction. Therefore, disable foreign keys before the transaction, and check all of them before the
+    commit.
     """
     sqlite = connection.dialect.name == "sqlite"
     raw = connection.connection.cursor()
@@ -258,7 +264,7 @@ def check_migrated(store: Store) -> None:
 
 
 def is_of_other_version(engine: Engine) -> bool:
-    """Return whether the database has tables of another version; False if it cannot be opened."""
+    """Return whether the database has tables of another version. Return False if the database cannot be opened."""
     with suppress(SQLAlchemyError), engine.connect() as connection:
         return inspect(connection).has_table("alembic_version") and not is_migrated_to_newest(connection)
     return False

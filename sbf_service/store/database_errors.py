@@ -14,7 +14,7 @@ log = get_log(__name__)
 CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
 """PostgreSQL's error codes for a serialization failure and for a deadlock.
 
-Because of the lock order, only transactions of other programs cause them.
+Transactions of SBF acquire locks in one order. Therefore, only transactions of other programs cause these errors.
 """
 UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
 """SQLAlchemy's errors for a database that does not answer. Other errors of SQLAlchemy are faults in SBF."""
@@ -54,8 +54,8 @@ def _make_concurrency_error(cause: BaseException | None) -> Conflict:
     """Return the error for a concurrent change, and log its cause.
 
     A fault in SBF can also violate a constraint. The caller then gets the same error, and only the log contains the
-    database's message. The log contains the first line of this message: the other lines of a message of PostgreSQL can
-    contain values of the row.
+    database's message. The log contains only the first line of this message, because the other lines of a message of
+    PostgreSQL can contain values of the row.
     """
     lines = str(cause).splitlines()
     log.warning("rows_changed_concurrently", cause=lines[0] if lines else "unknown")

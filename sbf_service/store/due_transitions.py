@@ -22,7 +22,7 @@ from virtcloud.model.element import ElementKind
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""The condition of an index, which ``_IS_INCOMPLETE`` implies."""
+"""The condition of an index. ``_IS_INCOMPLETE`` implies this condition."""
 _OTHER, _OTHER_ELEMENT = aliased(PlacementRow), aliased(ElementRow)
 _HAS_COMPLETE_GATEWAY = exists().where(
     _OTHER.cluster_id == PlacementRow.cluster_id,
@@ -34,7 +34,10 @@ _HAS_COMPLETE_GATEWAY = exists().where(
     _OTHER_ELEMENT.reachable,
 )
 _IS_AWAITED = or_(ElementRow.kind != ElementKind.GATEWAY, ~_HAS_COMPLETE_GATEWAY)
-"""The condition that a cluster must wait for an element: false for a gateway if another gateway is complete."""
+"""The condition that a cluster must wait for an element.
+
+False for a gateway if the cluster is complete on another gateway.
+"""
 _STAYS = PlacementRow.removed_revision.is_(None)
 _IS_OBSTACLE = exists().where(
     PlacementRow.cluster_id == ClusterRow.id,
@@ -43,7 +46,10 @@ _IS_OBSTACLE = exists().where(
     or_(_IS_INCOMPLETE, PlacementRow.blocked),
     _IS_AWAITED,
 )
-"""The condition that a cluster is incomplete, evaluated for each cluster."""
+"""The condition that a cluster is incomplete on an element for which the cluster must wait.
+
+The database evaluates this condition for each cluster.
+"""
 _OF_ELEMENT = PlacementRow.element == ElementRow.name + ""
 """The condition ``_OF_PLACEMENT`` for queries that should read the elements first.
 

@@ -113,7 +113,7 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     """Return the wanted state of a host or gateway for its agent, with all additions such as seeds.
 
     After a stale period, the document's confirmed revision is 0, so that the agent reads its host again. Raise NotFound
-    for an unknown element. Raise Conflict for a device: it has no agent.
+    for an unknown element. Raise Conflict for a device, which has no agent.
     """
     read, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(read.wanted, HostWanted):

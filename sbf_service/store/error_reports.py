@@ -37,9 +37,10 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 ) -> bool:
     """Record an element's error report. Idempotent. Return whether the report differs from the previous report.
 
-    If ``reachable`` is false, active clusters on the element become degraded. Exception: on a gateway, a cluster with
-    another complete gateway stays active. Routers and publications move from an unreachable gateway where possible, and
-    to a gateway that becomes reachable. ``clusters`` maps cluster IDs to their errors, or is None if the error concerns
+    If ``reachable`` is false, active clusters on the element become degraded. Exception: if the element is a gateway, a
+    cluster that is complete on another gateway stays active. If a gateway becomes unreachable, its routers and
+    publications move to other gateways where possible. If a gateway becomes reachable, routers and publications of
+    unreachable gateways can move to it. ``clusters`` maps cluster IDs to their errors, or is None if the error concerns
     all clusters on the element. If ``with_transitions`` is false, the caller applies the transitions of clusters later.
     Raise NotFound for an unknown element.
     """
@@ -71,7 +72,9 @@ def _move_from_unreachable(unit: Unit, gateway: Name, *, reachable: bool, was_re
 
 
 def _try_transitions(unit: Unit, name: str, drain_deadline: timedelta) -> None:
-    """Apply the due transitions of an element's clusters. If a row cannot be read, apply none and log the error.
+    """Apply the due transitions of an element's clusters.
+
+    If a row cannot be read, apply no transition and log the error.
 
     The deadline sweep then applies the transitions of each cluster separately.
     """
@@ -87,8 +90,8 @@ def record_agent_error(
 ) -> bool:
     """Record an agent's error report. Return whether the report differs from the previous report.
 
-    If ``clusters`` is empty, the error concerns all clusters on the element. If the agent was stale, reset its
-    confirmed revision, because its host may have restarted. Raise NotFound for an unknown element.
+    If ``clusters`` is empty, the error concerns all clusters on the element. If the agent was stale, reset the
+    element's confirmed revision, because the host may have restarted. Raise NotFound for an unknown element.
     """
     if not require_element(unit, name).reachable:
         reset_confirmation(unit, name, "the agent was stale and now reports an error", drain_deadline)
@@ -100,9 +103,9 @@ def describe_excluded_clusters(
 ) -> ElementClusterErrors | None:
     """Return the errors of the clusters that a host's confirmation excludes, or None.
 
-    ``incomplete`` maps the IDs of clusters that the host has not set up completely to the reasons. ``remaining`` maps
-    the IDs of clusters that the host could not remove to the errors. Both can contain the network of a member, even if
-    the cluster that created the network has no placement on the host.
+    ``incomplete`` has the reason for each cluster that the host has not set up completely, by cluster ID. ``remaining``
+    has the error of each cluster that the host could not remove, by cluster ID. Both can contain the ID of a member's
+    network, even if the cluster that created the network has no placement on the host.
     """
     texts = {**(incomplete or {}), **(remaining or {})}
     if not texts:

@@ -11,7 +11,7 @@ from threading import Lock
 
 @dataclass
 class FairLock:
-    """A lock for ``with`` statements. The thread that has waited longest acquires it next. Not reentrant."""
+    """A lock for ``with`` statements. The thread that has waited longest acquires the lock next. Not reentrant."""
 
     _holder: "Lock | None" = None
     """The waiter of the thread that holds the lock. Each request has a waiter: a locked ``threading.Lock``."""
@@ -41,7 +41,7 @@ class FairLock:
             raise
 
     def __exit__(self, *_error: object) -> None:
-        """Pass the lock on to the thread that has waited longest, or release it."""
+        """Pass the lock on to the thread that has waited longest. If no thread waits, release the lock."""
         with self._guard:
             self._pass_on()
 
@@ -51,7 +51,7 @@ class FairLock:
             self._holder.release()
 
     def _withdraw(self, waiter: Lock) -> None:
-        """Remove a waiter from the queue. If its thread already holds the lock, pass the lock on."""
+        """Remove a waiter from the queue. If the waiter's thread already holds the lock, pass the lock on."""
         with self._guard:
             if waiter in self._queue:
                 self._queue.remove(waiter)

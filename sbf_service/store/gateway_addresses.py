@@ -34,9 +34,9 @@ log = get_log(__name__)
 def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
     """Return a gateway's addresses in a network: one address of each subnet.
 
-    If the gateway has none yet, assign addresses and increment the gateway's wanted revision. ``network`` is the
-    cluster that created the network. The gateway must be a gateway of one of the network's clusters. Raise
-    NoAddressFree if a subnet has no free address.
+    If the gateway has no addresses in the network yet, assign addresses and increment the gateway's wanted revision.
+    ``network`` is the cluster that created the network. The gateway must be a gateway of one of the network's clusters.
+    Raise NoAddressFree if a subnet has no free address.
     """
     found = read_gateway_addresses(unit, gateway, [network.id])
     if network.id in found:
@@ -52,7 +52,7 @@ def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> 
 
 
 def assign_possible_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
-    """Return the addresses of :func:`ensure_gateway_addresses`. If this is not possible, log the reason and return ().
+    """Return the addresses of :func:`ensure_gateway_addresses`, or () if that function fails. Log the reason.
 
     Possible reasons: a subnet has no free address, or a row of the network cannot be read.
     """
@@ -72,7 +72,10 @@ def read_gateway_addresses(unit: Unit, gateway: Name, networks: Iterable[str]) -
 
 
 def add_gateway_interfaces(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add a gateway's addresses in networks to its wanted state. Other elements' wanted states stay unchanged."""
+    """Add a gateway's addresses in networks to the gateway's wanted state.
+
+    If ``name`` is not a gateway, return its wanted state unchanged.
+    """
     if name not in read_topology(unit).gateways or not wanted.segments:
         return wanted
     networks = [segment.id for segment in wanted.segments]

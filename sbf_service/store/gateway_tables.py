@@ -25,7 +25,7 @@ class GatewayAddressRow(Base):
 
 
 class NetworkRouterRow(Base):
-    """The gateway that is the router of a network. If its agent is stale, SBF chooses another gateway."""
+    """The gateway that is the router of a network. If this gateway's agent is stale, SBF chooses another gateway."""
 
     __tablename__ = "network_routers"
 

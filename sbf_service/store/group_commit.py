@@ -21,7 +21,7 @@ U = TypeVar("U")
 U_co = TypeVar("U_co", covariant=True)
 
 MAX_GROUP = 16
-"""The maximum number of changes in one transaction, which then holds its locks for less than 0.1 s."""
+"""The maximum number of changes in one transaction. Such a transaction holds its locks for less than 0.1 s."""
 FindScope = Callable[[U], LockScope]
 """A function that returns the sites and names that a change must lock.
 
@@ -42,7 +42,7 @@ class GroupTransactions(Protocol[U_co]):
         """Open one transaction with a unit for each scope, in the order of ``find_scopes``.
 
         If other transactions hold locks of a scope, and ``wait`` is true, wait for these locks. If ``wait`` is false,
-        yield the keys of these locks instead of the unit.
+        yield the keys of these locks instead of the scope's unit.
         """
 
 
@@ -65,7 +65,7 @@ class _QueuedChange(Generic[U]):
 class _CommitQueue(Generic[U]):
     """A queue of changes.
 
-    One thread at a time commits a group. If ``waits``, a group waits for locks of other transactions.
+    One thread at a time commits a group of changes. If ``waits``, this thread waits for locks of other transactions.
     """
 
     waits: bool
@@ -155,11 +155,12 @@ class GroupCommit(Generic[U]):
     def run(
         self, transactions: GroupTransactions[U], work: Callable[[U], T], find_scope: FindScope[U] | None = None
     ) -> T:
-        """Run ``work`` in a transaction, possibly with changes of other threads. Return its result, or raise its error.
+        """Run ``work`` in a transaction, possibly with changes of other threads.
 
-        After an error in a shared transaction, roll it back, and run each change again in a separate transaction. After
-        OutsideScopeError, run the change again in a transaction that locks everything. After DatabaseUnavailable, run
-        no change again: all callers of the transaction receive this error.
+        Return the result of ``work``, or raise its error. After an error in a shared transaction, roll the transaction
+        back, and run each change again in a separate transaction. After OutsideScopeError, run the change again in a
+        transaction that locks everything. After DatabaseUnavailable, run no change again: all callers of the
+        transaction receive this error.
         """
         results: list[T] = []
         context = copy_context()  # another thread may run the change, and needs the caller's context variables

@@ -56,7 +56,7 @@ def find_uses(unit: Unit) -> Iterator[tuple[str, str, frozenset[Name]]]:
 
 
 def find_local_users(unit: Unit, name: Name, owner: UserName) -> Iterator[str]:
-    """Yield the other owners of running clusters that use a host's own image with this name.
+    """Yield each owner other than ``owner`` with a running cluster that uses a host's own image with this name.
 
     Omit unreadable clusters.
     """

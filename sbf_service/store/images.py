@@ -105,8 +105,9 @@ def _check_allowed(unit: Unit, new: NewImage) -> None:
 def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda: None) -> tuple[CatalogueImage, bool]:
     """Add an image. Idempotent. Return the image, and whether it is new.
 
-    ``place_file`` moves the uploaded file to its final path. It is called after all checks, also for a known image,
-    whose file may be missing. Raise the errors of :func:`find_same_image`.
+    ``place_file`` moves the uploaded file to its final path. This function calls ``place_file`` after all checks, even
+    if the image is already in the catalogue, because the file of that image may be missing. Raise the errors of
+    :func:`find_same_image`.
     """
     if (found := find_same_image(unit, new)) is not None:
         place_file()
@@ -124,7 +125,7 @@ def read_image_page(
 ) -> Page[CatalogueImage]:
     """Return a page of images, sorted by name. Raise BadInput for an invalid cursor.
 
-    ``owner`` limits the result to an owner's images. ``user`` limits it to images that this user may use.
+    ``owner`` limits the result to an owner's images. ``user`` limits the result to images that this user may use.
     """
     rows = select(ImageRow)
     if owner is not None:

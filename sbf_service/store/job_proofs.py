@@ -1,9 +1,9 @@
 """Proofs of jobs: a host requests a job's cluster, and the batch server confirms the job.
 
-A host cannot prove that a job runs on this host. Therefore, SBF records a question, which the agent on the batch
-server's host answers. The host's call fails with JobUnproven until the answer states that the job runs. Such an answer
-is a *proof* with the job's owner, hosts and network, which the request must match. A proof permits the creation of one
-cluster.
+A host cannot prove that a job runs on this host. Therefore, SBF records a question. The agent on the batch server's
+host answers the question. The call of the first host fails with JobUnproven until the answer states that the job runs.
+Such an answer is a *proof*. It contains the job's owner, hosts and network, and the request must match these values. A
+proof permits the creation of one cluster.
 """
 
 from datetime import timedelta
@@ -23,7 +23,7 @@ from virtcloud.model.views import JobStatement
 JOBS_TOPIC: Final = "jobs"
 """The change topic of questions, for waiting agents of batch servers."""
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
-"""The lifetime of a question and its answer: longer than any prologue script waits for a cluster."""
+"""The lifetime of a question and its answer, which is longer than the longest wait of a prologue script."""
 MAX_OPEN_QUESTIONS: Final = 200
 """The maximum number of stored questions of one host."""
 
@@ -31,9 +31,9 @@ MAX_OPEN_QUESTIONS: Final = 200
 def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
     """Check that a host may request a job's cluster. With ``use``, delete the proof after a successful check.
 
-    Without a proof, record a question unless it is open, and return JobUnproven. The caller must commit the transaction
-    before raising the returned error. Raise Forbidden if the job's owner, hosts or network in the proof differ from the
-    request.
+    Without a proof, return JobUnproven, and record a question unless the same question is already open. The caller must
+    commit the transaction before raising the returned error. Raise Forbidden if the job's owner, hosts or network in
+    the proof differ from the request.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))
@@ -87,7 +87,7 @@ def _find_network_id(unit: Unit, name_or_key: str | None) -> str | None:
 
 
 def _record_question(unit: Unit, question: JobClusterRequest, reason: str = "") -> JobUnproven:
-    """Record a question, unless the host has too many. Return the error for the host."""
+    """Record a question, unless the host has too many open questions. Return the error for the host."""
     unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
     others = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
     if (

@@ -1,7 +1,7 @@
 """Leases on elements, the fencing tokens of leases, and the heartbeats of agents.
 
-Every new lease of an element increments the fencing token. After another worker has acquired the next lease, SBF
-refuses writes with the old token.
+Every new lease of an element increments the element's fencing token. After another worker has acquired the next lease,
+SBF refuses writes with the old token.
 """
 
 from datetime import timedelta
@@ -41,7 +41,7 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
     """Acquire an element's lease for ``length``.
 
     Return the new fencing token, even if ``holder`` already has the lease. Return None while another holder has the
-    lease. Also return None for an unknown element, or one that SBF does not reconcile (``IS_RECONCILED``).
+    lease. Also return None for an unknown element, or for an element that SBF does not reconcile (``IS_RECONCILED``).
 
     The lease begins at the database's time before the element's row is locked. A wait for the lock shortens the
     remaining lease. Nevertheless, two holders never have the lease at the same time: the statement compares the end of
@@ -53,7 +53,7 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
 
 
 def renew_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
-    """Renew a lease for ``length``. Return False if it was released, or if a newer lease was acquired."""
+    """Renew a lease for ``length``. Return False if the lease was released, or if a newer lease was acquired."""
     lease = {"element": element, "token": fence, "until": unit.now + length}
     return unit.connection.execute(_RENEW, lease).scalar_one_or_none() is not None
 
@@ -71,8 +71,8 @@ def release_lease(unit: Unit, element: str, fence: int) -> None:
 def release_leases_of(unit: Unit, holder: str) -> None:
     """Release all leases of a restarted replica, and increment the fencing tokens of these elements.
 
-    Late writes of the replica's previous process then fail. Call within :meth:`Store.change`, because several rows
-    change.
+    Late writes of the replica's previous process then fail. Call this function within :meth:`Store.change`, because
+    several rows change.
     """
     unit.session.execute(
         update(ElementRow).where(ElementRow.lease_holder == holder).values(lease_until=None, fence=ElementRow.fence + 1)
@@ -80,7 +80,7 @@ def release_leases_of(unit: Unit, holder: str) -> None:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-"""Within this time after a recorded heartbeat, :func:`record_agent_heartbeat` records no heartbeat of this agent."""
+"""For this time after a recorded heartbeat, :func:`record_agent_heartbeat` records no other heartbeat of the agent."""
 
 
 _IS_SEEN = (ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.reachable)
@@ -93,7 +93,10 @@ _FIND_STALE = union_all(
 
 
 def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
-    """Return the reachable hosts and gateways whose agents have sent no heartbeat for ``silence``, or never, sorted."""
+    """Return the reachable hosts and gateways whose agents have sent no heartbeat for ``silence``, sorted by name.
+
+    Include hosts and gateways whose agents have never sent a heartbeat.
+    """
     names = unit.connection.execute(_FIND_STALE, {"silent_since": unit.now - silence}).scalars()
     return sorted(Name(name) for name in names)
 

@@ -47,9 +47,10 @@ def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveClust
 def read_stored_clusters(
     unit: Unit, rows: Sequence[_Row], networks: Mapping[str, _Row], *, everything: bool = False
 ) -> Iterator[StoredCluster]:
-    """Yield the stored values of each cluster in ``rows``. ``networks`` contains their networks by ID.
+    """Yield the stored values of each cluster in ``rows``. ``networks`` contains the clusters' networks by ID.
 
-    With ``everything``, read the claims and gateways of all clusters: faster if ``rows`` contains most live clusters.
+    With ``everything``, the queries read the claims and gateways of all clusters. These queries are faster if ``rows``
+    contains most live clusters.
     """
     of_networks, of_clusters = (None, None) if everything else (networks, [row.id for row in rows])
     vlans, services = _read_claims(unit, of_networks), read_service_ids(unit, of_networks)

@@ -4,9 +4,9 @@ A unit locks either everything, or a :class:`LockScope`: the sites and names tha
 parallel if their scopes have no site and no name in common. All locks are PostgreSQL's advisory locks, which end with
 the transaction, even if the connection is lost.
 
-**Lock order.** Each unit first acquires the lock :data:`EVERYTHING`: in shared mode with a scope, or in exclusive mode
-without one. A unit with a scope then locks the keys of its scope in ascending order, before its first change. For a
-unit that does not wait (``pg_try_advisory_xact_lock``), the order does not matter.
+**Lock order.** Each unit first acquires the lock :data:`EVERYTHING`. A unit with a scope acquires it in shared mode; a
+unit without a scope, in exclusive mode. A unit with a scope then locks the keys of its scope in ascending order, before
+its first change. For a unit that does not wait (``pg_try_advisory_xact_lock``), the order does not matter.
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ _TRY_KEYS = text(
 
 
 class OutsideScopeError(Exception):
-    """A unit must change something outside its scope. The store runs the work again and locks everything."""
+    """A unit must change something outside its scope. The store locks everything and runs the work again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class LockScope:
     def keys(self) -> frozenset[int]:
         """The second keys of the advisory locks: hashes of the sites and names.
 
-        Two names with the same hash make units wait for each other: slow, but not wrong.
+        Units with different names, but equal hashes, wait for each other. This costs time, but is correct.
         """
         return frozenset(map(_hash, (*(f"site {site}" for site in self.sites), *self.names)))
 
@@ -104,7 +104,8 @@ def share_everything(connection: Connection) -> None:
 def lock_scope(connection: Connection, scope: LockScope, *, wait: bool = True) -> frozenset[int]:
     """Lock the keys of a scope in ascending order. PostgreSQL locks the keys in the order of the list in ``unnest``.
 
-    With ``wait``, wait for keys that another unit holds, and return an empty set. Without ``wait``, return these keys.
+    With ``wait``, wait for keys that another unit holds, and return an empty set. Without ``wait``, return the keys
+    that another unit holds.
     """
     keys = sorted(scope.keys)
     if wait:

@@ -1,6 +1,7 @@
 """The gateways that are routers of networks: choice, replacement, and wanted documents.
 
-One gateway of a network is the router. If its agent becomes stale, SBF chooses another gateway of the network.
+One gateway of a network is the router. If this gateway's agent becomes stale, SBF chooses another gateway of the
+network.
 """
 
 from collections.abc import Iterable
@@ -53,8 +54,8 @@ def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> N
 def replace_routers(unit: Unit, gateway: Name) -> None:
     """Choose another router for each network whose router is ``gateway``.
 
-    Call this function if the gateway's agent is stale, or if the gateway has no link to the outside. A network without
-    another gateway that answers is not changed.
+    Call this function if the gateway's agent is stale, or if the gateway has no link to the outside. If no other
+    gateway of a network answers, the network's router stays the same.
     """
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
@@ -70,7 +71,7 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:
-    """Replace the routers with a stale agent or without an outside link, in the networks of ``gateway``.
+    """In the networks of ``gateway``, replace each router that has a stale agent or no outside link.
 
     The new router is ``gateway`` or another gateway of the network. Call this function when the agent of ``gateway`` is
     no longer stale, or when ``gateway`` gets an outside link or another network.

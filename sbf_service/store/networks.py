@@ -54,9 +54,9 @@ _READ_GATEWAYS = (
 
 
 def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
-    """Return the running clusters in the network of the cluster with this name or key; [] if there is none.
+    """Return the running clusters in the network of the running cluster with this name or key.
 
-    The cluster that created the network comes first.
+    The cluster that created the network comes first. Return [] if no running cluster has this name or key.
     """
     row = find_running_cluster(unit, name_or_key)
     if row is None:
@@ -114,7 +114,7 @@ def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) ->
 
 
 def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
-    """Return the addresses in use in a network, without those of ended clusters."""
+    """Return the addresses in use in a network. Omit addresses of ended clusters."""
     identity = NetworkIdentity(network.owner, network.key, network.attempt)
     guests = tuple(guest for _, guest in _read_guests(unit, network))
     return NetworkAddresses(
@@ -165,8 +165,8 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
 ) -> NetworkIds:
     """Return the IDs that a network has after a new member joins. Change nothing.
 
-    These are the current IDs, and a VLAN ID at each new site. Also choose a transport and its service ID, if the
-    network needs its first transport.
+    The result contains the current IDs, and a VLAN ID at each new site. If the network needs its first transport, the
+    result also contains the chosen transport and the transport's service ID.
 
     Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's
     current ports would change. Raise NoVlanFree if no suitable VLAN ID or no service ID is free.
@@ -196,8 +196,8 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
 ) -> dict[Name, VlanId]:
     """Choose a VLAN ID at each new site: the network's VLAN ID, if it is free there.
 
-    If it is not free, and the transport translates VLAN IDs, choose another VLAN ID. Raise NoVlanFree if no suitable
-    VLAN ID is free.
+    If the network's VLAN ID is not free at a site, and the transport translates VLAN IDs, choose another VLAN ID for
+    this site. Raise NoVlanFree if no suitable VLAN ID is free.
     """
     vlan, vlans = next(iter(network.vlans.values())), {}
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):

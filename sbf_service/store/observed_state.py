@@ -27,14 +27,14 @@ _CIRCUITS = TypeAdapter(Circuits)
 
 
 def parse_observed_ports(row: ElementRow) -> PortVlans | None:
-    """Return the recorded VLANs of a switch's ports; None for no record, and for other elements."""
+    """Return the recorded VLANs of a switch's ports, or None if no state is recorded or the element is no switch."""
     if row.carried is None or row.kind != ElementKind.SWITCH:
         return None
     return _PORTS.validate_json(row.carried)
 
 
 def parse_observed_circuits(row: ElementRow) -> Circuits | None:
-    """Return the recorded circuits of an edge; None for no record, and for other elements."""
+    """Return the recorded circuits of an edge, or None if no state is recorded or the element is no edge."""
     if row.carried is None or row.kind != ElementKind.EDGE:
         return None
     return _CIRCUITS.validate_json(row.carried)
@@ -60,7 +60,7 @@ def _list_port_vlans(ports: PortVlans) -> frozenset[object]:
 def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
     """Record the ports of a switch, or the complete circuits of an edge.
 
-    Incomplete circuits are omitted, because an edge with incomplete circuits is not confirmed.
+    Incomplete circuits are omitted, because SBF does not confirm a revision while an edge has incomplete circuits.
     """
     if isinstance(observed, EdgeObserved):
         row.carried = _CIRCUITS.dump_json(observed.circuits).decode()

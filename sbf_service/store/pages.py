@@ -1,8 +1,8 @@
 """Pages of lists: at most ``limit`` rows after a position, found with an index instead of an offset.
 
 Each list has a total order (``PageOrder``). A cursor contains the sort key of a page's last row. The next page begins
-after this key. Therefore, a row that exists during all calls appears exactly once, even if other rows are added or
-removed.
+after this key. Therefore, a row that exists during the calls for all pages appears exactly once, even if other rows are
+added or removed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -57,8 +57,8 @@ class PageOrder:
     def _is_after(self, cursor: str | None) -> list[ColumnElement[bool]]:
         """Return the conditions of the rows after a cursor.
 
-        The condition on the first column is redundant, but SQLite uses an index for it. For a comparison of tuples and
-        a filter, SQLite uses no index, and would read the rows of all earlier pages.
+        The condition on the first column is redundant, but lets SQLite use an index. With only the comparison of tuples
+        and a filter, SQLite would use no index, and would read the rows of all earlier pages.
         """
         if cursor is None:
             return []

@@ -45,9 +45,9 @@ def read_pool(unit: Unit, name: str) -> Pool:
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
     """Replace a site's pool. Idempotent.
 
-    Increment the wanted revisions of the site's devices, so that workers read them again: a device may carry added VLAN
-    IDs. Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the site's devices reserve. Raise Conflict
-    if the new pool lacks claimed VLAN IDs.
+    Increment the wanted revisions of the site's devices, so that workers read the devices again: a device may already
+    carry VLAN IDs that the new pool adds. Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the
+    site's devices reserve. Raise Conflict if the new pool lacks claimed VLAN IDs.
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)
@@ -107,9 +107,9 @@ def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
-    """Return the text of each cluster's claimed VLAN ID at the site, by cluster ID.
+    """Return the text about each cluster's claimed VLAN ID at the site, by cluster ID.
 
-    Omit clusters whose VLAN ID has no text in ``texts``.
+    ``texts`` has a text for some VLAN IDs. Omit clusters whose VLAN ID has no text.
     """
     if not texts:
         return {}

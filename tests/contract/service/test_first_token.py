@@ -101,7 +101,7 @@ def test_a_new_database_on_a_full_disk_is_completed_later(folder: Path) -> None:
     script = f"{mount}; {command}; mount -o remount,size=9m {folder}/state; {command}"
     argv = ["unshare", "--mount", "sh", "-c", script]
     ended = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
-    assert "database or disk is full; free space on its disk" in ended.stderr
+    assert "database or disk is full; free space on the database's disk" in ended.stderr
     assert ended.stdout.startswith("vc_")
 
 

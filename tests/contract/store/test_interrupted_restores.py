@@ -1,4 +1,4 @@
-"""Tests that killed restores and migrations, or a full disk, leave the database unchanged."""
+"""A killed restore or migration, or a full disk, leaves the database unchanged."""
 
 import signal
 import subprocess
@@ -89,14 +89,16 @@ def test_a_failed_restore_leaves_the_file_of_a_starting_service(
 
 
 def limit_size(engine: Engine, pages: int) -> None:
-    """Limit a SQLite file to this number of pages. Beyond it, SQLite reports a full disk."""
+    """Limit a SQLite file to this number of pages. For a larger file, SQLite reports a full disk."""
     event.listen(engine, "connect", lambda connection, _entry: connection.execute(f"PRAGMA max_page_count={pages}"))
 
 
 def test_a_migration_on_a_full_disk_names_the_remedy(tmp_path: Path) -> None:
     engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
     limit_size(engine, 10)
-    with pytest.raises(BadInput, match=r"disk is full; free space on its disk, and repeat the command; nothing was"):
+    with pytest.raises(
+        BadInput, match=r"disk is full; free space on the database's disk, and repeat the command; nothing was"
+    ):
         migrate(engine)
     engine.dispose()
     unlimited = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
@@ -112,7 +114,9 @@ def test_a_restore_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     target = f"sqlite:///{tmp_path / 'small.db'}"
     engine = make_engine(target)
     limit_size(engine, 10)
-    with pytest.raises(BadInput, match=r"disk is full; free space on its disk.*the database was left unchanged"):
+    with pytest.raises(
+        BadInput, match=r"disk is full; free space on the database's disk.*the database was left unchanged"
+    ):
         restore_backup(engine, backup, replace=False, grace=HOUR, who="root@sbf")
     engine.dispose()
     assert restore(backup, target).rows == backup.rows
@@ -123,11 +127,11 @@ def test_a_restore_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     [
         ("connection failed: Connection refused", "start the database server, or correct the setting database"),
         ("failed to resolve host 'db': Name or service not known", "correct the host in the setting database"),
-        ("could not extend file: No space left on device", "free space on its disk, and repeat the command"),
+        ("could not extend file: No space left on device", "free space on the database's disk, and repeat the command"),
         ("canceling statement due to lock timeout", "wait until the other program that uses the database has ended"),
         ("database is locked", "wait until the other program that uses the database has ended"),
-        ("disk I/O error", "free space on its disk, or replace the disk, and repeat the command"),
-        ("password authentication failed", "check its address and rights"),
+        ("disk I/O error", "free space on the database's disk, or replace the disk, and repeat the command"),
+        ("password authentication failed", "check the address and the rights of the database"),
     ],
 )
 def test_an_error_of_the_database_has_a_remedy(cause: str, remedy: str) -> None:

@@ -1,4 +1,4 @@
-"""Add a table with a row for each free VLAN ID. It replaces the table of released VLAN IDs."""
+"""Add a table with a row for each free VLAN ID. The new table replaces the table of released VLAN IDs."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime

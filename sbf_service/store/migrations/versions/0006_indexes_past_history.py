@@ -1,4 +1,4 @@
-"""Replace two indexes, because most clusters have ended after years of use.
+"""Replace two indexes. After years of operation, most clusters in the database have ended.
 
 The new indexes contain the placements that are not removed, by element, and all clusters by owner and state.
 """

@@ -1,6 +1,6 @@
 """Add the column ``resolved``: a cluster's spec with the choices of SBF, such as the addresses of its guests.
 
-The column is NULL for existing clusters. Their guests do not change.
+The column is NULL for existing clusters, and the guests of these clusters do not change.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Add two columns to publications: the protocol, and the gateway that published the port before a move."""
+"""Add two columns to publications: the protocol, and the gateway that published the guest before a move."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,6 +1,6 @@
 """Extend the IDs of audit rows to 64 bits. On SQLite, the IDs already have 64 bits.
 
-PostgreSQL writes a second copy of the table and its indexes, and deletes the first at the commit. The transaction also
+PostgreSQL writes a new copy of the table and its indexes, and deletes the old copy at the commit. The transaction also
 extends the sequence of IDs.
 """
 

@@ -56,7 +56,7 @@ def _divide(parts: sa.Table, version: int, topology: dict[str, Any]) -> None:
 
 
 def _group_links(topology: Mapping[str, Any]) -> Mapping[str | None, list[Any]]:
-    """Return the links within each site by name, and the links between sites under None."""
+    """Return the links within each site by the site's name, and the links between sites under the key None."""
     site_of = {element: site["name"] for site in topology["sites"] for element in _list_elements(site)}
     grouped: dict[str | None, list[Any]] = defaultdict(list)
     for link in topology.get("links", ()):
