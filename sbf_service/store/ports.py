@@ -54,8 +54,8 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
     """Record the effects of a change on ports, before the switch receives the change.
 
     Record the original uses of newly configured ports, and the access ports that the change may shut down. ``adopted``
-    contains the ports that were adopted when the difference was computed. Raise Unsafe if an administrator has released
-    one of them since then.
+    contains the ports that were adopted when the difference was computed. Raise Unsafe if an administrator has since
+    released one of the adopted ports.
     """
     rows = {row.port: row for row in read_port_rows(unit, element)}
     for port in difference.take.keys() & set(adopted) - rows.keys():

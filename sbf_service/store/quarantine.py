@@ -35,8 +35,8 @@ def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadli
 
     SBF releases the cluster's claims when each of its elements has confirmed the removal or is at a site with such a
     declaration. The worker or agent of an unreachable element removes remaining configuration as soon as the element is
-    reachable. While the VLAN ID's network runs, its ended members no longer wait for the elements of ``site``. Raise
-    Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element.
+    reachable. If the VLAN ID's network still runs, the network's ended members no longer wait for the elements of
+    ``site``. Raise Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:

@@ -48,9 +48,9 @@ def read_replaced_connections(unit: Unit, gateway: str) -> dict[str, datetime]:
 
 
 def notify_replaced_gateways(unit: Unit, gateway: str, profiles: Iterable[str]) -> None:
-    """Increment the wanted revisions of gateways that must end a replaced connection, which can include ``gateway``.
+    """Increment the wanted revision of each gateway that must end a replaced connection.
 
-    ``gateway`` has reported new connections of ``profiles``.
+    ``gateway`` has reported new connections of ``profiles``, and can itself be such a gateway.
     """
     pairs = [
         row

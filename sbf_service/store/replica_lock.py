@@ -74,9 +74,10 @@ def _lock_in_postgresql(engine: Engine, name: str, patience: float) -> Iterator[
 
 
 def _keep_advisory_lock(connection: Connection, name: str, stopped: Event) -> None:
-    """Request the lock every :data:`LOCK_CHECK_S` seconds until ``stopped`` is set, for the case of a lost connection.
+    """Request the lock again every :data:`LOCK_CHECK_S` seconds until ``stopped`` is set.
 
-    SQLAlchemy replaces a lost connection at the next statement after the rollback.
+    If the connection was lost, its lock was released. SQLAlchemy replaces a lost connection at the next statement after
+    the rollback.
     """
     while not stopped.wait(LOCK_CHECK_S):
         try:

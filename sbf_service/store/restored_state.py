@@ -26,8 +26,8 @@ from virtcloud.model.values import format_utc
 REVISION_STEP = 10_000_000
 """The increment of revisions, fencing tokens and versions at a restore.
 
-SBF cannot have assigned so many numbers since the backup: with one change of an element per second, this takes four
-months.
+SBF cannot have assigned so many numbers since the backup: with one change of an element per second, so many changes
+take four months.
 """
 MAX_NUMBER = 2**31 - 1
 """The maximum value of PostgreSQL's columns of revisions, sufficient for about 200 restores."""
@@ -88,8 +88,8 @@ def _reset_elements(unit: Unit, taken_at: datetime) -> int:
     names = unit.session.scalars(
         unchecked.values(unchecked=true(), trouble=trouble, troubles=None).returning(ElementRow.name)
     ).all()
-    # The startup configuration may differ from the backup although the running configuration is the same: SBF may have
-    # saved a change after the backup, and applied the opposite change without saving.
+    # The startup configuration may differ from the backup although the running configuration equals the backup: SBF may
+    # have applied and saved a change after the backup, and then applied the opposite change without saving.
     unit.session.execute(
         unchecked.where(ElementRow.kind.in_(sorted(DEVICE_KINDS))).values(unsaved_since=unit.now, save_after=None)
     )

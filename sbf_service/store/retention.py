@@ -83,7 +83,7 @@ def prune(store: Store, limits: RetentionLimits, folder: Path, batch: int = BATC
     """Write old rows to files in ``folder``, and delete these rows from the database.
 
     Return the numbers of deleted rows, or None if another replica is pruning now. Raise BadInput if a file cannot be
-    written; the rows of its batch stay.
+    written. The rows of this file's batch then stay in the database.
     """
     with hold_task(store.engine, TASK) as is_held:
         if not is_held:
@@ -142,7 +142,7 @@ def _prune_clusters(store: Store, limits: RetentionLimits, folder: Path, batch: 
 
 
 def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
-    """Return the condition that a cluster ended too long ago, or before too many other clusters.
+    """Return the condition that a cluster ended too long ago, or that too many other clusters have ended since.
 
     Clusters whose removal began less than ``MIN_DAYS`` ago never meet the condition.
     """

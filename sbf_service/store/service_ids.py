@@ -3,7 +3,7 @@
 On some transports, each network claims its own service ID: an S-tag, a VNI or a VPLS ID. An allocation prefers the
 lowest ID that was never used. The search for this ID begins at the number in ``UnusedServiceRow``: all lower IDs were
 used. If all IDs were used, an index finds the free ID with the earliest release. Two creations cannot choose the same
-ID, because each holds the lock of its transport. The primary key of the claims also prevents this.
+ID, because each holds the lock of its transport. The primary key of the claims also prevents two claims of one ID.
 """
 
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
 def claim_service_id(unit: Unit, transport: Transport, service: int, cluster_id: str) -> None:
     """Claim an ID that :func:`choose_service_id` chose in this transaction, and update ``UnusedServiceRow``.
 
-    A formerly used ID means that all IDs were used, because ``choose_service_id`` prefers IDs that were never used.
+    If the claimed ID was used before, all IDs were used: ``choose_service_id`` prefers IDs that were never used.
     """
     unit.connection.execute(_INSERT_CLAIM, {"transport": transport.name, "number": service, "cluster_id": cluster_id})
     was_used = unit.connection.execute(_DELETE_FREED, {"of": transport.name, "used": service}).rowcount > 0

@@ -53,14 +53,14 @@ class SettledAgents:
     def find(self, element: str) -> int | None:
         """Return the wanted revision of an element whose agent is settled, or None.
 
-        Without notices, this replica cannot decide: return None.
+        If this replica receives no notices, it cannot know whether the agent is settled: return None.
         """
         return self._revisions.get(element) if self.gets_notices() else None
 
     def omit_current(self, versions: Mapping[str, int | None]) -> dict[str, int | None]:
-        """Return ``versions`` of topics without the topics of elements at their settled revision.
+        """Return the versions of topics. Omit each topic of an element whose version is the settled revision.
 
-        With 10,000 waiting agents, one call takes a third of the time of a call for each topic.
+        With 10,000 waiting agents, one call for all topics takes a third of the time of separate calls for each topic.
         """
         revisions, start = self._revisions, len(ELEMENT_TOPIC)
         return {

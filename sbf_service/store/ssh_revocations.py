@@ -28,11 +28,11 @@ from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnections,
 from virtcloud.model.values import ClusterKey, Name, UserName
 
 MAX_CLOCK_ERROR: Final = timedelta(minutes=10)
-"""A revocation stays in wanted documents for this time after the expiry: a gateway with a slow clock still accepts the
-certificate.
+"""A revocation stays in wanted documents for this time after the certificate's expiry, because a gateway with a slow
+clock still accepts the certificate.
 """
 REMEMBERED: Final = timedelta(hours=1)
-"""A certificate's record without open connections is deleted this time after the expiry.
+"""The record of a certificate without open connections is deleted when this time has passed since the expiry.
 
 A revoked certificate's record stays until its cluster ends: an unreachable gateway may have an open connection.
 """
@@ -214,7 +214,7 @@ def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
 def list_ssh_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[SshConnectionView]:
-    """Return the SSH connections to a cluster, or those of ``user``, ordered by their start.
+    """Return the SSH connections to a cluster, ordered by their start. With ``user``, return only this user's.
 
     Raise NotFound for an unknown cluster.
     """

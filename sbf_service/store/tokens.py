@@ -84,7 +84,7 @@ def read_token_page(unit: Unit, part: PagePart, name: str | None = None, role: R
 
 
 def check_token(unit: Unit, token: Token, row: TokenRow | None) -> Principal:
-    """Return the principal of a token with this row (None: an unknown token).
+    """Return the principal of a token. ``row`` is the token's row, or None for an unknown token.
 
     Raise Unauthenticated, with the reason, if the token is invalid.
     """
@@ -206,7 +206,7 @@ class TokenCache:
         """
         known, checked_at, stale = self._cached, self.clock(), list[str]()
         found, self._found = self._found, set()
-        # Meanwhile, calls possibly add digests to ``found``, and remove tokens from the cache.
+        # While this method runs, other calls can add digests to ``found``, and remove tokens from the cache.
         used = [cached for digest in tuple(found) if (cached := known.get(digest)) is not None]
         aging = [cached for cached in used if checked_at - cached.checked_at >= CACHE_WITH_NOTICES_S / 2]
         with self.store.read() as unit:
@@ -256,7 +256,7 @@ class TokenCache:
                     self._cached.pop(token.digest, None)
                     found[token] = error
                     continue
-                assert row is not None  # noqa: S101 - check_token has raised
+                assert row is not None  # noqa: S101 - check_token raises for None
                 stale += [row.id] if is_use_stale(unit, row) else []
                 if len(known) >= MAX_CACHED:
                     known.clear()

@@ -168,7 +168,8 @@ def _store_change(unit: Unit, prepared: PreparedChange) -> int:
 def _replace_routers(unit: Unit, change: TopologyChange) -> None:
     """Replace routers that lose their link to the outside.
 
-    For a gateway that gets a link, also replace routers of its networks that do not answer or have no link.
+    If a gateway gets a link to the outside, also replace each router of the gateway's networks that does not answer or
+    has no link.
     """
     for name, gateway in change.former.gateways.items():
         had_link, has_link = gateway.outside is not None, OUTSIDE_LINK.has(change.topology, name)

@@ -50,7 +50,7 @@ class TopologyCache:
     def find_former(self, version: int) -> tuple[int, Topology | None]:
         """Return the newest cached version up to ``version``, and its topology.
 
-        Without such a version, return a number below all versions and None.
+        If no such version is cached, return None as the topology, and a number below all versions.
         """
         known = [(number, found) for number, found in list(self.topologies.items()) if number <= version]
         return max(known, key=itemgetter(0), default=(BEFORE_ALL_VERSIONS, None))

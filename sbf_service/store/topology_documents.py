@@ -77,7 +77,7 @@ def make_no_topology_error() -> NotFound:
 
 @dataclass(frozen=True, slots=True)
 class DocumentChanges:
-    """The changed documents, as texts. ``common`` is None if the common part is equal."""
+    """The changed documents, as texts. ``common`` is None if the common part has not changed."""
 
     common: str | None
     new: Mapping[Name, str]

@@ -178,7 +178,7 @@ def _has_records(former: Element | None, element: Element, rows: _Rows) -> bool:
 
 
 def _read_removed_switches(unit: Unit, names: Iterable[Name]) -> dict[str, Switch]:
-    """Return the removed switches with ports to restore among ``names``, by name."""
+    """Return those switches in ``names`` that were removed and have ports to restore, by name."""
     rows = _read_rows(unit, _READ_LEAVING, names)
     return {name: removed for name, row in rows.items() if (removed := parse_removed_switch(row)) is not None}
 

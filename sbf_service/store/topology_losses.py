@@ -28,8 +28,8 @@ from virtcloud.model.views import PlacementProgress
 SHOWN_LOSSES = 20
 """The maximum number of losses that an error message lists."""
 QUARANTINE_REMEDY = (
-    "wait until the element has confirmed the removal, or, if it will never return, declare the cluster's VLAN ID "
-    "clean (virtcloud pool clean SITE VLAN --reason TEXT)"
+    "wait until the element has confirmed the removal, or, if the element will never return, declare the cluster's "
+    "VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
 )
 _READ_ELEMENTS = (
     select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
@@ -40,8 +40,8 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
     """Yield an error for each transport whose users the new topology would interrupt.
 
     A transport at provider edges must remain, with its kind, its users' service IDs, and its shared or separate
-    services. Another transport must not become a transport at provider edges; :func:`list_detached_clusters` checks
-    whether it remains.
+    services. A transport without provider edges must not become a transport at provider edges.
+    :func:`list_detached_clusters` checks whether a transport without provider edges remains.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:
@@ -53,7 +53,10 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
         if used:
             users = ", ".join(f"{_format_service_id(before, service)}{user}" for user, service in used)
             change = "change its kind or its service IDs" if before.name in known else "vanish"
-            yield f"transport {before.name} would {change}, and is in use: {users}; keep it until these have ended"
+            yield (
+                f"transport {before.name} would {change}, and is in use: {users}; keep the transport until its users "
+                "have ended"
+            )
 
 
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
@@ -104,8 +107,8 @@ def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
 def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> None:
     """Raise Conflict if a new topology lacks something in use, or breaks a path.
 
-    ``live`` contains the clusters at the sites that change. It may omit clusters with paths in both topologies that
-    lose nothing (:func:`loses_nothing`).
+    ``live`` contains the clusters at the sites that change. It may omit a cluster that has paths in both topologies and
+    loses nothing (:func:`loses_nothing`).
     """
     losses = list(_list_losses(unit, change, live))
     faults = list(dict.fromkeys(losses or list_broken_paths(change.topology, live)))
@@ -143,7 +146,7 @@ def _describe_remedy(gateway: Gateway | None) -> str:
         return remedy
     keys = ", ".join(f"`{key}`" for key in list_role_keys(gateway))
     removal = f"first remove {keys} of the gateway and " if keys else ""
-    return f"{remedy}, or {removal}wait until it has removed the cluster"
+    return f"{remedy}, or {removal}wait until the gateway has removed the cluster"
 
 
 def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, ClusterRow]]:

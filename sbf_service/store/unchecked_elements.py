@@ -131,10 +131,10 @@ def mark_checked(unit: Unit, row: ElementRow) -> None:
 
 @contextmanager
 def releasing_networks(unit: Unit) -> Iterator[None]:
-    """Increment the revisions of elements that wait for a network whose hold the context ends.
+    """Increment the revisions of elements that wait for a held network, if the context ends the hold.
 
-    These are the network's hosts and gateways, whose wanted documents change, and the devices that have not completely
-    set up the network.
+    Such elements are the network's hosts and gateways, because their wanted documents change, and the devices that have
+    not completely set up the network.
     """
     before = read_held_networks(unit)
     yield

@@ -63,7 +63,8 @@ def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | N
     with pytest.raises(Conflict) as caught:
         world.put_topology(three_edges(replacement))
     assert str(caught.value).splitlines()[0] == (
-        f"transport evpn would {why}, and is in use: 10100 by cluster demo ({when}); keep it until these have ended"
+        f"transport evpn would {why}, and is in use: 10100 by cluster demo ({when}); keep the transport until its "
+        "users have ended"
     )
 
 
@@ -79,7 +80,7 @@ def test_a_transport_with_observed_circuits_cannot_vanish(world: World) -> None:
     with world.store.change() as unit:
         declare_clean(unit, "praha", VlanId(100), "looked myself", world.service.settings.timing.drain)
     assert not world.view("demo").quarantined
-    with pytest.raises(Conflict, match="in use: 10100 by VLAN 100, last seen on praha-pe1; keep it until"):
+    with pytest.raises(Conflict, match="in use: 10100 by VLAN 100, last seen on praha-pe1; keep the transport until"):
         world.put_topology(three_edges(VPLS))
 
 
