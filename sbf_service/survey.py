@@ -1,8 +1,8 @@
 """A read-only survey of a site's switches, without SBF: the program that ``virtcloud site import`` runs.
 
 The program reads a request as JSON from standard input, because other users can see arguments, and the request may
-contain names of secrets. The program writes the survey as JSON to standard output. It changes and saves no
-configuration. Exit code 0: the program has written a survey, even if some switches could not be read. Exit code 2: bad
+contain names of secrets. The program writes the survey as JSON to standard output. The program changes no configuration
+and saves none. Exit code 0: the program has written a survey, even if some switches could not be read. Exit code 2: bad
 input; the program has contacted no switch.
 """
 

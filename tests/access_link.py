@@ -24,7 +24,7 @@ password = {file = "/etc/virtcloud/site-brno.password"}
 enable = {file = "/etc/virtcloud/site-brno.enable"}
 """
 AGENT_SETTINGS = 'bridged_frames_filtered = "accept"\n'
-# libvirt uses systemd-machined if D-Bus can start it. In a container, systemd-machined does not find its processes.
+# libvirt uses systemd-machined if D-Bus can start it. But systemd-machined does not find the processes of a container.
 PREPARE = f"""set -e
 ip link add {INTERFACE} up type veth peer name wire0
 ip link set wire0 up
@@ -38,7 +38,7 @@ STATE = "/var/lib/virtcloud/agent"
 
 @contextmanager
 def running_switch(site: Site) -> Iterator[str]:
-    """Run an emulated switch in the network of the machines. Yield its address and port."""
+    """Run an emulated switch in the network of the machines. Yield the switch's address and port."""
     program = str(ROOT / "tests/emulated_switch_program.py")
     command = ("nsenter", f"--net={site.namespace}", sys.executable, program, SWITCH_ADDRESS)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as switch:  # noqa: S603

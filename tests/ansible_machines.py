@@ -78,7 +78,7 @@ class Site:
         return self._enter(words)
 
     def read(self, machine: str, command: str) -> str:
-        """Return the output of a shell command on a machine. Raise AssertionError if it fails."""
+        """Return the output of a shell command on a machine. Raise AssertionError if the command fails."""
         done = self.run(machine, command)
         assert done.returncode == 0, f"{machine}: {command}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -101,7 +101,7 @@ class Site:
     def play_with(
         self, playbook: str, faults: Mapping[str, Sequence[Callable[[subprocess.Popen[str]], object]]]
     ) -> subprocess.CompletedProcess[str]:
-        """Run a playbook. When a task of ``faults`` begins for the n-th time, call its n-th function."""
+        """Run a playbook. When a task of ``faults`` begins for the n-th time, call the task's n-th function."""
         command = (*self._enter_network, *self._playbook(playbook))
         pending, lines = {task: list(functions) for task, functions in faults.items()}, []
         with subprocess.Popen(  # noqa: S603
@@ -153,7 +153,7 @@ def ansible_environment() -> dict[str, str]:
 
 
 def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    """Return the number of tasks that changed each machine. Raise AssertionError if the playbook failed."""
+    """Return, for each machine, the number of tasks that changed it. Raise AssertionError if the playbook failed."""
     assert play.returncode == 0, play.stdout[-4000:] + play.stderr
     recap = play.stdout.partition("PLAY RECAP")[2].splitlines()[1:]
     rows = [line.split() for line in recap if "changed=" in line]
@@ -161,7 +161,7 @@ def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
 
 
 def make_newer_archive(archive: Path, folder: Path) -> Path:
-    """Write a copy of an archive with other bytes to ``folder``. The playbooks treat it as another version."""
+    """Write a copy of an archive to ``folder``, and add a file. The playbooks treat the copy as another version."""
     newer = folder / f"newer-{archive.name}"
     newer.write_bytes(archive.read_bytes())
     note = folder / "note"

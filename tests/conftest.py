@@ -66,7 +66,7 @@ def postgres_server() -> Iterator["PostgresServer"]:
 
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: "PostgresServer") -> str:
-    """The name of a PostgreSQL database with all tables, which other databases are copied from."""
+    """The name of a PostgreSQL database with all tables. Other databases are copies of this database."""
     from migrated import migrate_once  # noqa: PLC0415 - imported only by tests that need it
 
     name = postgres_server.new_database()

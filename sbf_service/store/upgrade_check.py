@@ -1,6 +1,7 @@
 """``sbf upgrade``: lists missing migrations, and tries them without changing the database.
 
-The trial migrates a copy on SQLite, or the database in a transaction that is rolled back on PostgreSQL.
+On SQLite, the trial migrates a copy of the database. On PostgreSQL, the trial migrates the database in a transaction,
+and rolls the transaction back.
 """
 
 import shutil
@@ -47,11 +48,14 @@ class UpgradePlan:
 
 
 class _RollBack(Exception):
-    """Raised after a successful trial, to roll its transaction back."""
+    """Raised after a successful trial, to roll the trial's transaction back."""
 
 
 def plan_upgrade(engine: Engine) -> UpgradePlan:
-    """Return the missing migrations. Raise BadInput for an unreadable database, or one of a newer version."""
+    """Return the missing migrations.
+
+    Raise BadInput if the database cannot be read, or if a newer version migrated the database.
+    """
     try:
         with engine.connect() as connection:
             current = _read_migration(connection)

@@ -1,8 +1,8 @@
 """VLAN ownership: VLANs that SBF created (docs/decisions/0038), and VLAN IDs in other use.
 
-SBF deletes only VLANs that it created. Before a device receives a change, SBF commits a row for each created VLAN. SBF
-deletes the row when a later reading does not contain the VLAN. A VLAN ID in other use is not free. It becomes free when
-the latest readings of all devices of the site show no other use.
+SBF deletes only VLANs that it created. Before a device receives a change, SBF commits a row for each VLAN that the
+change creates. SBF deletes the row when a later reading does not contain the VLAN. A VLAN ID in other use is not free.
+It becomes free when the latest readings of all devices of the site show no other use.
 """
 
 import json
@@ -76,7 +76,7 @@ def delete_foreign_vlans(unit: Unit, element: str) -> None:
 
 
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
-    """Return the VLAN IDs in other use at a site that are in ``pool`` or claimed.
+    """Return those VLAN IDs in other use at a site that are in ``pool`` or claimed by a cluster.
 
     Each view has one VLAN ID on one device, and the time of the device's last reading.
     """

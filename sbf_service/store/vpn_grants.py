@@ -113,12 +113,12 @@ def read_device_addresses(unit: Unit, profiles: Iterable[str]) -> Mapping[str, t
 def choose_cluster_gateways(
     unit: Unit, topology: Topology, cluster: LiveCluster, role: GatewayRole = VPN_SERVER
 ) -> tuple[Name, ...]:
-    """Return the gateways that a cluster should use in a role. Raise NoGateway if there is none."""
+    """Return the gateways that a cluster should use in a role. Raise NoGateway if no suitable gateway has the role."""
     return choose_gateways(topology, cluster, find_alive_gateways(unit), role)
 
 
 def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER) -> tuple[Name, ...]:
-    """Connect a running cluster to gateways with a role. Return its gateways with this role.
+    """Connect a running cluster to gateways with a role. Return the cluster's gateways with this role.
 
     The elements of changed paths must confirm the cluster. A new gateway can replace a router that does not answer.
     Raise NoGateway if there is no gateway with the role. Raise Conflict if another cluster uses an access port of the

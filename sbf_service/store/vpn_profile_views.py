@@ -114,7 +114,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
 def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
     """Return the elements that have not confirmed the cluster; () for a cluster that is ending or has ended.
 
-    Until their confirmation, a device possibly reaches only some of the guests.
+    Until these elements confirm the cluster, a device possibly reaches only some of the guests.
     """
     if row.state not in WANTED_STATES:
         return ()
@@ -149,7 +149,7 @@ def _is_ended_with(row: ClusterRow, profile: VpnProfileRow) -> bool:
 def _list_pending(gateways: Iterable[Any], elements: tuple[PendingElement, ...]) -> tuple[PendingElement, ...]:
     """Return ``elements``, and the unconfirmed gateways of a profile.
 
-    ``gateways`` are its rows of ``_READ_GATEWAYS``.
+    ``gateways`` are the profile's rows in the result of ``_READ_GATEWAYS``.
     """
     listed = {element.element for element in elements}
     own = (

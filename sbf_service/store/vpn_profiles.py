@@ -62,10 +62,11 @@ def create_profile(
 ) -> NewVpnProfile:
     """Create the profile of a device. Connect the cluster to gateways if necessary.
 
-    Revoke an old profile of the device. The device keeps the profile's addresses, unless only one of the two profiles
-    makes it the router. Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended.
-    Raise NoGateway if there is no gateway. Raise NoAddressFree if a subnet has no free address. Raise BeyondLimit if
-    the cluster has the maximum number of profiles. For a router, raise the errors of :func:`.check_router`.
+    Revoke an old profile of the device. The device keeps the old profile's addresses, unless only one of the two
+    profiles makes the device the router. Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending
+    or has ended. Raise NoGateway if there is no gateway. Raise NoAddressFree if a subnet has no free address. Raise
+    BeyondLimit if the cluster has the maximum number of profiles. For a router, raise the errors of
+    :func:`.check_router`.
     """
     row = require_live_cluster(unit, key, cluster_id)
     network = read_networks(unit, [row])[row.network or row.id]
@@ -113,7 +114,10 @@ def _make_row(  # noqa: PLR0913, PLR0917 - the columns
 def _show_new(
     unit: Unit, row: ClusterRow, created: VpnProfileRow, gateways: Sequence[Name], certificate: str
 ) -> NewVpnProfile:
-    """Return a new profile with its certificate and client keys for tls-crypt-v2, which SBF does not store."""
+    """Return a new profile with its certificate, and with the device's keys for tls-crypt-v2.
+
+    SBF stores neither the certificate nor these keys.
+    """
     (view,) = make_profile_views(unit, row, [created])
     topology, secret = read_topology(unit), read_vpn_secret(unit)
     keys = {name: make_client_key(secret, name, created.id) for name in gateways}

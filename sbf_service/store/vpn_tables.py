@@ -14,7 +14,7 @@ _IS_VALID_ROUTER = text("revoked_at IS NULL AND router")
 
 
 class ClusterGatewayRow(Base):
-    """A gateway of a cluster. ``position`` is its index in the order of preference."""
+    """A gateway of a cluster. ``position`` is the gateway's index in the order of preference."""
 
     __tablename__ = "cluster_gateways"
 

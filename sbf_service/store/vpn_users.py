@@ -144,9 +144,9 @@ def _find_known_profiles(unit: Unit, gateway: str, profiles: Sequence[str]) -> f
 def list_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[VpnConnectionView]:
-    """Return the connections of a cluster's profiles, or of those of ``user``, ordered by their start.
+    """Return the connections of a cluster's profiles, ordered by the start of each connection.
 
-    Raise NotFound for an unknown cluster.
+    With ``user``, return only the connections of this user's profiles. Raise NotFound for an unknown cluster.
     """
     row = require_cluster(unit, key, cluster_id)
     of_user = [] if user is None else [VpnProfileRow.user == user]

@@ -35,7 +35,7 @@ CGROUPS = """Hook pbs_cgroups
 class FakePbsServer:
     """Stores hooks and resources. ``changes`` lists the lines that change hooks or resources, in order.
 
-    If ``busy`` is set, the server refuses to delete the resource ``vcluster``, but ``changes`` contains the line.
+    If ``busy`` is set, the server refuses to delete the resource ``vcluster``, but ``changes`` lists the deletion.
     If ``dies_at`` is set, the server executes this number of changes. The next change raises Refused, as if the
     installer had been killed before this change.
     """

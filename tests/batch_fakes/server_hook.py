@@ -27,7 +27,7 @@ def hook() -> str:
 
 @dataclass
 class ServerHook:
-    """Runs the hook. Its configuration contains SBF's address and ``settings``."""
+    """Runs the hook. The hook's configuration contains SBF's address and ``settings``."""
 
     sbf: str
     settings: dict[str, Any] = field(default_factory=dict)

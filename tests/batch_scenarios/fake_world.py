@@ -41,7 +41,7 @@ class AnsweringGuests:
 
 
 class NoJobAccess:
-    """Replaces a script's access to its guests. Starts no relay."""
+    """Replaces the access of a job's script to the job's guests. Starts no relay."""
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
         return self.socket_path(access.key)

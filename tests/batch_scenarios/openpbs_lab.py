@@ -32,7 +32,7 @@ SCHEDULER_ITERATION_S = 5
 If a job's nodes are down in one cycle, the next cycle tries the job again.
 """
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Times in seconds, short to shorten the tests of faults. They do not limit the time of a job's start."""
+"""Times in seconds, short to shorten the tests of faults. These times do not limit how long a job's start can take."""
 SHORT_SETUP_S = 30
 """The time limit in seconds of a start that cannot succeed. Other starts have the time limit of a real site."""
 
@@ -78,7 +78,10 @@ class RealBatch:
         )
 
     def output(self, job: str) -> JobOutput:
-        """Return a script's output, which is on the job's first host, or in the user's home after the end."""
+        """Return the output of a job's script.
+
+        While the job runs, the output is on the job's first host. Afterwards, it is in the user's home.
+        """
         number, status = job.partition(".")[0], self.status(job)
         if status.state is BatchJobState.RUNNING and status.hosts:
             first = status.hosts[0]

@@ -12,7 +12,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 
 
 def good_path(stage: ScenarioStage) -> None:
-    """A three-host job starts when its cluster is active, with variables and files about the guests.
+    """A job on three hosts starts when its cluster is active. The job has variables and files about the guests.
 
     When the job ends, the cluster is removed.
     """
@@ -94,7 +94,7 @@ def switch_fails(stage: ScenarioStage) -> None:
 
 
 def qdel_during_set_up(stage: ScenarioStage) -> None:
-    """If a job is deleted during the set-up of its cluster, its script never starts."""
+    """If a job is deleted during the set-up of its cluster, the job's script never starts."""
     with stage.world.unreachable(_some_switch(stage)):
         job = stage.submit(hosts=3)
         stage.await_running(job)

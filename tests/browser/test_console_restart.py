@@ -135,7 +135,7 @@ def test_a_page_continues_after_a_restart_of_sbf(page: Page, sbf: KilledSbf) -> 
 
 
 def test_a_page_continues_after_errors_of_a_proxy(page: Page, sbf: KilledSbf) -> None:
-    """After an answer with an error, a browser does not reopen a stream of events. The page must do so."""
+    """After an answer with an error, a browser does not reopen a stream of events. The page must reopen the stream."""
     sbf.kill()
     with proxy_without_sbf(sbf.port) as answered:
         page.locator(LOST).wait_for()

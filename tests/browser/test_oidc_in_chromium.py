@@ -151,7 +151,7 @@ def test_after_an_expired_session_a_login_returns_to_the_page(
 
 
 def test_after_a_logout_no_page_is_shown_again(page: Page, log_in: Callable[..., None]) -> None:
-    """The browser stores no page of the console, so its button "back" shows the login page."""
+    """The browser stores no page of the console, so the browser's button "back" shows the login page."""
     log_in("1", "clusters/climate-model")
     page.click("text=Log out")
     page.get_by_text("You have logged out.").wait_for()

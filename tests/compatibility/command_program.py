@@ -14,7 +14,7 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-import httpx  # noqa: F401 - every command of the tests uses it, but it is imported when the command runs
+import httpx  # noqa: F401 - every command of the tests uses httpx, but virtcloud imports it lazily
 
 import virtcloud.cli
 

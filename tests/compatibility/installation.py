@@ -113,7 +113,7 @@ def agent_socket(version: Version, url: str, host: str, folder: Path) -> Iterato
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Terminate a process. If it does not end in time, kill the process and raise TimeoutExpired."""
+    """Terminate a process. If the process does not end in time, kill it and raise TimeoutExpired."""
     process.terminate()
     try:
         process.wait(WAIT_S)

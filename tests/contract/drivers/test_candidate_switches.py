@@ -1,4 +1,7 @@
-"""Tests of switches with a candidate configuration and a confirm timer, which revert an unconfirmed commit."""
+"""Tests of switches with a candidate configuration and a confirm timer.
+
+Such a switch reverts a commit that is not confirmed before the timer expires.
+"""
 
 import re
 import time

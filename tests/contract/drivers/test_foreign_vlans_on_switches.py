@@ -13,9 +13,9 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchObserved, SwitchWanted, compare_switch
 
 SHOW_NO_NAMES = frozenset({"hp_comware", "sonic"})
-"""Platforms on which SBF cannot read the names of VLANs. Only SBF's record shows which VLANs it created."""
+"""Platforms on which SBF cannot read the names of VLANs. Only SBF's record shows which VLANs SBF created."""
 SWITCHES = [name for name in EMULATED if name != "cisco_iosxr"]
-"""All platforms except the router, on which one VLAN ID on two ports means two VLANs."""
+"""All platforms except IOS-XR. On this router, one VLAN ID on two ports means two VLANs."""
 
 
 @pytest.fixture(params=SWITCHES)
