@@ -1,7 +1,7 @@
 """Tests of the IOS dialect on switches that only resemble IOS, and of a session loss at each line.
 
-The driver configures such a switch or raises an error. It never changes foreign configuration. Only the wanted port
-ever carries a managed VLAN.
+The driver configures such a switch or raises an error. The driver never changes foreign configuration. Only the wanted
+port ever carries a managed VLAN.
 """
 
 from contextlib import ExitStack
@@ -45,7 +45,10 @@ def remaining_difference(driver: SwitchDriver, bench: SwitchBench) -> SwitchDiff
 
 
 def find_leaks(switch: EmulatedSwitch) -> list[tuple[str, str, set[int]]]:
-    """Return the lines after which a port other than the first carried managed VLANs, with the port and the VLANs."""
+    """Return each line after which a port other than the first port carried managed VLANs.
+
+    Each result contains the line, the port, and these VLANs.
+    """
     first = switch.port_names[0]
     return [
         (line, port, vlans & MANAGED_VLANS)

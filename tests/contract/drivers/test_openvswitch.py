@@ -87,7 +87,7 @@ def test_a_change_of_thousands_of_characters_is_one_transaction(bench: Bench) ->
 
 @contextmanager
 def record_trunks(switch: Daemons) -> Iterator[list[list[int]]]:
-    """Yield a list. After the context, it contains all states of the managed ports' ``trunks`` columns."""
+    """Yield a list. After the context, the list contains all states of the managed ports' ``trunks`` columns."""
     command = "ovsdb-client", "--format=json", "monitor", f"unix:{switch.folder}/db.sock", "Port", "name,trunks"
     states: list[list[int]] = []
     with subprocess.Popen(command, env=switch.environment, stdout=subprocess.PIPE, text=True) as monitor:  # noqa: S603

@@ -87,7 +87,7 @@ def test_a_reading_opens_a_new_session(platform: str, stack: ExitStack) -> None:
 
 
 def test_a_switch_restarted_before_its_save_is_not_saved(stack: ExitStack) -> None:
-    """A save after the restart would report success, but would not contain the change."""
+    """A save after the restart would report success, but the saved configuration would not contain the change."""
     bench = make_bench_in(stack)("cisco_ios")
     bench.read()
     bench.driver.apply(CHANGE)

@@ -1,4 +1,7 @@
-"""Tests of publications whose gateway fails. SBF moves them to other gateways, if possible with the same port."""
+"""Tests of publications whose gateway fails. SBF moves the publications to other gateways.
+
+If possible, a publication keeps its port.
+"""
 
 from collections.abc import Iterator
 from itertools import count

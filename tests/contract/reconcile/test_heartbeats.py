@@ -95,7 +95,7 @@ def test_the_threads_end_with_the_last_conversation(world: World) -> None:
 
 @dataclass
 class ScriptedRenewals:
-    """Prepared answers of the database to renewals of a lease, and a clock. None raises DatabaseUnavailable."""
+    """Prepared answers of the database to renewals of a lease, and a clock. For None, raise DatabaseUnavailable."""
 
     answers: list[bool | None] = field(default_factory=list)
     now: float = 100.0

@@ -90,7 +90,7 @@ def test_replicas_use_the_only_session_one_after_another(
 
 
 def test_a_permanent_session_excludes_other_replicas(world: World, replicas: tuple[Worker, Worker]) -> None:
-    """A switch with ``keep_session`` must allow one session for each replica. This switch allows one in total."""
+    """A switch with ``keep_session`` must allow one session for each replica. This switch allows only one session."""
     world.furnish(topology=topology(keep_session=True))
     world.put("a", spec("brno-h1"))
     assert replicas[0].reconcile(SWITCH) is ReconcileOutcome.CONFIRMED

@@ -25,7 +25,7 @@ POOL_OF_TWO = "100-101"
 
 
 class Machines:
-    """A world, its hosts, and ``restored``: the world on another machine after a restore, or None before."""
+    """A world, its hosts, and ``restored``: the restored world on another machine, or None before the restore."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self.world, self.folder, self.hosts = world, folder, CarryingHosts()
@@ -278,7 +278,7 @@ def test_late_confirmations_of_former_revisions_are_refused(machines: Machines) 
 
 
 def test_revisions_exceed_all_revisions_before_the_restore(machines: Machines) -> None:
-    """An agent waits for a revision later than its last one, which the backup may not contain."""
+    """An agent waits for a revision above the last revision that it received. The backup may lack this revision."""
     machines.back_up()
     with machines.world.store.change() as unit:
         for _ in range(100):
@@ -307,7 +307,7 @@ def test_a_lost_lease_extension_ends_no_cluster_immediately(machines: Machines) 
 
 
 def test_every_device_is_saved_again_after_a_restore(machines: Machines) -> None:
-    """After the backup, a later save may have changed the startup configuration, even if the running one is correct."""
+    """A save after the backup may have made the startup configuration wrong, unlike the running configuration."""
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()
     switch = machines.world.switches[SWITCH]

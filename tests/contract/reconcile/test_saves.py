@@ -427,7 +427,7 @@ def test_a_partly_configured_switchs_pending_save_is_made_once(world: World) -> 
 
 
 def test_a_switch_with_a_lost_vlan_is_saved_once(world: World) -> None:
-    """An administrator moved alice's VLAN to an unmanaged port. SBF cannot restore it on alice's port."""
+    """An administrator moved alice's VLAN to an unmanaged port. SBF cannot restore the VLAN on alice's port."""
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     create_active(world)

@@ -317,7 +317,7 @@ def test_a_former_authoritys_profile_is_pending_until_gateways_confirm(world: Wo
 
 
 def test_a_revocation_is_pending_at_gateways_without_the_cluster(world: World, alice: str) -> None:
-    """The gateways may have received the grant already, and have confirmed neither the cluster nor the grant."""
+    """The gateways have confirmed neither the cluster nor the grant, but may already have received the grant."""
     put(world)
     made = make_profile(world, alice).json()
     revoke(world, alice, made["id"])
