@@ -68,7 +68,7 @@ def read_table(path: Path = TABLE) -> dict[str, Record]:
 
 
 def write_table(records: Mapping[str, Record], path: Path = TABLE) -> None:
-    """Write the durations, longest first. Omit files of unit tests without labs that take less than 0.5 s."""
+    """Write the durations, longest first. Omit a file of unit tests if it uses no lab and takes less than 0.5 s."""
     longest = sorted(records.items(), key=lambda one: (-round(one[1].seconds), one[0]))
     rows = {
         file: {"seconds": round(one.seconds)} | ({"lab": one.lab} if one.lab else {})
@@ -192,7 +192,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Record durations with ``--record-durations``, but not in workers, which report to the main process.
 
-    Disable garbage collection during imports: it would find almost no garbage, and take a third of their time.
+    Disable garbage collection during imports: collections would find almost no garbage, and take a third of the time.
     """
     gc.disable()
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):

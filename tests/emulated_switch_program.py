@@ -1,4 +1,4 @@
-"""Run an emulated switch until the standard input ends, and print its address and port."""
+"""Run an emulated switch until the standard input ends. Print the switch's address and port at the start."""
 
 import sys
 

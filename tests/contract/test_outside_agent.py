@@ -1,4 +1,4 @@
-"""Tests of a gateway with a real agent that routes guests to external destinations, with real packets and faults.
+"""Tests of a gateway that routes guests to external destinations. The agent, the packets and the faults are real.
 
 All computers are network namespaces. Each of two clusters with identical addresses has a guest on an access port. A
 fake SBF sends the wanted document.
@@ -321,7 +321,7 @@ def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> 
 
 
 def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> None:
-    """The guest sees the addresses of clients. A wanted document without the publication ends it."""
+    """The guest sees the addresses of clients. A wanted document without the publication ends the publication."""
 
     def fetch() -> list[str]:
         return [world.fetch(*address, computer=world.server) for address in ((GATEWAY, 40000), (GATEWAY6, 40001))]

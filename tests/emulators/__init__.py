@@ -29,7 +29,7 @@ EMULATED_PLATFORMS: dict[str, type[EmulatedSwitch]] = {
     for module in iter_modules(__path__)
     if module.name in registry.SWITCH_PLATFORMS
 }
-"""The class of each platform. Its module has the platform's name."""
+"""The class of each platform. The module of the class has the platform's name."""
 OPEN_BY_LIST = tuple(
     name
     for name in EMULATED_PLATFORMS

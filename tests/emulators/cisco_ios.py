@@ -25,7 +25,10 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class CiscoIos(TrunkLists):
-    """A Catalyst. A VLAN is created when it gets a name or its mode is left. Routed ports use VLAN IDs from 1006."""
+    """A Catalyst. A session creates a VLAN when it names the VLAN or leaves the VLAN's mode.
+
+    Routed ports use VLAN IDs from 1006.
+    """
 
     platform = "cisco_ios"
     port_names = (*(f"GigabitEthernet1/0/{n}" for n in range(1, 9)), "Port-channel1")

@@ -96,7 +96,7 @@ class CandidateEdge(EmulatedEdge):
     def activate(self, session: EmulatedSession) -> None:
         """Replace the running and the startup configuration by the candidate.
 
-        Raise CommandRejected if it is invalid.
+        Raise CommandRejected if the candidate is invalid.
         """
         fault = next(self.find_faults(self.candidate(session)), None)
         if fault:

@@ -1,4 +1,4 @@
-"""Tests of managed ports that another user shut down. They carry no cluster, and SBF does not enable them."""
+"""Tests of managed ports that another user shut down. Such ports carry no cluster, and SBF does not enable them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -345,7 +345,7 @@ def test_a_vlan_without_name_and_record_is_unchanged(world: World, switch: FakeS
 
 
 def test_only_sbfs_vlans_of_an_old_startup_are_deleted(world: World, switch: FakeSwitch) -> None:
-    """The restarted switch has two VLANs: the VLAN of an ended cluster, whose name SBF chose, and a foreign VLAN."""
+    """The restarted switch has two VLANs: one with a name that SBF chose for an ended cluster, and a foreign VLAN."""
     world.put("demo", spec("brno-h1"))
     world.settle()
     world.delete("demo")

@@ -45,7 +45,7 @@ def put(world: World, key: str, *hosts: str) -> str:
 
 
 def names_by_parent(spans: tuple[ReadableSpan, ...], trace_id: str) -> dict[str, str]:
-    """Return the name of each span's parent by the name of the span, for the spans of one trace."""
+    """Return the name of the parent of each span in a trace, by the name of the span."""
     names = {found.context.span_id: found.name for found in spans}
     chosen = [found for found in spans if format(found.context.trace_id, "032x") == trace_id]
     return {found.name: names.get(found.parent.span_id, "hook") if found.parent else "" for found in chosen}

@@ -89,7 +89,7 @@ def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
 
 
 def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
-    """Yield an update for each free VLAN ID, which sets a random release time.
+    """Yield, for each free VLAN ID, an update that sets a random release time.
 
     For a VLAN ID in the pools of several sites, at most one of these sites has a recent release time.
     """

@@ -110,7 +110,7 @@ def test_every_table_is_in_a_backup_or_known_as_omitted(small: Small) -> None:
 
 
 def test_a_backup_shows_one_moment_while_sbf_writes(world: World, folder: Path) -> None:
-    """Each transaction during the backups inserts a row into two tables. No backup contains only one of them."""
+    """Each transaction during the backups inserts a row into each of two tables. Each backup has both rows or none."""
     stop, differences = threading.Event(), []
 
     def write() -> None:

@@ -25,7 +25,7 @@ NAMED = {"name": "data", "fqdns": ["Data.Example.org."], "ports": ["tcp/443"]}
 
 
 def make_topology(*destinations: dict[str, object]) -> Topology:
-    """Return three sites. Brno has two gateways with links to the outside, and destinations."""
+    """Return three sites. Brno has destinations, and two gateways with links to the outside."""
     gateways = tuple(gateway(name, outside=LINK) for name in ("brno-gw", "brno-gw2"))
     document = topology_with_gateways(brno=gateways).model_dump(mode="json")
     document["sites"][0]["destinations"] = destinations or (WEB, ARCHIVE)

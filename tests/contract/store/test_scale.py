@@ -30,7 +30,7 @@ LARGE = InstallationSize(32, 8, 128, 1024, 2000)
 FEW_SITES = InstallationSize(4, 8, 16)
 EVPN = Transport(name="evpn", kind="evpn", vnis="10100-19999", asn=64512)
 CLAIMS = 32
-"""The number of claims before the measurement, which fill the service's cache of paths."""
+"""The number of claims before the measurement. These claims fill the service's cache of paths."""
 GRANULARITY = 60
 """The tolerance in steps. For each running statement, SQLite counts steps only in multiples of 20."""
 
