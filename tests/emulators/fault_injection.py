@@ -86,7 +86,8 @@ if TYPE_CHECKING:
     from emulators.switch_device import SwitchState
 
 Boot = Literal["startup", "older", "empty"]
-"""The configuration that a switch boots: the startup configuration, the one before the last save, or the factory state.
+"""The configuration that a switch boots: ``startup`` is the startup configuration, ``older`` the startup configuration
+before the last save, and ``empty`` the factory state.
 """
 
 

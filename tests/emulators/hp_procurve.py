@@ -118,7 +118,7 @@ class HpProcurve(IosLikeSwitch):
 
     @accepts("config", "no vlan <number> untagged <ports>")
     def no_untag(self, session: EmulatedSession, text: str, ports: str) -> None:
-        """Remove ports from the VLAN in which they are untagged. They return to the default VLAN."""
+        """Remove ports from the VLAN in which they are untagged. The ports return to the default VLAN."""
         for port in self.members(text, ports):
             port.native = 1 if port.native == int(text) else port.native
 

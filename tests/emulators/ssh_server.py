@@ -140,7 +140,7 @@ def _disconnect(transport: paramiko.Transport) -> None:
 
 
 def _bind(address: tuple[str, int]) -> socket.socket:
-    """Return a socket bound to an address, which several sockets may share if only one of them listens."""
+    """Return a socket bound to an address. Several sockets may have the same address if only one of them listens."""
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(address)

@@ -68,7 +68,7 @@ def driver_for(switch: EmulatedSwitch, *ports: PortName, read_timeout: float = 5
 
 
 def set_read_timeout(driver: SwitchDriver | EdgeDriver, seconds: float) -> None:
-    """Change the time limit of answers to the later commands of a driver with an SSH session."""
+    """Change the time limit for the answer to each later command. The driver must have an SSH session."""
     object.__setattr__(driver._conversation._line._login, "read_timeout", seconds)  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""An SBF in memory for tests of the command line. Each long poll of a cluster moves it to its next state."""
+"""An SBF in memory for tests of the command line. Each long poll of a cluster moves the cluster to its next state."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -79,7 +79,7 @@ done
 try fill-disk 'head -c 33554432 /dev/zero >/large'
 rm -f /large
 """
-"""A shell script that prints the result of each attack. It also removes the limits of its control group."""
+"""A shell script that prints the result of each attack. The script also removes the limits of its own control group."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Access from a job's script to its guests at two sites by real ssh and scp."""
+"""Access from a job's script to the job's guests at two sites by real ssh and scp."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -75,7 +75,7 @@ def read_command_line(command_line: Path) -> bytes:
 
 
 def own_namespaces(pid: int | None) -> dict[str, int]:
-    """Return the namespaces that a lab has created, each with an open file. ``pid`` is a process in them.
+    """Return the namespaces that a lab has created, each with an open file. ``pid`` is a process in these namespaces.
 
     While the file is open, the kernel does not reuse the namespace's number for a lab of another pytest process.
     """

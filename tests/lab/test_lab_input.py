@@ -1,6 +1,6 @@
 """Lab commands with invalid input, or without root, a kernel or a program.
 
-They change nothing, and name the fault or the remedy.
+Such commands change nothing, and name the fault or the remedy.
 """
 
 import itertools

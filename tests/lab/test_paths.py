@@ -202,7 +202,7 @@ def test_frames_pass_without_one_cable_of_a_hosts_aggregate(paths: Lab, cluster:
 
 
 def test_traffic_avoids_a_removed_link_of_the_ring(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The cluster moves to the aggregate between sw2 and sw3, which works even with one cable, and back."""
+    """The cluster moves to the aggregate between sw2 and sw3, and later back. One cable suffices for the aggregate."""
     with topology_without(paths, client, "sw1:to3"):
         moved = {
             "sw1": {"edge": "100", "to2": "100", "h3": "100"},

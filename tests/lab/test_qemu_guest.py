@@ -1,7 +1,7 @@
 """Tests of QEMU guests. The first cluster has a QEMU guest ``machine`` and a container ``container``.
 
 The machine's disk is an image of the catalogue with cloud-init. The machine boots once for all tests that only read its
-state. The data of a later test's QEMU guest must survive a power loss of its host.
+state. A later test has another QEMU guest. The data of this guest must survive a power loss of the guest's host.
 """
 
 import hashlib

@@ -75,7 +75,7 @@ class Outage:
 
 @pytest.fixture(scope="module")
 def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
-    """The only power failure of this module. A user stops a guest before it. A job ends during it."""
+    """The only power failure of this module. A user stops a guest before the failure. A job ends during the failure."""
     kept, leaving = (open_job(lab, client, key, guests) for key, guests in ((KEPT, GUESTS), (ENDED, GUESTS[:1])))
     client.set_guest_power(KEPT, "stopped", GuestPower.OFF)
     stopped = client.guest(KEPT, "stopped")

@@ -1,4 +1,4 @@
-"""A site with two gateways. A profile names both, and a device moves to the other gateway after a failure.
+"""A site with two gateways. A profile names both gateways, and a device moves to the other gateway after a failure.
 
 Only one copy of a profile can be connected at a time, even at different gateways.
 """

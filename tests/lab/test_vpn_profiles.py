@@ -52,7 +52,7 @@ def read_block(profile: str, name: str) -> str:
 
 
 def forge(profile: str) -> str:
-    """Replace the certificate by a copy with the same names and extensions that another key has signed."""
+    """Replace the certificate by a copy that another key has signed. The copy has the same names and extensions."""
     genuine = x509.load_pem_x509_certificate(read_block(profile, "cert").encode())
     now = datetime.now(UTC)
     builder = (
@@ -95,7 +95,7 @@ def genuine(lab: Lab, clusters: dict[str, ClusterView]) -> str:
 
 @pytest.fixture(scope="module")
 def joined(lab: Lab, client: SbfClient, genuine: str) -> Iterator[dict[str, bool]]:
-    """Whether a client joins the network with each of the following tests' profiles, by the profile's name.
+    """Whether a client joins the network with each profile of the following tests, by the profile's name.
 
     The certificate of ``expired`` ends with the first lease of cluster ``brief``. The fixture extends the lease, so the
     grant of this profile stays valid.
