@@ -67,7 +67,7 @@ def _run(*command: str | Path) -> bytes:
 
 @contextmanager
 def dead_file_server(folder: Path) -> Iterator[ExitStack]:
-    """Mount a file system (FUSE) on ``folder`` whose server receives requests and never answers.
+    """Mount a file system (FUSE) on ``folder``. The file system's server receives requests and never answers.
 
     A process that accesses the folder hangs: not even SIGKILL ends it before the file system is closed. Enter the
     contexts of such processes into the yielded stack, which is closed after the file system. Call this function only in

@@ -24,13 +24,13 @@ class NetworkNamespace:
         return subprocess.run(enter, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})  # noqa: S603
 
     def check(self, script: str) -> str:
-        """Run a shell script in the namespace. Raise AssertionError if it fails."""
+        """Run a shell script in the namespace. Raise AssertionError if the script fails."""
         done = self.run("sh", "-ec", script)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def call(self, work: Callable[[], T]) -> T:
-        """Call ``work`` in a thread in the namespace, in which sockets of ``work`` remain."""
+        """Call ``work`` in a thread in the namespace. Sockets that ``work`` creates stay in the namespace."""
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(self._enter_and_call, work).result()
 

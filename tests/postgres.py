@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests, with its files in a temporary folder. It listens on a UNIX socket only."""
+"""A PostgreSQL server for tests, with its files in a temporary folder. The server listens on a UNIX socket only."""
 
 import os
 import shutil
@@ -112,7 +112,10 @@ class PostgresServer:
         self.run(KEEP_ROWS, name)
 
     def restore_rows(self, name: str) -> None:
-        """End all other sessions of a database and restore its rows, in a tenth of the time of a new database."""
+        """End all other sessions of a database and restore its rows.
+
+        This takes a tenth of the time that the creation of a database would take.
+        """
         self.run(END_SESSIONS, name)
         self.run(RESTORE_ROWS, name)
 

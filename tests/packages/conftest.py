@@ -14,7 +14,7 @@ def archive() -> Path:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Two builds of the Debian packages. The second runs in another folder, with separately built wheels."""
+    """Two builds of the Debian packages. The second build runs in another folder, with separately built wheels."""
     folder = tmp_path_factory.mktemp("built")
     with start_build(folder / "second", {}) as second:
         with start_build(folder / "first", {"WHEELS": str(ensure_wheels())}) as first:

@@ -1,4 +1,4 @@
-"""Queues whose default resources contain a request for a cluster. Hooks do not see it at submission."""
+"""Queues whose default resources contain a request for a cluster. At submission, hooks do not see this request."""
 
 from collections.abc import Iterator
 

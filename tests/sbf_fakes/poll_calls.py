@@ -25,7 +25,7 @@ class Caller(httpx.AsyncClient):
 
 
 STILL_ITERATIONS = 20
-"""How many iterations of the event loop without a call in a thread show that all polls wait.
+"""If the event loop runs this number of iterations without a call in a thread, all polls wait.
 
 A woken poll first asks whether its caller is connected, which takes some iterations without a thread.
 """

@@ -11,7 +11,7 @@ from virtcloud.model.wanted import SwitchObserved, SwitchWanted
 
 
 def read_switch(name: str, wanted: SwitchWanted, observed: SwitchObserved, *, behind: bool = False) -> DeviceReading:
-    """Return a reading of a switch. If ``behind`` is true, it has not confirmed its latest revision."""
+    """Return a reading of a switch. If ``behind`` is true, the switch has not confirmed its latest revision."""
     switch = Switch.model_validate({"name": name, "platform": "fake", "ports": ["p1"]})
     return SwitchTask(
         device=switch,
@@ -28,7 +28,7 @@ def read_switch(name: str, wanted: SwitchWanted, observed: SwitchObserved, *, be
 
 
 def read_edge(name: str, wanted: EdgeWanted, observed: EdgeObserved, *, behind: bool = False) -> DeviceReading:
-    """Return a reading of an edge. If ``behind`` is true, it has not confirmed its latest revision."""
+    """Return a reading of an edge. If ``behind`` is true, the edge has not confirmed its latest revision."""
     edge = Edge.model_validate({"name": name, "platform": "fake", "ports": ["ac"], "core_port": "core"})
     return EdgeTask(
         device=edge,

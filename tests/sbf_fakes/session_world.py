@@ -144,7 +144,7 @@ def serve_world(world: World, stack: ExitStack) -> tuple[str, uvicorn.Server]:
 
 @contextmanager
 def serve_worlds(folder: Path) -> Iterator[Start]:
-    """Yield a function that serves a world. Its keyword arguments change settings of the relay.
+    """Yield a function that serves a world. The function's keyword arguments change settings of the relay.
 
     With ``agent=False``, the function starts no agent.
     """

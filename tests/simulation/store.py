@@ -67,7 +67,7 @@ class Placement(Watched):
 class Cluster(Watched):
     """A cluster's row, with its claims and placements.
 
-    ``path`` contains the ports that must carry the cluster, which never change in the simulation.
+    ``path`` contains the ports that must carry the cluster. In the simulation, these ports never change.
     """
 
     id: str

@@ -52,7 +52,7 @@ EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
 class Machine(RuleBasedStateMachine):
-    """A state machine. Its rules, in any order, are faults, and calls of users, workers and agents."""
+    """A state machine whose rules run in any order. The rules are faults, and calls of users, workers and agents."""
 
     def __init__(self, database: Callable[[Path], str] = lambda folder: f"sqlite:///{folder / 'sbf.db'}") -> None:
         super().__init__()

@@ -44,7 +44,7 @@ KEY = parse_device_key(CSR)
 
 
 class VpnMachine(RuleBasedStateMachine):
-    """A state machine. Its rules, in any order, are actions of users, agents and administrators."""
+    """A state machine whose rules run in any order. The rules are actions of users, agents and administrators."""
 
     def __init__(self) -> None:
         super().__init__()

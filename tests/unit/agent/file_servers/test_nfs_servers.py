@@ -146,7 +146,7 @@ def test_nothing_beside_the_exports_is_reached(in_network: Run) -> None:
 
 
 def test_the_handle_of_a_file_elsewhere_opens_nothing(in_network: Run) -> None:
-    """A client can send any file handle, such as one of another server's file."""
+    """A client can send any file handle, such as the handle of another server's file."""
 
     def scenario() -> None:
         with opened() as gateway:
