@@ -22,8 +22,8 @@ def check_ports_exclusive(
 ) -> None:
     """Raise Conflict when clusters of two networks need the same access port. The error names the later cluster.
 
-    The error names the earlier cluster only if ``sees`` is true for its owner: the caller may see this owner's
-    clusters.
+    The error names the earlier cluster only if ``sees`` is true for the earlier cluster's owner, whose clusters the
+    caller may then see.
     """
     taken: dict[PortRef, LiveCluster] = {}
     for cluster in clusters:

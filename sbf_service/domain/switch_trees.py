@@ -23,7 +23,7 @@ MAX_COMPUTED = 32_768
 
 
 def find_uplinks(topology: Topology, end_system: Host | Gateway) -> tuple[Uplink, ...]:
-    """Return the uplinks of a host or gateway to switches of its site, in the order of its ports.
+    """Return the uplinks of a host or gateway to switches of its site, in the order of the host's or gateway's ports.
 
     Raise HostNotLinked if there is no such uplink.
     """
