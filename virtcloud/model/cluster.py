@@ -95,7 +95,7 @@ NETWORK_KEYS: Final = (
 )
 """The keys that only the spec of a new network may contain, not the spec of a member.
 
-A member may contain ``subnets: []``: SBF then assigns no addresses to its guests.
+The spec of a member may contain ``subnets: []``. Then SBF assigns no addresses to the member's guests.
 """
 
 
@@ -150,8 +150,10 @@ class ClusterSpec(Document):
     """Services of gateways in the network: `nfs` (folders of the owner, by NFSv4.2). A gateway at one of the network's
     sites must offer each service."""
     vpn: Annotated[bool, OMIT_EMPTY] = False
-    """Whether SBF connects the cluster to gateways when the cluster is created. If false, SBF does so when a user
-    creates the first VPN profile."""
+    """Whether SBF connects the cluster to gateways when the cluster is created.
+
+    If false, SBF connects the cluster to gateways when a user creates the first VPN profile.
+    """
     router: Annotated[RouterKind | None, OMIT_NONE] = None
     """The router of the network, to which guests send packets for other networks: `gateway`, or `device` for a device
     of a user ('virtcloud access router'). Null: guests have no default route."""

@@ -104,8 +104,8 @@ class TrialRequest(Document):
 def compare_records(before: TrialRecord, now: TrialRecord) -> Iterator[str]:
     """Yield the differences between a record (``before``) and its replay (``now``).
 
-    The parsed states are compared if both records have one. ``lines`` are compared if both records have the same
-    example change, and ``before`` contains lines.
+    The parsed states are compared if both records contain a parsed state. ``lines`` are compared if both records have
+    the same example change, and ``before`` contains lines.
     """
     recorded, parsed = before.understood, now.understood
     if recorded is not None and parsed is not None:

@@ -235,7 +235,8 @@ def error_path(detail: ErrorDetails) -> str:
 def locate_first_fault(error: ValidationError) -> str:
     """Return the key and the message of the first error.
 
-    pydantic's own messages do not quote the value, which may be a secret. Messages of virtcloud's validators quote it.
+    pydantic's own messages do not quote the value, which may be a secret. Messages of virtcloud's validators quote the
+    value.
     """
     first = error.errors(include_url=False, include_input=False)[0]
     key = error_path(first)

@@ -39,8 +39,8 @@ class Hypervisor(StrEnum):
 class Element(Document):
     """A configured system with its managed ports.
 
-    A port may be the interface of a link aggregate (``Port-channel1``, ``bond0``). Then ``aggregates`` lists its member
-    ports. Cables are connected to the member ports. Member ports are never managed themselves.
+    A port may be the interface of a link aggregate (``Port-channel1``, ``bond0``). Then ``aggregates`` lists the member
+    ports of the aggregate. Cables are connected to the member ports. Member ports are never managed themselves.
     """
 
     name: Name
@@ -66,8 +66,8 @@ class Device(Element):
     """An element that SBF configures itself: a switch or a provider edge.
 
     ``credential`` is the name of an entry in the service's settings, because a topology contains no secrets. If
-    ``keep_session`` is true, each replica of the service keeps a session with the device open. If it is false, a
-    session is opened for each change, by one replica at a time.
+    ``keep_session`` is true, each replica of the service keeps a session with the device open. If ``keep_session`` is
+    false, a session is opened for each change, by one replica at a time.
     """
 
     platform: UnicodeText
@@ -87,7 +87,8 @@ class Switch(Device):
 class Edge(Device):
     """A provider edge. SBF binds a cluster's VLAN on a port of the edge to a service of the backbone.
 
-    Administrators configure the loopback address, and the service VLANs on ``core_port``. SBF does not change them.
+    Administrators configure the loopback address, and the service VLANs on ``core_port``. SBF does not change these
+    settings.
     """
 
     loopback: IPvAnyAddress | None = None

@@ -194,7 +194,7 @@ class TimedOut(VirtcloudError):
 
 
 class GuestsFailed(VirtcloudError):
-    """A command or a copy failed on some guests. ``failures`` maps each of them to the reason."""
+    """A command or a copy failed on some guests. ``failures`` maps each of these guests to the reason."""
 
     slug = "guests-failed"
 

@@ -1,8 +1,8 @@
 """The interfaces of gateways in networks. Through its interface, a gateway serves a network as router or server.
 
 The *outside* is all computers that are not in a network of SBF. In the topology, administrators describe each gateway's
-link to the outside. They also describe each site's destinations: the outside services that clusters may use. A
-cluster's spec names the destinations that its guests need. The guests reach no other outside computers.
+link to the outside. Administrators also describe each site's destinations: the outside services that clusters may use.
+A cluster's spec names the destinations that its guests need. The guests reach no other outside computers.
 """
 
 from datetime import datetime
@@ -34,8 +34,11 @@ MAX_FQDNS: Final = 32
 PRIVATE_NETWORKS: Final = tuple(
     map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
 )
-"""Private networks (RFC 1918, 6598, 4193). Gateways admit an address of an FQDN in these networks only if the
-destination's ``private_networks`` contain it."""
+"""Private networks (RFC 1918, 6598, 4193).
+
+If an FQDN has an address in these networks, gateways admit this address only if the destination's ``private_networks``
+contain the address.
+"""
 
 
 class PublishedProtocol(StrEnum):
@@ -126,7 +129,10 @@ class PortRange(PatternText):
 
 
 class Destination(Document):
-    """Outside services that a cluster may request by name, on computers in ``networks`` or with names in ``fqdns``."""
+    """Outside services that a cluster may request by the destination's name.
+
+    The services run on computers with addresses in ``networks``, or with names in ``fqdns``.
+    """
 
     name: Name
     networks: Annotated[tuple[OutsideNetwork, ...], Field(max_length=256)] = ()

@@ -56,7 +56,10 @@ class Peer(Document):
 
 
 class GuestSeed(Document):
-    """The data that a guest reads at its first boot. Guests of a cluster use its key pair for SSH to each other."""
+    """The data that a guest reads at its first boot.
+
+    Guests of a cluster use the cluster's key pair for SSH to each other.
+    """
 
     user: UserName
     """The user that the guest creates."""

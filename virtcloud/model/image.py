@@ -12,7 +12,7 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name, PatternText, UserName
 
 HEAD_BYTES: Final = 512
-"""Number of bytes at the beginning of an image's file from which its format is recognized."""
+"""The format of an image is recognized from this number of bytes at the beginning of the image's file."""
 FETCHING: Final = "fetching image"
 """The beginning of an agent's report while a host fetches an image. This report is no error."""
 UNPACKING: Final = "unpacking image"

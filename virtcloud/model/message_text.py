@@ -68,7 +68,7 @@ def count_of(count: int, noun: str, plural: str = "") -> str:
 
 
 def list_known(name: str, known: Iterable[str]) -> str:
-    """Return the known names for a message about an unknown ``name``, in order; "none" if there are none.
+    """Return the known names for a message about an unknown ``name``, in order, or "none" if no name is known.
 
     Of many names, return those next to ``name`` in the order, and the number of the others.
     """

@@ -68,7 +68,7 @@ class NfsServer(Document):
     owner: UserName
     """The owner of the cluster that created the network."""
     exports: tuple[NfsExport, ...]
-    """The exports. Their folders contain no `{owner}`."""
+    """The exports. In their folders, the owner's name has replaced `{owner}`."""
 
 
 class FileMount(Document):

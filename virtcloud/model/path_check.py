@@ -15,7 +15,7 @@ from virtcloud.model.guest_seed import Secret
 from virtcloud.model.values import ClusterKey, Mac, Name, PortRef
 
 SMALL_BYTES: Final = 64
-"""Size of the small packets. A path that does not carry them carries no packets."""
+"""Size of the small packets. A path that does not carry small packets carries no packets at all."""
 MAX_HOSTS: Final = 128
 """Maximum number of hosts in a check. The number of paths grows with the square of the number of hosts."""
 
@@ -49,7 +49,10 @@ class FrameExchange(Document):
     round_s: Annotated[float, Field(gt=0, le=60)]
     """Seconds in which the host sends one frame of each size to each peer."""
     seconds: Annotated[float, Field(gt=0, le=300)]
-    """Maximum duration in seconds. At its end, the host reports the received frames, even if frames are missing."""
+    """Maximum duration in seconds.
+
+    When this time has passed, the host reports the received frames, even if frames are missing.
+    """
 
 
 class ReceivedFrames(Document):
@@ -86,9 +89,13 @@ class PathSection(Document):
     """The part of a path in which frames are lost. Other checked paths show that the other parts carry frames."""
 
     after: PortRef | None = None
-    """The last port before the loss that is known to carry frames in this direction; null: no such port is known."""
+    """Of the ports before the loss, the last port that is known to carry frames in this direction; null: no such port
+    is known.
+    """
     before: PortRef | None = None
-    """The first port after the loss that is known to carry frames in this direction; null: no such port is known."""
+    """Of the ports after the loss, the first port that is known to carry frames in this direction; null: no such port
+    is known.
+    """
     ports: tuple[PortRef, ...] = ()
     """The ports between ``after`` and ``before``, in the order of the path."""
 

@@ -28,12 +28,13 @@ def site_part_of(topology: Topology, name: str) -> SitePart:
 
 
 def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:
-    """Return the devices in a site's part that could disclose another site's credential, each with the credential.
+    """Return the devices in a site's part to which SBF could disclose another site's credential.
 
-    SBF sends a device's credential to the device's address. Therefore SBF checks each device that is new or has a new
-    address, credential or platform. The credential must have been used by a device of this site, and must not be used
-    at another site. A new platform is checked because platforms verify devices in different ways: by SSH host key, by
-    certificate, or not at all. Raise NotFound if the topology does not contain the site.
+    The values of the result are the credentials. SBF sends a device's credential to the device's address. Therefore SBF
+    checks each device that is new or has a new address, credential or platform. The credential must have been used by a
+    device of this site, and must not be used at another site. A new platform is checked because platforms verify
+    devices in different ways: by SSH host key, by certificate, or not at all. Raise NotFound if the topology does not
+    contain the site.
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}
     others = {device.credential for site in topology.sites if site.name != part.site.name for device in site.devices}
