@@ -73,7 +73,7 @@ def make_tracer(provider: "TracerProvider") -> OtlpTracer:
 
 @contextmanager
 def tracing(keys: TelemetryKeys, service: str, instance: str) -> Iterator[None]:
-    """Send traces to the collector in the settings while the context is open. At its end, send the remaining spans.
+    """While the context is open, send traces to the collector in the settings. At the end, send the remaining spans.
 
     Raise BadInput if the extra is not installed. If the settings name no collector, do nothing.
     """

@@ -51,7 +51,9 @@ class SshGrant(Document):
     expires_at: datetime
     """The end of the cluster's lease."""
     revoked: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
-    """The serial numbers of the user's revoked certificates that may still be valid, or have open connections."""
+    """The serial numbers of the user's revoked certificates that a gateway might still accept, or that have open
+    connections.
+    """
 
 
 class SshGuest(Document):

@@ -114,7 +114,8 @@ class TopologyDocument(Document):
         """A cache of values computed from the topology's wiring alone, such as paths.
 
         The key is a function with its arguments. The values never become outdated (docs/decisions/0078): a later
-        topology takes them only if its wiring is equal (:func:`~virtcloud.model.topology_parts.has_equal_wiring`).
+        topology takes over the values only if its wiring is equal
+        (:func:`~virtcloud.model.topology_parts.has_equal_wiring`).
         """
         return {}
 

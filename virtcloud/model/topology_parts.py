@@ -200,9 +200,10 @@ def _list_names(site: Site) -> list[list[Name]]:
 
 
 def list_differing_links(before: Topology, after: Topology) -> tuple[list[Link], list[Link]]:
-    """Return the links of ``before`` and the links of ``after``, without the groups of links that both share.
+    """Return two lists: the links of ``before``, and the links of ``after``.
 
-    A group has the links of one site, or the links between sites. A shared group is the same object in both topologies.
+    Both lists omit the shared groups of links. A group has the links of one site, or the links between sites. A shared
+    group is the same object in both topologies.
     """
     lost, added = list[Link](), list[Link]()
     for name in dict.fromkeys((*before.links_by_site, *after.links_by_site)):

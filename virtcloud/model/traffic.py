@@ -1,7 +1,8 @@
 """The traffic of clusters: counters that agents report, and the rates that SBF computes from them.
 
 The counters count the frames at the uplink port of a cluster's bridge on a host or gateway. This port is the tagged
-interface; in an untagged segment, it is the uplink itself. Frames between two guests of the same host do not pass it.
+interface; in an untagged segment, it is the uplink itself. Frames between two guests of the same host do not pass this
+port.
 """
 
 from datetime import datetime

@@ -112,7 +112,7 @@ class VpnProfileRequest(Document):
     device: Name
     """The user's name for the device."""
     csr: Annotated[str, Field(max_length=8192)]
-    """A certificate signing request in PEM form. SBF uses its public key only."""
+    """A certificate signing request in PEM form. SBF uses only the public key of the request."""
     router: Annotated[bool, OMIT_EMPTY] = False
     """Whether the device becomes the router of the network."""
 

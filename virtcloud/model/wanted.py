@@ -22,9 +22,11 @@ from virtcloud.model.vpn import VpnGrant, VpnServer
 
 PortVlans = dict[PortName, VlanSet]
 UNCHECKED_NETWORK: Final = "unchecked-network"
-"""Requirement of a segment whose missing parts the host must not create. SBF adds it after a restore of its database:
-other elements may still carry clusters that the database lacks. SBF withdraws it when these elements have removed the
-clusters."""
+"""Requirement of a segment whose missing parts the host must not create.
+
+SBF adds this requirement after a restore of its database: other elements may still carry clusters that the database
+lacks. SBF withdraws the requirement when these elements have removed the clusters.
+"""
 IMAGES: Final = "images"
 """Capability that a segment requires if a guest's image is in the catalogue. Older agents could start another image
 with the same name."""
@@ -88,7 +90,7 @@ class SwitchObserved(Document):
     - ``elsewhere``: the managed VLAN IDs on unmanaged ports, without trunks that carry every VLAN: such a trunk does
       not show that a particular VLAN is in use.
     - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
-      computes them, and removes a VLAN from ``vlans`` and ``ports`` if SBF did not create it.
+      computes ``foreign``, and removes each VLAN that SBF did not create from ``vlans`` and ``ports``.
     - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
       in ``untaken`` that serve something other than SBF's clusters.
     - ``down``: the managed ports that are shut down, without the access ports that SBF itself shut down.

@@ -4,7 +4,7 @@ The ports, aggregates, links, platforms, addresses and pools of the imported sit
 address that NetBox lacks remains. A device that moved to another imported site leaves its former site.
 
 SBF's topology keeps what NetBox cannot describe: transports, attachments, gateways, edges, rules, credentials and
-latencies. It also keeps elements and links that NetBox lacks, unless ``prune`` is true.
+latencies. The topology also keeps elements and links that NetBox lacks, unless ``prune`` is true.
 """
 
 from collections.abc import Iterator, Mapping
@@ -94,7 +94,7 @@ class _Merger:
         return site.model_copy(update={"switches": tuple(switches.values()), "hosts": tuple(hosts.values())})
 
     def _remove_moved(self, sites: dict[Name, Site], notes: list[str]) -> None:
-        """Remove elements from their former site if NetBox shows them, and they were imported, at another site."""
+        """Remove each element from its former site if the import from NetBox has added the element to another site."""
         for device in self.translation.devices:
             if device.name not in {element.name for element in sites[device.site].elements}:
                 continue
@@ -107,7 +107,7 @@ class _Merger:
                     sites[name] = site.model_copy(update={"switches": switches, "hosts": hosts})
 
     def _kept_ports(self, device: TranslatedDevice, former: Element | None) -> tuple[PortName, ...]:
-        """Return the ports of ``former`` without a link in NetBox, but with an attachment or a remaining link."""
+        """Return the ports of ``former`` that have no link in NetBox, but have an attachment or a remaining link."""
         if former is None or self.former is None:
             return ()
         used = {attachment.port for site in self.former.sites for attachment in site.attachments}

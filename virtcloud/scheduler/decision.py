@@ -89,7 +89,10 @@ class Mismatch:
 Mismatches = Mapping[MismatchKey, Mismatch]
 MISMATCH_ALERTS = {MismatchKind.JOB: AlertName.JOB_WITHOUT_CLUSTER, MismatchKind.START: AlertName.JOB_NOT_BEGUN}
 SCRIPT_START_S = 900
-"""Grace period in seconds if a script does not start. PBS kills the MoM hook, which delays the start, after 600 s."""
+"""Grace period in seconds if a script does not start.
+
+The MoM hook delays the start, and PBS kills this hook after 600 s.
+"""
 
 
 @dataclass(frozen=True, slots=True)

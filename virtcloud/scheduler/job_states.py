@@ -45,7 +45,10 @@ class SchedulerJob:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerServer:
-    """The server of a batch system. Job ids end with its name (``12.pbssrv``). ``empty``: the server has no job."""
+    """The server of a batch system.
+
+    Job ids end with the server's name (``12.pbssrv``). ``empty``: the server has no job.
+    """
 
     name: str
     empty: bool
@@ -54,7 +57,7 @@ class SchedulerServer:
 def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
     """Return the key of a job's cluster: the job's id in lower case.
 
-    Raise SchedulerUnavailable if this is no valid key, because the number comes from the batch system.
+    Raise SchedulerUnavailable if the job's id is not a valid key: then the batch system's answer is invalid.
     """
     try:
         return ClusterKey(f"{number}.{server.name}".lower())
@@ -63,7 +66,7 @@ def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
 
 
 def parse_job_number(key: str, server: SchedulerServer) -> str | None:
-    """Return the number of the job with this key, or None if it is no job of this server."""
+    """Return the number of the job with this key, or None if the key belongs to no job of this server."""
     match = re.fullmatch(r"([0-9]{1,18})\.(.+)", key)
     return match.group(1) if match and match.group(2) == server.name.lower() else None
 
