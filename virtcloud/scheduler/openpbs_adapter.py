@@ -149,8 +149,10 @@ def _parse_attempt(value: object) -> int | None:
 JOBS_PER_QSTAT = 100
 """Maximum number of jobs in one call of qstat. The output is large, because it contains the jobs' environments."""
 SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
-"""The command that selects running jobs that requested a cluster. ``qselect`` compares the text of the request with
-``a``. Every request is greater than or equal to ``a``. Without a request, the text is empty, which is less."""
+"""The command that selects running jobs that requested a cluster.
+
+``qselect`` compares the text of the request with ``a``. Every request is greater than or equal to ``a``. Without a
+request, the text is empty, and the empty text is less than ``a``."""
 
 
 class OpenPbsScheduler:

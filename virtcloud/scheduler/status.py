@@ -91,7 +91,10 @@ def write_status(path: Path, status: SchedulerStatus) -> None:
 
 
 def read_status(path: Path) -> SchedulerStatus:
-    """Read the status file. Raise NotFound if it is missing, and BadInput if it is unreadable or invalid."""
+    """Read the status file.
+
+    Raise NotFound if the file is missing, and BadInput if the file is unreadable or invalid.
+    """
     try:
         # A file of a later version may have more fields.
         return SchedulerStatus.model_validate_json(path.read_bytes(), extra="ignore")

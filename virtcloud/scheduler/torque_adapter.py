@@ -1,7 +1,7 @@
 """Queries Torque with ``qstat -x`` (XML), ``qstat -B -f`` and ``pbsnodes -x``, and parses their output.
 
-The parsers were written from Torque's documentation (2.4 to 6.1) and from existing parsers. They were tested manually
-with Torque 2.5.13 and 6.1.3.
+The parsers of this module were written from Torque's documentation (2.4 to 6.1) and from parsers of other programs.
+This module was tested manually with Torque 2.5.13 and 6.1.3.
 """
 
 import re

@@ -117,7 +117,8 @@ class SimulatedAgent:
 def simulate_counters(network: str, element: str, now: float) -> SegmentCounters:
     """Return the counters of a segment whose traffic is a wave. ``now`` is Unix time in seconds. Pure.
 
-    The counters are the integral of the wave since 1970. Therefore a restart of the simulation does not reset them.
+    The counters are the integral of the wave since 1970. Therefore a restart of the simulation does not reset the
+    counters.
     """
     phase = sum(f"{network}{element}".encode()) % 100 / 100
     received, sent = (_integrate_wave(now, phase + shift) for shift in (0.0, 0.3))

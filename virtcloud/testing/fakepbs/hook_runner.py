@@ -126,7 +126,10 @@ class FakeHost:
         return run_hook(hook.text, event, hook.python, within=self.within)
 
     def start(self, script: str, env: Mapping[str, str], stdout: Path, stderr: Path) -> "subprocess.Popen[bytes]":
-        """Start a job's script in a new process session. Its output is appended to the two files."""
+        """Start a job's script in a new process session.
+
+        The script's output is appended to ``stdout`` and ``stderr``.
+        """
         with stdout.open("ab") as out, stderr.open("ab") as err:
             started = subprocess.Popen(  # noqa: S603 - a script of a test
                 [*self.within, "/bin/sh", "-c", script], env=env, stdout=out, stderr=err, start_new_session=True
