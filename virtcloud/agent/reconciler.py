@@ -72,7 +72,11 @@ PENDING_ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class ReconcileTiming:
-    """In seconds: the interval of readings of an unchanged host, and the first and longest pause before a retry."""
+    """Times in seconds.
+
+    ``check_s`` is the interval between readings of an unchanged host. ``retry_first_s`` is the first pause before a
+    retry, and ``retry_most_s`` is the longest pause.
+    """
 
     check_s: float = 30.0
     retry_first_s: float = 0.5
@@ -100,8 +104,8 @@ class HostReconciler:
     ) -> None:
         """Create the reconciler of ``host``. At most ``starts_at_once`` guests of the host start at the same time.
 
-        If another thread sets ``woken``, a pause ends. ``progress`` is called after each step and each call to SBF.
-        After each fetch of the wanted state, the reconciler calls ``receive`` with this state, then
+        If another thread sets ``woken``, a pause before a retry ends. ``progress`` is called after each step and each
+        call to SBF. After each fetch of the wanted state, the reconciler calls ``receive`` with this state, then
         ``report_capacity``, and then changes the host. ``boot`` detects a reboot of the host; None: no detection.
         ``clock`` returns seconds. ``jitter`` returns a random number from 0 to 1, which lengthens pauses.
         """
@@ -127,7 +131,7 @@ class HostReconciler:
         self._report_capacity = report_capacity
 
     def wake(self) -> None:
-        """End a pause before a retry. Thread-safe."""
+        """End the current or the next pause before a retry. Thread-safe."""
         self._woken.set()
 
     def run(self) -> None:
@@ -257,7 +261,7 @@ class HostReconciler:
     def _read_back(self, document: WantedDocument, applied: Iterable[Step]) -> tuple[ClusterErrors, ObservedHost]:
         """Read the host again. Return the remaining steps as errors, and the host's state.
 
-        Steps of pending clusters and starts of ended guests are no errors.
+        Steps of pending clusters, and starts of guests that ended by themselves, do not count as errors.
         """
         observed = self._host.read()
         steps = compute_difference(document.wanted, observed)

@@ -1,4 +1,4 @@
-"""Applying steps to a host: first one after the other, then all starts of guests at the same time.
+"""Applying steps to a host: all starts of guests are last and run at the same time; other steps run one by one.
 
 After an error of a step, the later steps of the same cluster are skipped, with these exceptions:
 

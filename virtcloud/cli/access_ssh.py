@@ -18,7 +18,7 @@ from virtcloud.model.values import format_utc
     required=True,
     metavar="FOLDER",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write the files to this folder, which is created. Its path becomes part of the configuration.",
+    help="Write the files to this folder, which is created. The folder's path becomes part of the configuration.",
 )
 @printing.json_option
 @click.pass_context

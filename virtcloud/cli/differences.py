@@ -50,7 +50,7 @@ def print_difference(difference: ElementDifference) -> None:
 
 
 def print_reconciliation(reconciliation: ElementReconciliation) -> None:
-    """Print the result of a reconciliation: the changes on the device, or that the device could not be read."""
+    """Print the changes that a reconciliation made on the device, or why there are no changes."""
     name = f"{reconciliation.element.kind} {reconciliation.element.name}"
     if reconciliation.mended is None:
         outcome = "was read" if reconciliation.element.reachable else "could not be read"

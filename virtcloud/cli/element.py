@@ -110,7 +110,7 @@ def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def reconcile(context: click.Context, name: str, as_json: bool) -> None:
-    """Read the switch or edge NAME now and CHANGE it to its wanted state.
+    """Read the switch or edge NAME now, and CHANGE the device to its wanted state.
 
     To read the device without changing it: virtcloud element diff NAME --read. Exit code 1 if the device rejects a
     change.

@@ -14,8 +14,8 @@ _CURRENT: ContextVar[CallContext | None] = ContextVar("virtcloud_client_call", d
 def calling_for(call: CallContext | None) -> Iterator[None]:
     """Within the block, send the request ID of ``call`` and a trace context with each call to SBF.
 
-    The trace context is that of the current span or, without a span, that of ``call``. If ``call`` is None, send
-    neither.
+    The trace context is the context of the current span or, without a current span, the trace context of ``call``. If
+    ``call`` is None, send neither.
     """
     token = _CURRENT.set(call)
     try:

@@ -68,7 +68,10 @@ class ImageCalls(SbfCalls):
         return self._connection.download(f"{_path(name)}/content", offset, etag)
 
     def verify_image(self, name: str) -> ImageCheck:
-        """Read the file of an uploaded image at SBF again, and return whether its checksum is correct."""
+        """Request that SBF reads the file of an uploaded image again.
+
+        Return whether the file's checksum is correct.
+        """
         return self._document(ImageCheck, self._connection.send("POST", f"{_path(name)}/verify", wait=DEVICE_S))
 
     def share_image(

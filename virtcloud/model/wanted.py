@@ -90,7 +90,7 @@ class SwitchObserved(Document):
     - ``elsewhere``: the managed VLAN IDs on unmanaged ports, without trunks that carry every VLAN: such a trunk does
       not show that a particular VLAN is in use.
     - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
-      computes ``foreign``, and removes each VLAN that SBF did not create from ``vlans`` and ``ports``.
+      computes ``foreign``. If SBF did not create a VLAN, this module removes the VLAN from ``vlans`` and ``ports``.
     - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
       in ``untaken`` that serve something other than SBF's clusters.
     - ``down``: the managed ports that are shut down, without the access ports that SBF itself shut down.
@@ -295,7 +295,9 @@ class WantedDocument(Document):
     confirmed_revision: int
     """The latest revision that the element confirmed."""
     incomplete: tuple[str, ...] = ()
-    """Ids of clusters that waited (for example for an image) or could not be removed at the latest confirmation."""
+    """Ids of clusters that, at the latest confirmation, still waited (for example for an image) or could not be
+    removed.
+    """
     wanted: HostWanted
     """The wanted state of the element."""
     calls: tuple[CallContext, ...] = ()

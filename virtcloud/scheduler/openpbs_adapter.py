@@ -152,7 +152,8 @@ SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
 """The command that selects running jobs that requested a cluster.
 
 ``qselect`` compares the text of the request with ``a``. Every request is greater than or equal to ``a``. Without a
-request, the text is empty, and the empty text is less than ``a``."""
+request, the text is empty, and the empty text is less than ``a``.
+"""
 
 
 class OpenPbsScheduler:
