@@ -64,7 +64,7 @@ def test_the_cluster_is_complete_when_the_guest_has_run(world: World) -> None:
 def test_the_end_of_a_guest_concerns_no_other_cluster(world: World) -> None:
     world.end_guest()
     world.reconcile(100)
-    assert world.service.reports == [("confirmed", 1)] * 2  # no drift, which would degrade all clusters of the host
+    assert world.service.reports == [("confirmed", 1)] * 2  # a report of drift would degrade all clusters
 
 
 def test_a_guest_without_memory_is_named_with_its_limit(world: World) -> None:

@@ -38,7 +38,10 @@ class ScriptedSbf:
 
 
 def open_poll(sbf: ScriptedSbf) -> tuple[OpenPoll, list[Callable[[], None]]]:
-    """Return a poll, and a list to which it adds the functions of its threads, which the test calls."""
+    """Return a poll and a list. Instead of starting threads, the poll adds their functions to the list.
+
+    The test calls these functions.
+    """
     threads: list[Callable[[], None]] = []
     return OpenPoll(sbf, threads.append), threads
 

@@ -64,7 +64,7 @@ def test_a_lack_of_open_files_is_no_end_of_a_process() -> None:
 
 
 def test_a_lack_of_open_files_makes_no_record_unreadable(tmp_path: Path) -> None:
-    """Otherwise, the agent would replace the server of the record."""
+    """If the agent took the record for unreadable, it would replace the recorded server."""
     record = RecordedProcess(pid=1, started=2, boot="b")
     write_record(tmp_path / "record.json", record)
     with without_descriptors(), pytest.raises(Refused, match=r"cannot read .*record\.json: Too many open files"):

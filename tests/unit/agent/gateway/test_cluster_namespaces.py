@@ -310,7 +310,7 @@ def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monk
 def test_names_are_written_with_the_present_addresses_of_the_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The write of the gateway's addresses fails. The next write, for a destination's name, contains them again."""
+    """The write of the gateway's addresses fails. The next write, for a destination's name, repeats these addresses."""
     written: list[Any] = []
 
     def refuse(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

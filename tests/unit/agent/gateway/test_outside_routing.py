@@ -87,7 +87,7 @@ def test_nobody_outside_reaches_a_guest(gateway: Run, address: str) -> None:
     ],
 )
 def test_a_broken_filter_in_a_namespace_opens_nothing(gateway: Run, computer: str, address: str, port: int) -> None:
-    """Even if the clusters' filters accept all packets, the main namespace's rules drop them.
+    """Even if the clusters' filters accept all packets, the main namespace's rules drop the forbidden packets.
 
     The gateway routes packets for 10.0.0.5 to the second cluster.
     """

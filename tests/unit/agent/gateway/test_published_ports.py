@@ -53,7 +53,7 @@ for limit in sys.stdin:
         print("none", flush=True)
 """
 ANSWER_S, SILENCE_S = 20.0, 0.6
-"""The time limit of an answer, and the time after which a missing answer will not come."""
+"""Times in seconds: an expected answer arrives within ``ANSWER_S``; no answer arrives after ``SILENCE_S``."""
 ECHO_UDP = """
 import socket, sys
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -231,7 +231,7 @@ def test_another_cluster_reaches_no_published_guest(gateway: Run) -> None:
 
 @pytest.mark.parametrize("address", [SERVER, ADMINISTRATOR])
 def test_forged_answers_of_a_guest_leave_no_gateway(gateway: Run, address: str) -> None:
-    """Without a connection, the guest sends TCP packets from its published port, with the flags of answers."""
+    """No connection is open. From its published port, the guest sends TCP packets that have the flags of answers."""
     target = {SERVER: "server", ADMINISTRATOR: "admin"}[address]
 
     def work(world: Surroundings) -> str:

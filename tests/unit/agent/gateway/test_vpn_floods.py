@@ -50,7 +50,8 @@ def send_junk() -> None:
 def silent_connections() -> Iterator[None]:
     """Open TCP connections, and close them at the end of the context.
 
-    A third sends nothing. A third sends random bytes. A third sends the length of a packet that does not follow.
+    One third of the connections sends nothing, and one third sends random bytes. The last third sends the length of a
+    packet, but not the packet.
     """
     with ExitStack() as stack:
         for number in range(SILENT):

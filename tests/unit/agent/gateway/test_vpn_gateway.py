@@ -27,7 +27,7 @@ SOL_PACKET, PACKET_AUXDATA, TP_STATUS_VLAN_VALID = 263, 8, 1 << 4  # linux/if_pa
 
 
 def read_tag(world: GatewayWorld, client: StockClient, protocol: VpnProtocol = UDP) -> int | None:
-    """Send a frame from a client. Return its VLAN ID at the server's tap, or None without a tag."""
+    """Send a frame from a client. Return the frame's VLAN ID at the server's tap, or None if the frame is untagged."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
         tap.bind((DEVICES[protocol], 3))
         tap.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)

@@ -1,4 +1,7 @@
-"""Tests of the limits of containers. A folder replaces the kernel's control groups, which the lab's tests use."""
+"""Tests of the limits of containers. A folder replaces the kernel's control groups.
+
+The tests in the lab use the kernel's control groups.
+"""
 
 from pathlib import Path
 

@@ -274,7 +274,7 @@ def test_a_guest_that_is_removed_disturbs_no_fetch(
     glob = Path.glob
 
     def find_removed(path: Path, pattern: str) -> list[Path]:
-        removed = path / "g0/image.sha256"  # the kernel listed this file just before the removal
+        removed = path / "g0/image.sha256"  # the kernel listed this file just before its removal
         return [*glob(path, pattern), *([removed] if path == host.path / "guests" else [])]
 
     monkeypatch.setattr(Path, "glob", find_removed)

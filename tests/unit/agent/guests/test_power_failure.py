@@ -96,9 +96,10 @@ def seed(roots: GuestRoots, image: Path, size_mb: int | None) -> Path:
 def test_a_container_has_its_seed_after_a_power_failure(
     tmp_path: Path, container: Path, size_mb: int | None, with_mounts: Run[None]
 ) -> None:
-    """The journal can contain a file's name before the disk contains the data.
+    """The journal can contain a file's name before the disk contains the file's data.
 
-    Such an empty file would stay, because the agent does not replace files that the guest may have changed.
+    After a power failure, such a file would be empty. The file would stay, because the agent does not replace files
+    that the guest may have changed.
     """
 
     def work() -> None:

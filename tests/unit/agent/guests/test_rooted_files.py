@@ -62,7 +62,10 @@ def test_renamed_files_elsewhere_do_not_disturb_the_access(
 def test_endless_renames_elsewhere_do_not_stop_the_agent(
     files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A guest renames files all the time, and its image has links with many ``..``, for example."""
+    """The kernel refuses each attempt (EAGAIN).
+
+    For example, the guest renames files all the time, and its image has links with many ``..``.
+    """
     (root / "etc/file").touch()
 
     def refuse(*_: object) -> int:

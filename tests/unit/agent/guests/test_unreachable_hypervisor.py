@@ -1,4 +1,4 @@
-"""Tests of an agent whose hypervisor does not answer. It reconciles segments, but confirms no revision."""
+"""Tests of an agent whose hypervisor does not answer. The agent reconciles segments, but confirms no revision."""
 
 import os
 import shutil

@@ -94,7 +94,7 @@ def answer_once(listener: socket.socket) -> None:
 
 
 def test_a_server_is_reached_at_its_second_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No server listens at the first address. A host without IPv6 cannot reach IPv6 addresses either."""
+    """No server listens at the first address. Likewise, a host without IPv6 cannot reach a server's IPv6 address."""
     with socket.socket() as closed, socket.socket() as listener:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]

@@ -89,7 +89,7 @@ def list_frames(capture: socket.socket) -> list[Packet]:
 
 
 def receive_until(capture: socket.socket, frame_type: int) -> list[Packet]:
-    """Return the frames until the first frame of an EtherType, and the frames that have arrived after it."""
+    """Wait for a frame of EtherType ``frame_type``. Return all frames that have arrived before or after this frame."""
     capture.settimeout(10)
     frames = [Ether(capture.recv(2048))]
     while frames[-1].type != frame_type:
@@ -111,7 +111,7 @@ def test_arp_does_not_redirect_answers_to_another_guest(in_world: Callable[..., 
 
 
 def discover() -> Ether:
-    """Return a DHCPDISCOVER of the first guest without the broadcast flag: a server may answer by unicast."""
+    """Return the first guest's DHCPDISCOVER. Its broadcast flag is not set, so a server may answer by unicast."""
     header = Ether(src="02:00:00:00:00:01", dst="ff:ff:ff:ff:ff:ff") / IP(src=NOBODY, dst="255.255.255.255")
     bootp = BOOTP(chaddr=bytes.fromhex("020000000001"), xid=7)
     return header / UDP(sport=68, dport=67) / bootp / DHCP(options=[("message-type", "discover"), "end"])

@@ -1,4 +1,4 @@
-"""Tests of a job's folder on the real kernel. It has a limited size, and the agent can always remove it."""
+"""Tests of a job's folder on the real kernel. The folder has a limited size, and the agent can always remove it."""
 
 import os
 import pwd

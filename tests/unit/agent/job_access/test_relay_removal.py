@@ -133,7 +133,7 @@ def test_a_relay_that_ignores_the_request_to_end_is_killed(
 
 
 def test_a_relay_that_cannot_be_killed_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The relay's process hangs at a file server. The agent waits only a limited time for its end."""
+    """The relay's process hangs at a file server. The agent waits only a limited time for the process's end."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
     monkeypatch.setattr(relay_processes, "RELAY_END_S", 0.1)

@@ -22,7 +22,7 @@ KEY = ClusterKey("12.pbs")
 
 
 class NoAccess:
-    """A provider for jobs without access."""
+    """An access provider for tests in which no job has access."""
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
         raise AssertionError(access)
@@ -107,7 +107,7 @@ def test_a_run_that_was_never_up_is_forgotten(
 def test_a_run_that_begins_after_the_previous_search_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_former_over: bool
 ) -> None:
-    """The record of each run is equal. Without the record, Torque's script would take the job for a deleted job."""
+    """Both runs have equal records. Without the later run's record, Torque's script would treat the job as deleted."""
     sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
     monkeypatch.setattr(sbf, "cluster", lambda _: _view(ClusterState.RELEASED, "removed"))
     removals = JobRemovals(Name("brno-h1"), sbf, records, ScriptAccess(NoAccess(), records, sbf.peers))

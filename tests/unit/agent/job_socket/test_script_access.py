@@ -228,7 +228,7 @@ def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvid
 def test_an_upgraded_agent_does_not_interrupt_open_access(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """An earlier version of the agent recorded no cluster ID. This alone is no reason to open access again."""
+    """An earlier version of the agent recorded no cluster ID. A missing ID alone is no reason to open access again."""
     job = record(records, job_record())
     ScriptAccess(provider, records, no_answer).provide_environment(job, view(), BRNO)
     (known,) = records.all()

@@ -61,7 +61,7 @@ class Killed(BaseException):
 
 
 class KilledDependency:
-    """A dependency of the agent. One of its calls kills the agent, before or after it takes effect."""
+    """A dependency of the agent. One call of this dependency kills the agent, before or after the call's effect."""
 
     def __init__(self, dependency: object, calls: list[str], killed_at: int, *, after: bool) -> None:
         self._dependency, self._calls, self._killed_at, self._after = dependency, calls, killed_at, after

@@ -119,7 +119,7 @@ table ip nat { chain DOCKER { }; chain PREROUTING { type nat hook prerouting pri
 table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; }
 table bridge filter { chain FORWARD { type filter hook prerouting priority -300; policy accept; accept; }; }
 """
-"""Tables like those of Docker and ebtables. The last table accepts all frames before the filters of guests."""
+"""Tables like those of Docker and ebtables. The last table precedes the filters of guests, and accepts all frames."""
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,10 @@ FILTERS = {
 
 @pytest.fixture(scope="module")
 def passes(in_namespace: Run) -> dict[str, list[bool]]:
-    """For each attack, whether its frame passes: without filters, with all, and with all except those against it."""
+    """For each attack, whether its frame passes in three cases.
+
+    The cases: without filters, with all filters, and with all filters except those against this attack.
+    """
 
     def work() -> object:
         with connected() as wire:

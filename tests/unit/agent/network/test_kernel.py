@@ -223,7 +223,7 @@ def test_a_reading_that_a_change_interrupts_is_repeated(in_namespace: Run, monke
 
 
 def test_a_dump_that_pyroute2_interrupts_is_repeated() -> None:
-    """pyroute2 0.7 raises an error where later versions ignore the mark of the kernel."""
+    """The kernel marks a dump as interrupted. pyroute2 0.7 then raises an error, but later versions ignore the mark."""
     dumps = iter(("interrupted", "complete"))
 
     def request() -> Iterator[dict[str, Any]]:

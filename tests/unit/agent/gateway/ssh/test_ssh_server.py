@@ -259,7 +259,7 @@ def test_a_second_start_waits_for_the_end_of_former_threads(tmp_path: Path, monk
     gateway.close()
     starting = threading.Thread(target=gateway._ensure_requests)
     starting.start()
-    starting.join(0.3)  # time for a start that does not wait
+    starting.join(0.3)  # a start that does not wait would end in this time
     is_free.set()
     starting.join()
     gateway._threads[1].join(0.3)
