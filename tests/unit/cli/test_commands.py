@@ -204,7 +204,7 @@ def test_the_shell_completes_commands_with_their_help() -> None:
 def test_ctrl_c_in_generated_code_exits_with_130(tmp_path: Path) -> None:
     """Ctrl-C interrupts a call of exec() in a program that was started with ``python -m``.
 
-    Without ``exit_interrupted``, Python would end the program by SIGINT, although it handles the exception.
+    Without ``exit_interrupted``, Python would end the program by SIGINT, although the program handles the exception.
     """
     program = """
 import click

@@ -40,7 +40,7 @@ def test_a_notebook_shows_the_bar_as_html(monkeypatch: pytest.MonkeyPatch) -> No
     display.display = displayed.append  # type: ignore[attr-defined]
 
     class Output:
-        """The area of a notebook in which the bar is displayed."""
+        """The area in which a notebook displays the bar."""
 
         def clear_output(self, *, wait: bool) -> None:
             assert wait

@@ -58,7 +58,7 @@ def test_a_program_that_needs_another_new_function_is_unchanged(tmp_path: Path) 
 
 
 def elf_program(*kinds: int) -> bytes:
-    """Return an ELF file of only its header and the headers of empty sections of these kinds."""
+    """Return an ELF file that has only the file's header and, for each of ``kinds``, the header of an empty section."""
     header = bytearray(64)
     struct.pack_into("<Q", header, SECTION_OFFSET, len(header))
     struct.pack_into("<H", header, SECTION_COUNT, len(kinds))

@@ -40,7 +40,7 @@ def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | N
 
 
 def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **more: object) -> HookOutcome:
-    """Run the hook at an event: by default, of run 3 of job 12.PBSsrv, on the job's first host."""
+    """Run the hook at an event on the job's first host. By default, the event belongs to run 3 of job 12.PBSsrv."""
     fields = {"job": None if kind.startswith("exechost") else job(folder)} | more
     config = json.dumps({"socket": str(folder / "agent.sock"), "patience": 5} if settings is None else settings)
     outcome = run_hook(MOM, HookEvent(kind, config=config, **fields))  # type: ignore[arg-type]
@@ -246,7 +246,7 @@ def test_launch_rejects_a_lost_network(tmp_path: Path, agent: FakeAgent, monkeyp
 
 
 def test_launch_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) -> None:
-    """The deletion arrived after the prologue. The hook does not call ``rerun()``: the job would run again."""
+    """The deletion arrived after the prologue. The hook does not call ``rerun()``, which would run the job again."""
     agent.say("cancelled", reason="the job was deleted")
     outcome = hook("execjob_launch", tmp_path)
     assert (outcome.accepted, outcome.rerun, outcome.delete) == (False, False, True)

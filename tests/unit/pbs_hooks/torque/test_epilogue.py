@@ -41,7 +41,7 @@ def test_the_epilogue_has_a_time_limit(bench: TorqueHost) -> None:
 
 
 def test_a_sister_blocks_its_mom_only_briefly(bench: TorqueHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sister host's MoM runs the scripts in its only process, and does nothing else until they end."""
+    """A sister host's MoM runs the scripts in its only process, and does nothing else until the scripts end."""
     monkeypatch.setattr(prologue_epilogue, "SISTER_WAIT_S", 1.0)
     bench.settings(patience=260)
     bench.answer_as_agent = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
@@ -145,7 +145,7 @@ def set_list_answer(bench: TorqueHost, answer: FakeAnswer) -> None:
 
 @pytest.mark.parametrize("answer", OVER, ids=["cancelled", "leaving", "gone"])
 def test_a_job_deleted_without_sbf_is_not_requeued(bench: TorqueHost, answer: FakeAnswer) -> None:
-    """A real Torque would run the job again if it were requeued after a qdel."""
+    """A real Torque would run a job again that is requeued after a qdel."""
     bench.settings(sbf="http://127.0.0.1:1")
     set_list_answer(bench, answer)
     assert bench.run("prologue") == DELETED
