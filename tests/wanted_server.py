@@ -1,4 +1,4 @@
-"""A server on a socket that serves an agent its wanted document as SBF does, and records confirmations."""
+"""A server that replaces SBF on a socket: it serves an agent's wanted document, and records confirmations."""
 
 import json
 import threading

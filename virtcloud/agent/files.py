@@ -16,8 +16,8 @@ LACK_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder: bool = True) -> None:
     """Replace a file atomically. If ``sync_folder``, the new content survives a power failure.
 
-    Otherwise, a power failure can restore the old file until a later call syncs the folder. Raise OSError if the file
-    cannot be written.
+    Otherwise, the new content survives a power failure only after a later call has synced the folder. Raise OSError if
+    the file cannot be written.
     """
     new = path.with_name(f".{path.stem}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

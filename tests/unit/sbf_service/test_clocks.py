@@ -23,7 +23,7 @@ def find_local_clocks(module: Path) -> list[str]:
 
 @pytest.mark.parametrize("folder", ["domain", "store", "reconcile"])
 def test_leases_and_deadlines_read_no_local_clock(folder: str) -> None:
-    """Migrations are excluded: no decision uses the time of a conversion, which they record."""
+    """Migrations are excluded. They record the time of a conversion, but no decision uses this time."""
     modules = [module for module in (SOURCE / folder).rglob("*.py") if "migrations" not in module.parts]
     assert modules
     assert [found for module in modules for found in find_local_clocks(module)] == []

@@ -3,7 +3,7 @@
 The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The steps are:
 
 1. print ``apart`` and the process ID, and read the specification, which is one line of JSON
-2. join the network namespace, and open the exported folders or file systems, without symbolic links
+2. join the network namespace; without following symbolic links, open each export's folder or image file
 3. mount a root directory that contains the exported folders, /usr (read-only) and few other files
 4. change to the owner's IDs, keep one capability, and execute Ganesha, which keeps the process ID of step 1
 

@@ -16,7 +16,7 @@ from virtcloud.model.errors import NotFound
 ANSWER_S: Final = 5.0
 """Time limit in seconds for an answer. The limit is long, because servers run with a low priority."""
 SILENCE_S: Final = 15.0
-"""Seconds without an answer to any probe after which a server counts as hanging."""
+"""A server counts as hanging if it has answered no probe for this number of seconds."""
 CODE: Final = (
     f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); "
     f"from {nfs_probe_program.__name__} import main; main(sys.argv[1:])"

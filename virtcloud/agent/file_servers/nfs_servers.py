@@ -1,7 +1,8 @@
 """The file servers of this gateway: one process of NFS-Ganesha for each network with the service ``nfs``.
 
 A server runs in the gateway's namespace of the network, so networks with identical addresses do not conflict. The
-server continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` contains a record of its process.
+server continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` contains a record of the server's
+process.
 """
 
 import os
@@ -86,7 +87,7 @@ class NfsServers:
         observed = [self._observe(name) for name in names]
         hanging = self._probe.find_hanging([one.cluster for one in observed if not one.faults])
         return tuple(
-            replace(one, faults=("it does not answer",)) if one.cluster in hanging else one for one in observed
+            replace(one, faults=("the server does not answer",)) if one.cluster in hanging else one for one in observed
         )
 
     def apply(self, step: FileServerStep) -> None:
@@ -154,19 +155,19 @@ class NfsServers:
     def _observe(self, cluster: str) -> ObservedFileServer:
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
         if record is None:
-            return ObservedFileServer(cluster, faults=("its record is missing",))
+            return ObservedFileServer(cluster, faults=("the server's record is missing",))
         return ObservedFileServer(cluster, record.wanted, tuple(self._find_faults(record)))
 
     def _find_faults(self, record: FileServerRecord) -> list[str]:
         if not record.is_running(self._boot):
             return ["Ganesha has ended"]
         if not record.wanted:
-            return ["its start was interrupted"]
-        faults = [] if self._is_in_namespace(record) else ["it is in a former network namespace"]
+            return ["the server's start was interrupted"]
+        faults = [] if self._is_in_namespace(record) else ["the server is in a former network namespace"]
         try:
             server = NfsServer.model_validate_json(record.wanted)
         except ValidationError:
-            return [*faults, "another version of the agent started it"]
+            return [*faults, "another version of the agent started the server"]
         with suppress(Refused):  # without the account, the server continues with the account's former IDs
             if digest_server(server, find_account(server)) != record.digest:
                 faults.append(f"the account of {server.owner} has other IDs")
@@ -185,8 +186,8 @@ class NfsServers:
     def _stop(self, cluster: str) -> None:
         """Kill a server's process, and any other process with the argument `_config_path`.
 
-        Without a readable record, find the server by its network namespace, because a server has its own mount
-        namespace.
+        If the record is missing or unreadable, find the server by its network namespace. `list_own_processes` does not
+        find the server, because the server has a mount namespace of its own.
         """
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
         pids = {record.pid} if record is not None and record.is_running(self._boot) else set()

@@ -52,7 +52,7 @@ class NamespaceKernel(Protocol):
         """Create a veth pair with ``peer`` in an open network namespace. Return the index of ``name``."""
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, set it up, and forward IPv4 packets that arrive there."""
+        """Set the addresses of the gateway's end of a link, set this end up, and forward IPv4 packets that arrive."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
@@ -167,14 +167,18 @@ class ClusterNamespaces:
         """Write the current addresses of FQDNs to the packet filters in the namespaces of these networks. Thread-safe.
 
         Raise Refused if `namespace_program` fails. Log an error in one namespace. Skip a network without a namespace.
-        Do nothing before `receive` has read the gateway's own addresses: otherwise, guests could reach the gateway.
+        Do nothing before `receive` has read the gateway's own addresses. An earlier call would write a filter without
+        these addresses, so guests could reach the gateway.
         """
         self._correct(
             segment for segment in segments if segment.router is not None and segment.router.named_destinations
         )
 
     def _correct(self, segments: Iterable[Segment]) -> bool:
-        """Write the addresses to the namespaces of these networks. Return whether every namespace accepted them."""
+        """Write the gateway's own addresses and the addresses of FQDNs to the namespaces of these networks.
+
+        Return whether every namespace accepted the addresses.
+        """
         with ExitStack() as stack, self._sets_lock:
             gateway = self._addresses  # read with the lock: no thread may write older addresses after newer addresses
             if gateway is None:
@@ -290,8 +294,8 @@ def _run_program(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         log.warning("namespace_program_failed", stderr=done.stderr)
         reason = done.stderr.strip().rpartition("\n")[2][-300:]
         raise Refused(
-            f"cannot read or configure network namespaces: {reason}; if virtcloud was upgraded meanwhile, restart the "
-            "agent; its log has the whole error"
+            f"cannot read or configure network namespaces: {reason}; the agent's log has the whole error; if virtcloud "
+            "was upgraded since the agent's start, restart the agent"
         )
     answers: list[dict[str, Any]] = json.loads(done.stdout)
     return answers

@@ -80,8 +80,8 @@ class ConnectionReporter:
     ) -> None:
         """Create a reporter.
 
-        ``read`` returns the VPN connections, and ``read_ssh`` the SSH connections. Both return None on a host without
-        such a server.
+        ``read`` returns the VPN connections, or None on a host without a VPN server. ``read_ssh`` returns the SSH
+        connections, or None on a host without an sshd for users.
         """
         self._vpn = ConnectionReport(
             "vpn", read, lambda found: sbf.report_connections(gateway, VpnConnections(connections=found))

@@ -55,7 +55,7 @@ NOTICE_S: Final = 0.2
 STATUS_S: Final = 20.0
 """Seconds between two readings of the connections' counters."""
 MAX_IDLE_S: Final = 30.0
-"""If the last check is older than this number of seconds, `DeviceControl.fault` reports it."""
+"""If the last check is older than this number of seconds, `DeviceControl.fault` is not None."""
 RESTARTED: Final = "the gateway does not know this connection"
 
 
@@ -111,7 +111,10 @@ class DeviceControl:
         return tuple(self._describe(session) for session in self.sessions)
 
     def start(self) -> None:
-        """Make a new server accept devices. Raise Unreachable with OpenVPN's reason if it ends or does not answer."""
+        """Make a new server accept devices.
+
+        Raise Unreachable with OpenVPN's reason if OpenVPN ends or does not answer.
+        """
         self._records.write(())
         for command in ("state on", "hold release"):
             self._connection.send(command)
@@ -220,8 +223,8 @@ class DeviceControl:
     def _end(self, ended: EndedSession) -> None:
         """Send a notice to the device of a connection. `_end_due` later closes the connection.
 
-        But after the notice REPLACED, OpenVPN closes the connection itself. The second command would also close the
-        profile's new connection.
+        But after the notice REPLACED, OpenVPN closes the connection itself, and `_end_due` sends no command. This
+        command would also close the profile's new connection.
         """
         session = ended.session
         if session.client in self._ending:

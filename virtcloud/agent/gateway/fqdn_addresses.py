@@ -138,7 +138,7 @@ class FqdnAddresses:
     def request(self, wanted: Mapping[Fqdn, PortName]) -> None:
         """Resolve the names in ``wanted`` from now on. Delete the records of all other names.
 
-        Each value is the interface towards the outside that must lead to the name's addresses.
+        Each value is the interface towards the outside through which the gateway must reach the name's addresses.
         """
         with self._lock:
             former = self._load()

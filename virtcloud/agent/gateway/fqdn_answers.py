@@ -1,7 +1,7 @@
 """The addresses of FQDNs: which answers of the resolver a gateway admits, and for how long. Pure.
 
 The owner of a DNS name decides its addresses, and could direct guests to the gateway itself or its neighbours (DNS
-rebinding). Therefore a gateway admits no address of these kinds, even of allowed destinations:
+rebinding). Therefore a gateway admits no address of the following kinds, even for a name that is allowed:
 
 ======================================  ==============================================================================
 address                                 how the gateway recognizes the address
@@ -49,8 +49,8 @@ class FqdnAnswer:
 class FqdnRecord:
     """The recorded addresses of a name, and the error of the latest answer.
 
-    Each value is the Unix time of the first answer that lacked the address. None: the latest answer contained the
-    address.
+    Each value in ``addresses`` is the Unix time of the first answer that lacked the address. None: the latest answer
+    contained the address.
     """
 
     addresses: Mapping[str, float | None] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def merge_answer(former: FqdnRecord, answer: FqdnAnswer, find_fault: FindFault, 
     present = sorted(admitted, key=lambda address: (address not in kept, address))[:MAX_NAME_ADDRESSES]
     absent = {address: now if since is None else since for address, since in kept.items() if address not in present}
     recent = sorted((address for address in absent if absent[address] > now - KEEP_S), key=lambda one: -absent[one])
-    excess = f"it has more than {MAX_NAME_ADDRESSES} addresses; the others are not admitted"
+    excess = f"the name has more than {MAX_NAME_ADDRESSES} addresses; the further addresses are not admitted"
     errors = [answer.error, *faults.values(), excess if len(admitted) > MAX_NAME_ADDRESSES else None]
     return FqdnRecord(
         dict.fromkeys(present) | {one: absent[one] for one in recent[: MAX_NAME_ADDRESSES - len(present)]},

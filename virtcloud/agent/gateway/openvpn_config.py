@@ -19,7 +19,7 @@ MAX_MACS: Final = 8
 MAX_DEVICES: Final = 1024
 """Limit of devices connected to a server at the same time."""
 KEEPALIVE: Final = "10 60"
-"""Seconds between two pings, and seconds without a packet after which the device connects again."""
+"""Two times in seconds: the interval between pings, and the silence after which the device connects again."""
 CIPHERS: Final = "AES-256-GCM:AES-128-GCM:CHACHA20-POLY1305"
 TLS12_CIPHERS: Final = (
     "TLS-ECDHE-ECDSA-WITH-AES-256-GCM-SHA384:TLS-ECDHE-ECDSA-WITH-AES-128-GCM-SHA256:"

@@ -44,7 +44,10 @@ TABLE: Final = ("inet", "virtcloud_outside")
 LINKS: Final = "vu*"
 """The pattern of nft(8) for the names of the gateway's ends of links."""
 LINKS4, LINKS6 = ip_network("100.64.0.0/19"), ip_network("fd76:6372:7463:6c64::/112")
-"""The ranges of the links' addresses: two for each VLAN ID. RFC 6598 reserves 100.64.0.0/10 for networks behind NAT."""
+"""The ranges of the links' addresses. In each range, each VLAN ID has two addresses.
+
+RFC 6598 reserves 100.64.0.0/10 for networks behind NAT.
+"""
 FORBIDDEN4: Final = "0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3"
 FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"

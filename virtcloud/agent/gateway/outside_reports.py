@@ -1,7 +1,7 @@
 """Reports to SBF about the use of destinations outside: the counters, and the addresses of FQDNs.
 
-The agent compares the use with its last report at its start, each minute, and when addresses of FQDNs change. If there
-is a difference, the agent sends a report.
+When the agent starts, each minute, and when addresses of FQDNs change, the agent compares the use with its last report.
+If there is a difference, the agent sends a report.
 """
 
 import threading

@@ -39,9 +39,10 @@ _IPV4: Final = 4
 
 
 def make_outer_chains(segments: Iterable[Segment], link_addresses: Iterable[tuple[str, ...]]) -> dict[str, OwnedChain]:
-    """Return the chains that publish guests in the main namespace by name, or {} without publications.
+    """Return the main namespace's chains that publish guests. The keys are the chains' names.
 
-    ``link_addresses`` has, in the order of ``segments``, the addresses of the link's end in the network's namespace.
+    Return {} if there are no publications. ``link_addresses`` has, in the order of ``segments``, the addresses of the
+    link's end in the network's namespace.
     """
     pairs = [pair for pair in zip(segments, link_addresses, strict=True) if pair[0].publications]
     if not pairs:

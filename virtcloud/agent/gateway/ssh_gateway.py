@@ -112,8 +112,8 @@ class SshGateway:
     def read(self) -> ObservedSshd:
         """Return the observed sshd. Take over a running sshd that an earlier agent process started.
 
-        If the host has no user `USER`, or if the sshd cannot be taken over, raise no error. `apply` raises this error
-        later, so the rest of the host is reconciled nevertheless.
+        If the host has no user `USER`, or if the sshd cannot be taken over, return the reason as a fault. Only `apply`
+        raises the error, so the rest of the host is reconciled nevertheless.
         """
         record = read_record(self._folder / RECORD, SshdRecord)
         running = record if record is not None and record.is_running(self._boot) else None
@@ -124,10 +124,10 @@ class SshGateway:
         except Refused as error:
             return ObservedSshd(None if running is None else running.config, (str(error),))
         if record is None and (self._folder / RECORD).exists():
-            return ObservedSshd("", ("its record is unreadable",), wanted)
+            return ObservedSshd("", ("the sshd's record is unreadable",), wanted)
         if running is None:
             return ObservedSshd(wanted=wanted)
-        return ObservedSshd(running.config, () if running.config else ("it does not answer",), wanted)
+        return ObservedSshd(running.config, () if running.config else ("the sshd does not answer",), wanted)
 
     def apply(self, step: SshStep) -> None:
         """Apply one step. Raise Refused if the step fails."""
@@ -236,7 +236,7 @@ class SshGateway:
                     os.close(descriptor)
 
     def _find_running(self) -> list[SshdRecord]:
-        """Return records of this gateway's sshd processes: they have its folder of requests below `FOLDER`."""
+        """Return records of this gateway's sshd processes. Each such process has the gateway's folder of requests."""
         pids = list[int]()
         with suppress(FileNotFoundError, Refused):  # without the folder or the user, no sshd runs
             pids = list_isolated_processes(find_ssh_user().pw_uid, self._folder / REQUESTS, Path(FOLDER) / REQUESTS)
@@ -266,12 +266,12 @@ def _wait_for_answer(port: int, record: SshdRecord, boot: str) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if not record.is_running(boot):
-            raise Refused("cannot start sshd: it ended; its reason is in the host's log (journalctl -t sshd)")
+            raise Refused("cannot start sshd: sshd ended; the host's log has the reason (journalctl -t sshd)")
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as connection:
             if connection.recv(4) == b"SSH-":
                 return
         time.sleep(0.02)
-    raise Refused(f"cannot start sshd: it does not answer at port {port} within {START_S:.0f} s")
+    raise Refused(f"cannot start sshd: sshd does not answer at port {port} within {START_S:.0f} s")
 
 
 def find_ssh_user() -> pwd.struct_passwd:

@@ -3,7 +3,7 @@
 The agent copies this file to the sshd's mount namespace. The sshd runs the copy with ``python3 -I -S``, so the program
 uses only the standard library. The only possible command of the user's SSH client is the name of the guest. The program
 sends this name and the user's certificate to the agent. The program receives a socket that is connected to the guest
-(SCM_RIGHTS, unix(7)). Then it copies data between the socket and its input and output.
+(SCM_RIGHTS, unix(7)). Then the program copies its input to the socket, and data from the socket to its output.
 """
 
 import array

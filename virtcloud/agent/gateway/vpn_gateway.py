@@ -189,7 +189,7 @@ class VpnGateway:
     def _observe(self, protocol: VpnProtocol, interfaces: Sequence[KernelInterface]) -> ObservedVpnServer | None:
         record = self._read_record(protocol)
         if record is None and (self._path(protocol) / RECORD).exists():
-            return ObservedVpnServer(protocol, "", ("its record is unreadable",))
+            return ObservedVpnServer(protocol, "", ("the server's record is unreadable",))
         if record is None or not record.is_running:
             return None
         fault = self._take_over(protocol) if protocol not in self._controls else self._controls[protocol].fault

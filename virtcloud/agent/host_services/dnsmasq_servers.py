@@ -111,7 +111,7 @@ class DnsmasqServers:
         for interface in interfaces:
             vlan, cluster = names.vlan_of_server_port(interface.name), names.cluster_of_alias(interface.alias)
             if vlan is not None and cluster and (cluster, vlan) not in found:
-                found[cluster, vlan] = ObservedServer(cluster, vlan, faults=("its record is missing",))
+                found[cluster, vlan] = ObservedServer(cluster, vlan, faults=("the server's record is missing",))
         return tuple(found[key] for key in sorted(found))
 
     def apply(self, step: ServeGuests | StopServing) -> None:

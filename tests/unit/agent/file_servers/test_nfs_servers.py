@@ -222,7 +222,7 @@ def test_a_server_that_hangs_is_replaced(in_network: Run, monkeypatch: pytest.Mo
             os.kill(gateway.pid, signal.SIGSTOP)
             assert gateway.reconcile(gateway.make_segment()) == []  # a busy server may miss one probe
             gateway.now += SILENCE_S
-            assert gateway.reconcile(gateway.make_segment()) == ["serve home by NFS (it does not answer)"]
+            assert gateway.reconcile(gateway.make_segment()) == ["serve home by NFS (the server does not answer)"]
             with NfsClient(LOOPBACK).start_session() as client:
                 assert client.read("home", "file") == b"mine"
 
@@ -293,7 +293,7 @@ def test_a_server_of_a_later_agent_is_replaced(in_network: Run) -> None:
             later = json.dumps(json.loads(record["wanted"]) | {"later": True})
             path.write_text(json.dumps(record | {"wanted": later}))
             steps = gateway.reconcile(gateway.make_segment())
-            assert steps == ["serve home by NFS (another version of the agent started it, other exports)"]
+            assert steps == ["serve home by NFS (another version of the agent started the server, other exports)"]
             assert gateway.reconcile(gateway.make_segment()) == []
 
     in_network(scenario)
@@ -316,7 +316,7 @@ def test_changed_exports_and_another_namespace_restart_the_server(in_network: Ru
             changed = gateway.make_segment(read_only=True)
             assert gateway.reconcile(changed) == ["serve home by NFS (other exports)"]
             unshare()
-            assert gateway.reconcile(changed) == ["serve home by NFS (it is in a former network namespace)"]
+            assert gateway.reconcile(changed) == ["serve home by NFS (the server is in a former network namespace)"]
 
     in_network(scenario)
 
@@ -340,7 +340,7 @@ def test_a_link_in_the_path_of_a_folder_is_refused(in_network: Run) -> None:
             Path(gateway.folder, "link").symlink_to("home")
             with pytest.raises(Refused, match="without symbolic links"):
                 gateway.reconcile(gateway.make_segment(folder=f"{gateway.folder}/link/nobody"))
-            while gateway.servers.read()[0].faults == ("its start was interrupted",):
+            while gateway.servers.read()[0].faults == ("the server's start was interrupted",):
                 pass  # wait for the end of the process that refused the folder
             assert gateway.servers.read()[0].faults == ("Ganesha has ended",)
 

@@ -284,8 +284,8 @@ def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
     with Path("/proc/self/ns/net").open("rb") as namespace, pytest.raises(Refused) as raised:
         cluster_namespaces._run_program([{"descriptor": namespace.fileno(), "tables": []}])
     assert str(raised.value) == (
-        "cannot read or configure network namespaces: KeyError: 'unwanted'; if virtcloud was upgraded meanwhile, "
-        "restart the agent; its log has the whole error"
+        "cannot read or configure network namespaces: KeyError: 'unwanted'; the agent's log has the whole error; "
+        "if virtcloud was upgraded since the agent's start, restart the agent"
     )
 
 

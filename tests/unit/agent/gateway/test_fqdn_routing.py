@@ -244,7 +244,7 @@ def test_hundreds_of_addresses_are_limited(gateway: Named) -> None:
         world.resolve(SERVER, *(f"192.0.{third}.{last}" for third in (3, 4) for last in range(1, 200)))
         return len(world.list_sets()), world.fetch(SERVER), world.error
 
-    error = f"it has more than {MAX_NAME_ADDRESSES} addresses; the others are not admitted"
+    error = f"the name has more than {MAX_NAME_ADDRESSES} addresses; the further addresses are not admitted"
     assert gateway(work) == (MAX_NAME_ADDRESSES, [GATEWAY], error)
 
 

@@ -10,7 +10,7 @@ from virtcloud.model.errors import Refused
 
 SHIFT = 0x10000000
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: other owners of files need root")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owner of a file")
 
 
 @pytest.fixture

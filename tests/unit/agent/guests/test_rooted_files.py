@@ -19,7 +19,7 @@ from virtcloud.agent.guests.rooted_files import RootedFiles
 
 SHIFT = 0x10000000
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: other owners of files need root")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owner of a file")
 
 
 @pytest.fixture

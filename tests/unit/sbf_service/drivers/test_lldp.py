@@ -33,7 +33,7 @@ def test_a_neighbour_without_names_is_parsed() -> None:
 
 
 def test_a_wrong_number_of_neighbours_is_an_error() -> None:
-    """The device prints the number of its neighbours. The output must list as many."""
+    """The device prints the number of its neighbours. The output must list this number of neighbours."""
     with pytest.raises(ValueError, match="the device prints that it has 2 neighbours, found 1"):
         parse_neighbours(lldp_format("cisco_nxos"), f"{NEIGHBOUR}\nTotal entries displayed: 2")
 

@@ -425,5 +425,5 @@ def test_a_long_save_with_an_unknown_line_ends(platform: str, line: str) -> None
 @pytest.mark.parametrize("platform", DIALECTS)
 @pytest.mark.parametrize("character", ["\n", " "])
 def test_a_long_empty_answer_is_searched_for_errors(platform: str, character: str) -> None:
-    """A search that reads all following blank lines at the begin of each line takes quadratic time."""
+    """A search takes quadratic time if, at the beginning of each line, the search reads all following blank lines."""
     assert DIALECTS[platform].errors.search(character * 120_000) is None

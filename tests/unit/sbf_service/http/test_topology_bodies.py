@@ -1,4 +1,4 @@
-"""Tests of the parser of a topology in pieces: its results and errors are those of Pydantic."""
+"""Tests of the parser that reads a topology in pieces. The parser's results and errors are those of Pydantic."""
 
 import asyncio
 import json

@@ -18,7 +18,7 @@ from sbf_service.store.unit_of_work import Store
 def start_waiting(
     lock: FairLock, order: list[str], name: str, acquired: Callable[[], AbstractContextManager[object]] | None = None
 ) -> Thread:
-    """Start a thread that acquires the lock and appends ``name`` to ``order``. Return when it waits.
+    """Start a thread that acquires the lock and appends ``name`` to ``order``. Return when the thread waits.
 
     ``acquired`` returns a context in which the thread holds the lock.
     """

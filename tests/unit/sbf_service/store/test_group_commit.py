@@ -61,7 +61,7 @@ def queue_during_transaction(
 ) -> Iterator[list[Future[str]]]:
     """Queue ``works`` in order while another transaction runs.
 
-    End this transaction, and yield the futures of ``works``.
+    Then end the other transaction, and yield the futures of ``works``.
     """
     together = GroupCommit[list[str]]()
     with ThreadPoolExecutor(1 + len(works)) as threads:
