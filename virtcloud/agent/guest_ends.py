@@ -37,8 +37,8 @@ class EndCause(Enum):
 class GuestRuns:
     """The ends of one guest with an unchanged wanted state (``digest``). Times are seconds of the agent's clock.
 
-    ``since`` is the start of the running guest, or None. ``ends`` is the number of ends, ``first_end`` and ``last_end``
-    are their times, and ``cause`` is the cause of the last end.
+    ``since`` is the start of the running guest, or None. ``ends`` is the number of ends. ``first_end`` and ``last_end``
+    are the times of the first and the last end. ``cause`` is the cause of the last end.
     """
 
     step: StartGuest
@@ -89,7 +89,7 @@ class GuestRuns:
 
 
 FindCause = Callable[[StartGuest, float], EndCause]
-"""A function that returns why a guest ended within the given number of seconds."""
+"""A function that returns why a guest ended. The guest ended at most the given number of seconds ago."""
 
 
 class GuestEnds:

@@ -70,7 +70,7 @@ class SshSessions:
         os.eventfd_write(self._wake, 1)  # `run` computes its pause again: a grant may end earlier
 
     def take_over(self) -> None:
-        """Read the recorded connections of an earlier agent process. Control those whose relays are running."""
+        """Read the recorded connections of an earlier agent process. Control the connections whose relays run."""
         for session in self._read():
             with suppress(OSError):
                 self._add(session)

@@ -35,7 +35,7 @@ CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x20000, 0x08000000, 0x20000000  # lin
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096  # linux/mount.h
 MS_REC, MS_SLAVE = 16384, 1 << 19
 ETC, HOST_ETC = Path("/etc"), ".virtcloud-host"
-"""The sshd's folder /etc, and the mount point in it of the host's /etc."""
+"""The sshd's folder /etc. At `HOST_ETC` in this folder, the host's /etc is mounted."""
 FIRST_FREE_PORT = 1024
 MODE, EXECUTABLE = 0o400, 0o500
 LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_FSIZE: 1 << 20}

@@ -100,7 +100,7 @@ class StopVpnServer:
 
 @dataclass(frozen=True, slots=True)
 class EndVpnSessions:
-    """Wait for the end of a network's connections without a grant. ``clients`` are their numbers at OpenVPN."""
+    """Wait for the end of a network's connections without a grant. ``clients`` are OpenVPN's numbers of them."""
 
     cluster: str
     protocol: VpnProtocol

@@ -127,10 +127,10 @@ class LogChannel:
         self._closed = threading.Event()
         self._pieces = self._read()
         if not any(path.exists() for path in list_log_files(log_file)) and not follow:
-            raise Refused("the guest has no console log yet: it has not written to its console")
+            raise Refused("the guest has no console log yet: the guest has not written to its console")
 
     def receive(self) -> bytes:
-        """Return the next bytes of the log. Return ``b""`` at its end, or when the session has ended."""
+        """Return the next bytes of the log. Return ``b""`` at the log's end, or when the session has ended."""
         return next(self._pieces, b"")
 
     def _read(self) -> Iterator[bytes]:
@@ -159,7 +159,10 @@ class LogChannel:
 
 @contextmanager
 def _open_log(path: Path) -> Iterator[int | None]:
-    """Open a log file within the block. Yield its descriptor, or None if it does not exist or is a symbolic link."""
+    """Open a log file within the block. Yield the file's descriptor.
+
+    Yield None if the file does not exist or is a symbolic link.
+    """
     with ExitStack() as stack:
         descriptor = None
         with suppress(OSError):

@@ -29,8 +29,8 @@ REPORT_S: Final = 0.5
 """Shortest time in seconds between two lines of progress."""
 CloneSource = GuestRoot | StoppedGuestDisk
 ReserveSource = Callable[[str, str], AbstractContextManager[CloneSource]]
-"""Function that reserves a guest's root or disk within a block, by the domain and the guest's name. The guest cannot
-start within the block.
+"""Function that reserves a guest's root or disk within a block. The arguments are the names of the domain and of the
+guest. The guest cannot start within the block.
 """
 
 

@@ -24,8 +24,8 @@ MAX_LOG_BYTES = 1 << 20
 """At this size in bytes, the agent renames the log ``NAME`` to ``NAME.0``, and replaces an older ``NAME.0``."""
 CHUNK = 1 << 16
 STALL_S, WRITE_S, WRITE_POLL_S = 1.0, 30.0, 0.01
-"""In seconds: how long input waits for a guest that reads nothing, limit for a piece of input (at most 64 KiB), and
-pause between attempts.
+"""Times in seconds: the limit for a guest that reads nothing, the limit for one piece of input (at most 64 KiB), and
+the pause between attempts to write.
 """
 Listener = Callable[[bytes], None]
 """A function that receives a console's output. It must not block. ``b""`` means that the console has ended."""
@@ -58,7 +58,7 @@ class GuestConsoles:
             return domain in self._consoles
 
     def add(self, domain: str, terminal: str, log_file: Path | None) -> None:
-        """Add the console of a running domain. Append its output to ``log_file``, unless it is None."""
+        """Add the console of a running domain. Append the output to ``log_file``, unless ``log_file`` is None."""
         with self._lock:
             self._remove(domain)
             self._consoles[domain] = console = _Console(terminal, log_file)

@@ -36,7 +36,7 @@ def disk_file(name: str) -> str:
 
 
 def ensure_container_disks(folder: Path, guest: GuestWanted, id_shift: int) -> None:
-    """Create and mount a stopped container's extra disks. Remove disks that are not in its spec. Idempotent.
+    """Create and mount a stopped container's extra disks. Remove disks that are not in the guest's spec. Idempotent.
 
     ``id_shift`` is the host's ID of the guest's root user. Raise Refused if a disk cannot be created or mounted.
     """

@@ -6,7 +6,7 @@ folder of the host (``peer_folders.py``) has the names of the network's other gu
 ``/etc/virtcloud`` and read-only.
 
 A root is kept while its guest is stopped. At the next start, the agent writes the guest's name and the host key again.
-It does not write the user's SSH files again, because the guest may have changed them.
+The agent does not write the user's SSH files again, because the guest may have changed them.
 """
 
 from pathlib import PurePosixPath
@@ -52,7 +52,7 @@ def write_container_seed(root: GuestRoot, segment: Segment, guest: GuestWanted, 
     except OSError as error:
         raise Refused(f"guest {guest.name}: cannot write the seed: {describe_os_error(error)}") from error
     except ValueError as error:
-        raise Refused(f"guest {guest.name}: cannot write the seed: its root is unusable: {error}") from error
+        raise Refused(f"guest {guest.name}: cannot write the seed: the guest's root is unusable: {error}") from error
 
 
 def _write_nocloud(files: RootedFiles, segment: Segment, guest: GuestWanted, seed: GuestSeed) -> None:

@@ -51,7 +51,7 @@ def check_ids(first_id: int, files: Iterable[Path] = GRANTED_IDS) -> str:
                 continue  # a comment, or a line that the shadow programs ignore too
             if int(first) < END and first_id < int(first) + int(count):
                 raise Refused(
-                    f"{path} grants {owner} {count} IDs from {first}, which containers use from {first_id} on"
+                    f"{path} grants {owner} {count} IDs from {first}, but containers use the IDs from {first_id} on"
                 )
     return f"{first_id}-{END - 1}"
 

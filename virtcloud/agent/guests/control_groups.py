@@ -1,11 +1,11 @@
 """Control groups that limit containers: processors, memory, and processes (cgroups(7), version 2).
 
-libvirt creates a control group for each container, whose root user could change the limits of this group. Therefore the
-agent sets the limits on a parent group that belongs to the host's root:
+libvirt creates a control group for each container. The container's root user could change the limits of this group.
+Therefore the agent sets the limits on a parent group that belongs to the host's root:
 ``/sys/fs/cgroup/virtcloud.partition/<domain>.partition``.
 
-On hosts with systemd-machined, libvirt creates the group in a scope of systemd, with limits of processors and memory.
-There, the agent sets only the limit of processes, after the container's start.
+On hosts with systemd-machined, libvirt creates the group in a scope of systemd, and limits processors and memory. On
+such hosts, the agent sets only the limit of processes, after the container's start.
 """
 
 import re
@@ -66,7 +66,7 @@ class ContainerGroups(Protocol):
         """
 
     def limit_started(self, domain: str, pids: int) -> None:
-        """Limit the number of processes, if this is possible only after the guest's start. Log a failure."""
+        """Set the limit of processes if `ensure` could not set this limit before the guest's start. Log a failure."""
 
     def ensure_none(self, domain: str) -> None:
         """Kill the processes in a guest's parent group, and remove the group."""
@@ -78,9 +78,9 @@ class ControlGroups:
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
         """Create a guest's parent group, set its limits, and return its name for libvirt.
 
-        First kill processes in an existing group, which remain if libvirt's process of the former container was killed.
-        If systemd manages the groups, or the host has no control groups of version 2, only return None. Raise Refused
-        if the group cannot be created. If a limit cannot be set, log a warning.
+        If systemd manages the groups, or the host has no control groups of version 2, only return None. Otherwise,
+        first kill the processes in an existing group. Such processes remain if libvirt's process of the former
+        container was killed. Raise Refused if the group cannot be created. If a limit cannot be set, log a warning.
         """
         if SYSTEMD.exists() or not (CGROUPS / "cgroup.controllers").exists():
             return None
@@ -98,7 +98,7 @@ class ControlGroups:
         return f"/{PARTITION}/{group.name}"
 
     def limit_started(self, domain: str, pids: int) -> None:
-        """If systemd manages the container's group, limit the number of its processes. Log a failure."""
+        """If systemd manages the container's group, limit the container's number of processes. Log a failure."""
         if not SYSTEMD.exists():
             return
         try:
@@ -112,7 +112,7 @@ class ControlGroups:
     def ensure_none(self, domain: str) -> None:
         """Kill the processes in a guest's parent group, and remove the group with all groups in it.
 
-        The processes remain after the guest's end if libvirt's process of the container was killed. Raise OSError if a
+        Such processes remain after the guest's end if libvirt's process of the container was killed. Raise OSError if a
         group cannot be removed.
         """
         group = _path(domain)

@@ -41,7 +41,7 @@ POLL_S: Final = 0.2
 PART: Final = 16
 """A key's line is recognized by its first or last 16 characters, because its rest may be in another block."""
 BACKING_FIELDS: Final = slice(8, 20)
-"""The bytes of a qcow2 header with the reference to the backing file."""
+"""The bytes of a qcow2 header that contain the reference to the backing file."""
 BLOCK_BYTES: Final = 512
 MAX_ERROR_BYTES: Final = 500
 ERASED: Final = b"#"
@@ -189,7 +189,7 @@ def _convert(
                 error = os.pread(errors.fileno(), MAX_ERROR_BYTES, 0).decode(errors="replace")
                 raise Refused(
                     f"cannot copy the disk {disk.overlay}: {' '.join(error.split()) or 'qemu-img was killed'}; check "
-                    f"that all users may read {disk.base}, and that its host has free space"
+                    f"that all users may read {disk.base}, and that the guest's host has free space"
                 )
         finally:
             program.kill()
@@ -211,7 +211,7 @@ def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
 
 
 def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each range of ``data`` that matches the beginning or end of ``line``.
+    """Yield the begin and end of each range of ``data`` that matches the beginning or end of ``line``.
 
     ``part`` is the line's first or last `PART` characters. From the first characters, a range extends forwards to the
     first difference from ``line``; from the last characters, backwards.
@@ -233,7 +233,7 @@ def _count_equal(one: bytes, other: bytes) -> int:
 
 
 def _list_data(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each data part of a sparse file (lseek(2), SEEK_DATA)."""
+    """Yield the begin and end of each data part of a sparse file (lseek(2), SEEK_DATA)."""
     end = 0
     while True:
         try:

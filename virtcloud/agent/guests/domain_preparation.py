@@ -58,7 +58,7 @@ class DomainPreparation:
     cache: ImageCache | None
 
     def find_image(self, name: str, guest: GuestWanted) -> GuestImage:
-        """Return the image of a guest. ``name`` is its domain's name.
+        """Return the image of a guest. ``name`` is the name of the guest's domain.
 
         Raise Refused if the image is missing, and StepPending while it is being fetched from SBF's catalogue.
         """

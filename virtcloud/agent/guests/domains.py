@@ -22,7 +22,7 @@ class DomainOwnership:
 
 @dataclass(frozen=True, slots=True)
 class GuestDomain:
-    """A domain of a hypervisor. ``owner`` is None if virtcloud did not create it."""
+    """A domain of a hypervisor. ``owner`` is None if virtcloud did not create the domain."""
 
     name: str
     running: bool
@@ -83,6 +83,6 @@ class DomainEnvironment:
 
 
 def parse_ownership(metadata: str) -> DomainOwnership:
-    """Parse the metadata element. Raise KeyError or ParseError if virtcloud did not write it."""
+    """Parse the metadata element. Raise KeyError or ParseError if virtcloud did not write the element."""
     attributes = ET.fromstring(metadata).attrib  # noqa: S314 - written by libvirt
     return DomainOwnership(attributes["cluster"], attributes["guest"], attributes["digest"])

@@ -49,7 +49,7 @@ CHECK_CODES: Final = frozenset({0, 2, 3})
 MIB: Final = 1 << 20
 MAX_ERROR_CHARACTERS: Final = 500
 SIZE_FIELD: Final = slice(24, 32)
-"""The bytes of a qcow2 header with the size of the disk."""
+"""The bytes of a qcow2 header that contain the size of the disk."""
 BlockNode = dict[str, Any]
 """The JSON description of a block device for QEMU (qemu-img(1), "Options")."""
 
@@ -178,7 +178,7 @@ def _ensure_extra_disks(folder: Path, guest: GuestWanted) -> None:
 
 
 def find_record(folder: Path) -> DiskRecord | None:
-    """Return the record of the overlay in a guest's folder, or None if it is missing or malformed."""
+    """Return the record of the overlay in a guest's folder, or None if the record is missing or malformed."""
     path = folder / RECORD
     try:
         return DiskRecord.model_validate_json(path.read_bytes())
@@ -214,7 +214,7 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
 
 
 def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
-    """Return the arguments of subprocess for a program that inherits ``lent`` and runs as a user who may read it.
+    """Return the arguments of subprocess for a program that inherits the file ``lent``, as a user who may read it.
 
     All users may read the disks of SBF's catalogue, but not always the disks in the folder of images.
     """

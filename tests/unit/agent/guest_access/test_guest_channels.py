@@ -41,7 +41,7 @@ def test_a_closed_log_wakes_its_reader(tmp_path: Path) -> None:
 
 
 def test_a_missing_log_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="no console log yet: it has not written to its console"):
+    with pytest.raises(Refused, match="no console log yet: the guest has not written to its console"):
         LogChannel(tmp_path / "console.log", follow=False)
 
 
