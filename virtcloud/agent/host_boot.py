@@ -1,8 +1,8 @@
 """Detection of a reboot of this host, after which the host lacks its confirmed configuration.
 
 The kernel has a new boot ID after each boot (random(4)). The agent records the boot ID in ``<state>/boot`` when it has
-reported drift, or found none on the whole host. If the recorded boot ID differs from the present boot ID, the host was
-rebooted since.
+reported drift, or has found no drift on the whole host. If the recorded boot ID differs from the present boot ID, the
+host was rebooted since.
 """
 
 from pathlib import Path

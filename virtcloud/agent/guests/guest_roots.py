@@ -14,8 +14,8 @@ folder
 
 In a container, user IDs start at 0; on the host, at the first ID of the guest's range. So the owners of the image's
 files must be shifted. An idmapped mount (mount_setattr(2)) shifts the owners without a change of the files. If the
-image's file system does not support this, the agent changes the owners in the overlay. With the option ``metacopy``,
-the overlay then copies only owners and modes, not the content.
+image's file system does not support idmapped mounts, the agent changes the owners in the overlay. With the option
+``metacopy``, the overlay then copies only owners and modes, not the content.
 
 The layers are kept when a guest or the host restarts. After a change of the image or the wanted size, the layers are
 replaced by empty layers.
@@ -85,7 +85,7 @@ class GuestRoots:
         self._devices_without_shift: set[int] = set()
 
     def find(self, domain: str) -> GuestRoot | None:
-        """Return a guest's root, or None if it is missing or not mounted."""
+        """Return a guest's root, or None if the root is missing or not mounted."""
         path, shift = self._folder / domain, self._ids.find(domain)
         if shift is None or path / ROOT not in mounts.list_mounts(path):
             return None

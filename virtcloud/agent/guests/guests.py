@@ -114,7 +114,7 @@ class LocalGuests:
         set_mtu(hypervisor, name, segment)
 
     def find_end_cause(self, cluster: str, guest: str, within_s: float) -> EndCause:
-        """Return why a guest ended by itself within the last ``within_s`` seconds.
+        """Return why a guest ended by itself. The guest ended at most ``within_s`` seconds ago.
 
         The cause is UNKNOWN unless the kernel's log shows it.
         """

@@ -61,7 +61,7 @@ class HostHypervisors:
         """Yield the domains with this name on all hypervisors. Raise Unreachable if ``target`` does not answer.
 
         Skip other hypervisors that do not answer. Nevertheless a guest cannot run twice: the kernel refuses a second
-        interface with the name of its bridge port.
+        interface with the name of the guest's bridge port.
         """
         for hypervisor in self._hypervisors.values():
             try:

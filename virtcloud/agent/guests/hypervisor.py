@@ -23,7 +23,7 @@ from virtcloud.model.errors import Refused, Unreachable
 
 T = TypeVar("T")
 CALLS_AT_ONCE = 5
-"""Limit of calls of a connection that libvirtd executes at once (``max_client_requests``, libvirtd.conf)."""
+"""libvirtd executes at most this number of calls of one connection at once (``max_client_requests``, libvirtd.conf)."""
 _ALIVE = frozenset({libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_NOSTATE})
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
@@ -170,7 +170,7 @@ class LibvirtHypervisor:
         return connection
 
     def _forget(self, lost: LibvirtConnection) -> None:
-        """Remove all connections from the list after one was lost, because libvirtd has ended.
+        """After the loss of one connection, remove all connections from the list: libvirtd has ended.
 
         A removed connection is closed when no thread uses it any more.
         """

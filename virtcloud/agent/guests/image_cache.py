@@ -55,7 +55,7 @@ class _Fetch:
 
     ``wanted_at`` is when a guest last needed the image. ``reserved`` is the cache's space in bytes for the fetch,
     including the stored bytes. During a pause before another attempt, ``trouble`` is the error of the last attempt; at
-    other times, it is None. ``error`` is the error that ended the fetch, or None.
+    other times, ``trouble`` is None. ``error`` is the error that ended the fetch, or None.
     """
 
     name: Name
@@ -69,7 +69,7 @@ class _Fetch:
 
     @property
     def missing(self) -> int:
-        """The number of bytes that the fetch will still store of the image's file."""
+        """The number of bytes of the image's file that the fetch has not stored yet. 0 if no space is reserved."""
         return self.source.size - self.done if self.phase == FETCHING and self.reserved else 0
 
     def __str__(self) -> str:
@@ -182,7 +182,7 @@ class ImageCache:
         (new / SIZE).write_text(str(size))
         os.sync()
         target = self.settings.folder / source.sha256
-        shutil.rmtree(target, ignore_errors=True)  # exists only if its content was removed by another program
+        shutil.rmtree(target, ignore_errors=True)  # if the folder exists, another program removed its content
         new.rename(target)
         remove_partial_file(partial)
 
@@ -221,7 +221,7 @@ class ImageCache:
         fetch.trouble = None
 
     def _make_room(self, fetch: _Fetch, size: int, stored: int) -> None:
-        """Reserve ``size`` bytes for a fetch, of which ``stored`` are already on the disk.
+        """Reserve ``size`` bytes for a fetch. ``stored`` of these bytes are already on the disk.
 
         Remove unused images if necessary. Raise Refused if all remaining images are in use.
         """

@@ -19,7 +19,7 @@ IMAGE_FILE = "image.yaml"
 
 
 class LxcImage(Document):
-    """An image for containers: a root file system, which is never changed. Each guest has an overlay over it."""
+    """An image for containers: a root file system, which is never changed. Each guest has an overlay over the root."""
 
     kind: Literal["lxc"]
     rootfs: Path = Path("rootfs")
@@ -30,7 +30,7 @@ class LxcImage(Document):
 class QemuImage(Document):
     """An image for virtual machines: a kernel, a disk, or both. Without a kernel, QEMU boots from the disk.
 
-    ``disk`` is never changed: each guest has an overlay over it, which is removed with the guest.
+    ``disk`` is never changed: each guest has an overlay over ``disk``. The overlay is removed with the guest.
     """
 
     kind: Literal["qemu"]
@@ -142,7 +142,7 @@ def list_images(folder: Path) -> list[ImageView]:
 
 
 def _is_image(path: Path) -> bool:
-    """Return whether a folder contains an image's description. Return True if the caller may not enter the folder."""
+    """Return whether a folder contains an image's description. Also return True if the caller may not enter it."""
     try:
         return (path / IMAGE_FILE).exists() or not os.access(path, os.X_OK, effective_ids=True)
     except PermissionError:

@@ -57,7 +57,7 @@ def add_disk_target(disk: ET.Element, devices: MachineDevices, letter: str) -> N
 
 
 def add_console(parent: ET.Element, devices: MachineDevices, log: Path) -> None:
-    """Add the console. On QEMU, libvirt writes its output to the file ``log``; on Xen, the agent writes this file."""
+    """Add the console. On QEMU, libvirt writes the console's output to ``log``; on Xen, the agent writes this file."""
     if devices.paravirtualized:
         ET.SubElement(ET.SubElement(parent, "console", type="pty"), "target", type="xen")
         return

@@ -29,7 +29,7 @@ _ESCAPES: Final = (("\\x5c", "\\"), ("\\x2d", "-"))  # the kernel's log escapes 
 
 
 def parse_kill(record: str) -> tuple[str, EndCause] | None:
-    """Return the killed process's control group in a record of the kernel's log, and the cause of the end. Pure.
+    """Parse a record of the kernel's log. Return the killed process's control group, and the cause of the kill. Pure.
 
     Return None if the record reports no kill.
     """

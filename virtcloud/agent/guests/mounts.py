@@ -38,7 +38,7 @@ class _MountAttributes(ctypes.Structure):
 
 
 def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *options: str) -> None:
-    """Mount an overlay on ``target``. Device files in it cannot be opened."""
+    """Mount an overlay on ``target``. Device files in the overlay cannot be opened."""
     with opened_folder(lower) as lower_fd, opened_folder(upper) as upper_fd, opened_folder(work) as work_fd:
         # descriptors instead of paths: colons and commas in a path would separate options
         folders = ("lowerdir", lower_fd), ("upperdir", upper_fd), ("workdir", work_fd)

@@ -7,8 +7,9 @@ written to stdout (pax format, gzip). The same root always results in the same a
 
 The guest controls all names, links and files in the root. Therefore the program enters the guest's user namespace,
 where it has only the rights of the guest's root user. Then it calls chroot(2) with the folder. So it cannot read other
-files of the host, and sees owners as IDs of the guest. After chroot(2), it imports no modules, which the guest may have
-replaced. It does not look up user names, because the C library would load libraries of the guest.
+files of the host, and sees owners as IDs of the guest. After chroot(2), it imports no modules, because the guest may
+have replaced the files of modules. It does not look up user names, because the C library would load libraries of the
+guest.
 """
 
 import ctypes

@@ -28,7 +28,7 @@ class RootArchive(GuestArchive):
     image_format = ImageFormat.TAR_GZ
 
     def pack(self, root: GuestRoot, texts: Iterable[str]) -> Generator[int]:
-        """Pack a root without files that contain one of ``texts``. Yield the number of bytes written so far.
+        """Pack a root. Omit files that contain one of ``texts``. Yield the number of bytes written so far.
 
         If the caller closes the generator, the packing program is killed. Raise Refused if a file cannot be read, the
         disk is full, or the guest was removed during the packing.
@@ -54,7 +54,7 @@ def open_root_archive(folder: Path) -> Iterator[RootArchive]:
 
 
 def list_key_lines(seed: GuestSeed | None) -> list[str]:
-    """Return lines of the private keys of a guest and its cluster, by which files with these keys are recognized.
+    """Return lines of the private keys of a guest and its cluster. These lines identify files that contain the keys.
 
     The first two lines and the last line are left out: other keys in OpenSSH's format contain the same lines. Lines
     with fewer than `MIN_KEY_LINE` characters are left out too.

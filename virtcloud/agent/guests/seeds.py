@@ -95,10 +95,10 @@ def _private_file(path: str, content: str, user: str) -> CloudConfig:
 
 
 def _write_command(path: str, content: str) -> str:
-    """Return a shell command that writes a file. cloud-init runs it at each boot (``bootcmd``).
+    """Return a shell command that writes a file. cloud-init runs the command at each boot (``bootcmd``).
 
-    ``write_files`` does not suffice for peer files: cloud-init runs it only at the first boot, but members join and
-    leave later.
+    ``write_files`` does not suffice for peer files: cloud-init executes ``write_files`` only at the first boot, but
+    members join and leave later.
     """
     folder = path.rpartition("/")[0]
     return f"mkdir -p {folder}; cat >{path} <<'{END_OF_FILE}'\n{content}{END_OF_FILE}\n"

@@ -17,10 +17,11 @@ EXECUTABLE = 0o111
 
 
 def shift_owners(folder: Path, shift: int, count: int) -> None:
-    """Add ``shift`` to the owner and group IDs below ``count`` of all files and folders below ``folder``.
+    """Change the owners of all files and folders in the tree ``folder``, but not the owner of ``folder`` itself.
 
-    Follow no symbolic links. ``shift`` must be at least ``count``, so that a file with several hard links is changed
-    only once. No other user must be able to change the folder. Raise OSError if an owner cannot be changed.
+    Add ``shift`` to each owner ID and each group ID that is less than ``count``. Follow no symbolic links. ``shift``
+    must be at least ``count``, so that a file with several hard links is changed only once. The caller ensures that no
+    other user can change the tree. Raise OSError if an owner cannot be changed.
     """
     for _, folders, files, descriptor in os.fwalk(folder, onerror=_raise):
         for name in (*folders, *files):

@@ -173,7 +173,7 @@ def _connect(url: str, permitted: tuple[str, ...] | None, watchdog: _Watchdog) -
 
 
 def _begins_with(url: str, beginning: str) -> bool:
-    """Return whether a URL is below a permitted beginning, so that the server finds no file outside of it.
+    """Return whether a URL is below a permitted beginning, so that it names no file outside of this beginning.
 
     If ``beginning`` has a host's name, the URL must have the same name: ``https://mirror`` must not permit
     ``https://mirror.attacker.example``.
