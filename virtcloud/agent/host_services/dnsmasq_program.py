@@ -153,7 +153,7 @@ def _add_bridge(device: str) -> None:
     """Rename the interface ``device`` to `PORT`, and create a bridge ``device`` with the port `PORT`.
 
     With a bridge, rules can have the family ``bridge``, which every host that filters guests' frames supports. Like
-    clusters' bridges, it has neither spanning tree nor multicast snooping.
+    clusters' bridges, this bridge has neither spanning tree nor multicast snooping.
     """
     _write_sysctls({f"ipv6/conf/{device}/disable_ipv6": "1"})
     _run_ip(

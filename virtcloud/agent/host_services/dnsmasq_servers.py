@@ -193,7 +193,7 @@ class DnsmasqServers:
         return record
 
     def _add_port(self, segment: Segment, bridge: KernelInterface, pid: int) -> None:
-        """Create the veth pair to the namespace of the process. Set the port's alias before it is attached."""
+        """Create the veth pair to the namespace of the process. Set the port's alias before the port is attached."""
         temporary, name = names.temporary_server_port_name(segment.vlan), names.server_port_name(segment.vlan)
         index = self._kernel.add_veth_pair(temporary, DEVICE, pid, bridge.mtu, MAC)
         self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
@@ -201,7 +201,7 @@ class DnsmasqServers:
         self._attach(index, bridge)
 
     def _attach(self, index: int, bridge: KernelInterface) -> None:
-        """Attach a port to the bridge. Isolate it before it is up, so that no frame leaves the host."""
+        """Attach a port to the bridge. Isolate the port before it is up, so that no frame leaves the host."""
         interfaces = {interface.index: interface for interface in self._kernel.list_interfaces()}
         if interfaces[index].master != bridge.index:
             self._kernel.change(index, up=False)

@@ -1,4 +1,4 @@
-"""The metadata services of this host: one process for each cluster, in its dnsmasq's network namespace.
+"""The metadata services of this host: one process for each cluster, in the network namespace of the cluster's dnsmasq.
 
 The documents contain private keys, so the agent sends them through a pipe, and the process stores them only in memory.
 When the documents change, the agent starts a new process. The folder ``<state>/servers/<cluster id>`` contains a record
@@ -30,7 +30,7 @@ RECORD: Final = "metadata.json"
 
 
 class MetadataRecord(RecordedProcess):
-    """The record of a process. ``documents`` is the digest of its documents, or "" while it starts."""
+    """The record of a process. ``documents`` is the digest of its documents, or "" while the process starts."""
 
     documents: str = ""
 

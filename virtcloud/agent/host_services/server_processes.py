@@ -98,8 +98,8 @@ class ServerLaunch:
     def configure(self, spec: dict[str, Any], ready: bytes | None = None) -> str:
         """Send the specification, wait until the server is ready, and return its output.
 
-        The server is ready when its output contains ``ready`` or, if ``ready`` is None, ends without a message. Raise
-        Refused with the output if the server fails.
+        The server is ready when its output contains ``ready``. If ``ready`` is None, the server is ready when its
+        output ends without a message. Raise Refused with the output if the server fails.
         """
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # the program has ended; its output contains the error

@@ -36,8 +36,8 @@ BATCH_SIZE, MAX_BATCHES = 8, 4
 MAX_ROTATED = 256
 """Limit of the addresses with which searches for different jobs begin."""
 PROBE_S = 0.15
-"""Time limit of a probe in seconds, in which even guests at the farthest site answer. A second probe follows, because a
-frame may be lost.
+"""Time limit of a probe in seconds. Even guests at the farthest site answer within this time. A second probe follows,
+because a frame may be lost.
 """
 RESERVED_ANYCAST = 128
 """Number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
@@ -116,8 +116,8 @@ def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAdd
     """Yield the addresses of a subnet from its end to its beginning, without the guests' addresses. Pure.
 
     The address with the index ``access.first_candidate`` comes first, and the addresses before it come last. If the
-    index is None, only the first addresses are rotated, by a checksum of the job's key. These are the last eighth of
-    the subnet, but at least `BATCH_SIZE` and at most `MAX_ROTATED` addresses.
+    index is None, only the first yielded addresses are rotated, by a checksum of the job's key. The rotated addresses
+    are the last eighth of the subnet, but at least `BATCH_SIZE` and at most `MAX_ROTATED` addresses.
     """
     guest_addresses = {ip_interface(address).ip for guest in access.guests for address in guest.addresses}
     address_type: Callable[[int], IpAddress] = type(network.network_address)

@@ -4,8 +4,9 @@ The agent copies this file to the job's folder. The job's user runs the copy wit
 [--hand-over] [--wait S] SOCKET HOST PORT``. So the program uses only the standard library and the syntax of Python 3.6.
 
 With ``--hand-over``, the program passes the connected socket to the parent process and ends (``ProxyUseFdpass``,
-ssh_config(5)). Without this option, the program copies data between the socket and its input and output. With
-``--wait``, the program retries for S seconds if the guest refuses the connection: sshd may start after the network.
+ssh_config(5)). Without this option, the program copies its input to the socket, and data from the socket to its output.
+With ``--wait``, the program retries for S seconds if the guest refuses the connection: sshd may start after the
+network.
 """
 
 import argparse

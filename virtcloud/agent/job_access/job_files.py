@@ -65,8 +65,9 @@ class JobFiles:
     def open(self, access: JobAccess) -> ScriptEnvironment:
         """Create the relay and write the files. Raise Refused if the user is unknown or the relay cannot start.
 
-        If no address is free, write files without a relay. But if the job's folder has files with a relay, the relay
-        was lost: leave the files unchanged and raise NoFreeAddress, so that the caller tries again.
+        If no address is free, write the files of a job without a relay. But if the job's folder has the files of a job
+        with a relay, the relay was lost: leave the files unchanged and raise NoFreeAddress, so that the caller tries
+        again.
         """
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}

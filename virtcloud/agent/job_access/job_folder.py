@@ -1,8 +1,8 @@
 """A job's folder, whose files only the job's user may read. All operations are idempotent.
 
 Each folder is a separate tmpfs, whose size is limited, and which the agent can remove in one step. The agent writes the
-files while only root can enter the folder, and then makes the job's user its owner. Afterwards, the agent does not
-write to the folder. So the agent never writes through a path that a user can change, such as a symbolic link.
+files while only root can enter the folder, and then makes the job's user the folder's owner. Afterwards, the agent does
+not write to the folder. So the agent never writes through a path that a user can change, such as a symbolic link.
 
 The parent folder, which belongs to root, contains a digest of each complete folder.
 """
@@ -129,7 +129,7 @@ class JobFolders:
         path.chmod(FOLDER_MODE)
 
     def _remove(self, key: str) -> None:
-        """Remove a complete or incomplete folder, even one without tmpfs of an earlier agent version."""
+        """Remove a complete or incomplete folder, even a folder without tmpfs that an earlier agent version created."""
         path = self.path(key)
         self.path(key, COMPLETE_PREFIX).unlink(missing_ok=True)
         while self._mounts.mounted(path):

@@ -17,7 +17,7 @@ from virtcloud.model.values import ClusterKey
 
 RecordT = TypeVar("RecordT", bound=JobRecord | None)
 RETENTION_S = 7 * 86400.0
-"""Seconds for which the record of a removed run is stored. Hooks send no later requests about the run."""
+"""Seconds for which the record of a removed run is stored. After this time, hooks send no requests about the run."""
 
 
 class JobRecordStore:
@@ -53,8 +53,8 @@ class JobRecordStore:
     def change(self, cluster: ClusterKey, transition: Callable[[JobRecord | None], RecordT]) -> RecordT:
         """Replace a record by ``transition(record)``, first on disk and then in memory. Return the new record.
 
-        None stands for no record. Raise Refused if the record cannot be written, and the errors of ``transition``. An
-        equal record is not written, but replaces the object in memory.
+        None stands for no record. Raise Refused if the record cannot be written. Also raise the errors of
+        ``transition``. An equal record is not written, but replaces the object in memory.
         """
         with self._changed:
             before = self._jobs.get(cluster)

@@ -97,7 +97,7 @@ class SocketListener:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Start the thread that accepts connections, by the function ``start``."""
+        """Use the function ``start`` to start the thread that accepts connections."""
         self._thread = start("socket", self._accept, MAX_ACCEPT_S)
 
     def stop(self, seconds: float) -> None:

@@ -64,7 +64,7 @@ class JobRemovals:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Start the thread. First, it opens the access of running jobs again."""
+        """Start the thread. First, the thread opens the access of running jobs again."""
         self._thread = start("removals", self._run, MAX_REMOVAL_S)
 
     def stop(self, seconds: float) -> None:

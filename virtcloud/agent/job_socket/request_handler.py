@@ -46,8 +46,8 @@ OK_ANSWER: SocketAnswer = {"ok": True}
 class HandlerDependencies:
     """The objects that the handler uses.
 
-    ``wake_reconciler`` ends a pause of the reconciler. After ``grace_s`` seconds without a job in the batch system's
-    list, the agent ends the job's run.
+    ``wake_reconciler`` ends a pause of the reconciler. If a job is missing from the batch system's list for ``grace_s``
+    seconds, the agent ends the job's run.
     """
 
     records: JobRecordStore

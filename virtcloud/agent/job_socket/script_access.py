@@ -19,7 +19,9 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
 
 ReadPeers = Callable[[str, str], ClusterPeers]
-"""Reads from SBF, by a cluster's key and ID, the guests of its network and the user name in its guests."""
+"""Reads from SBF the guests of a cluster's network, and the user name in the cluster's guests. The arguments are the
+cluster's key and ID.
+"""
 NO_PEERS: Final = {"login": None, "peers": ()}
 
 
@@ -162,7 +164,7 @@ def _job_access(job: JobRecord, view: ClusterView, site: Name) -> JobAccess | No
 def _is_same_access(recorded: JobAccess, access: JobAccess) -> bool:
     """Return whether a recorded access equals ``access``, apart from data that is read from SBF later.
 
-    These data are the peers, the login and, if one of the accesses has none, the network.
+    These data are the peers and the login. If one of the accesses has no network, the networks are not compared either.
     """
     networks = {recorded.network, access.network}
     return recorded.model_copy(update=NO_PEERS | {"network": access.network}) == access and (
