@@ -82,9 +82,9 @@ class LocalHost:
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
         self._interfaces: list[KernelInterface] | None = None
-        """The last reading of the interfaces, in which new tagged segments may be missing. None: read them again."""
+        """The last reading of the interfaces, in which new tagged segments may be missing. None: read them anew."""
         self.interfaces_read: Callable[[Iterable[KernelInterface]], object] = lambda _interfaces: None
-        """Called at each reading of the host with the interfaces."""
+        """Called with the interfaces at each reading of the host."""
 
     def receive(self, wanted: HostWanted) -> None:
         """Apply the grants of a wanted document, and the gateway's own addresses, before the other changes of the host.
@@ -183,7 +183,7 @@ class LocalHost:
             log.warning("orphaned_files_not_removed", error=error)
 
     def find_end_cause(self, step: StartGuest, within_s: float) -> EndCause:
-        """Return why a guest ended by itself within the last ``within_s`` seconds, or UNKNOWN.
+        """Return why a guest ended by itself, or UNKNOWN. The guest ended at most ``within_s`` seconds ago.
 
         ``step`` starts the guest again.
         """

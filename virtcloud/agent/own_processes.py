@@ -19,7 +19,7 @@ from virtcloud.model.errors import Refused
 END_S = 5.0
 """Time limit in seconds for the end of a killed process."""
 EXEC_S = 0.2
-"""Time limit in seconds for a program that is being executed to have its arguments."""
+"""Time limit in seconds until a program that is being executed has its arguments."""
 _STATE, _START_TIME = 0, 19
 """Positions of two fields of /proc/PID/stat, counted behind the name of the program (proc(5))."""
 
@@ -57,7 +57,7 @@ def list_network_processes(namespace: int) -> set[int]:
 
 
 def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]:
-    """Return the IDs of processes of ``user`` that are the first of a PID namespace and have ``folder`` at ``seen_at``.
+    """Return the IDs of the first processes of PID namespaces that run as ``user`` and see ``folder`` at ``seen_at``.
 
     Do not examine the paths of other processes: the file system of a guest can be slow, or deceive.
     """
@@ -104,8 +104,8 @@ def open_processes(argument: str, pids: Iterable[int]) -> Iterator[int]:
 def _has_argument(pid: int, argument: str) -> bool:
     """Return whether a process has this argument.
 
-    During execve(2), a process has no arguments for a moment, also after its start has returned. Therefore wait for the
-    arguments.
+    During execve(2), a process has no arguments for a moment, even if the call that started the process has already
+    returned. Therefore wait for the arguments.
     """
     deadline = time.monotonic() + EXEC_S
     while not (arguments := _read_file(pid, "cmdline")) and _has_program(pid) and time.monotonic() < deadline:

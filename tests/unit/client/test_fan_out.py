@@ -53,7 +53,7 @@ def test_a_guest_that_hangs_ends_at_its_time_limit() -> None:
 
 
 def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process ignores SIGTERM. A program that it starts inherits this, and ignores SIGTERM from the start."""
+    """A program inherits the signals that its parent ignores. So this program ignores SIGTERM from its start."""
     monkeypatch.setattr("virtcloud.client.fan_out.GRACE_S", 0.1)
     former = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:

@@ -31,7 +31,7 @@ MIN_PROBE_S = 0.3
 class BarrierState(StrEnum):
     """The state of the barrier.
 
-    ``WAITING``: the job's script must wait. ``UP``: it can start. In every other state, it will not start.
+    ``WAITING``: the job's script must wait. ``UP``: the script can start. In every other state, it will not start.
     """
 
     WAITING = "waiting"
@@ -221,7 +221,7 @@ def find_placement(view: ClusterView, element: Name) -> PlacementView | None:
 
 
 def format_unconfirmed(placement: PlacementView, change: str = "") -> str:
-    """Return the sentence that an element has not confirmed ``change``, such as " the removal", and its error. Pure."""
+    """Return a sentence: the element has not confirmed ``change`` (such as " the removal"). Add its error. Pure."""
     subject = f"{placement.kind} {placement.element} at {placement.site}"
     return f"{subject} has not confirmed{change}" + _format_reason(placement.trouble)
 

@@ -3,11 +3,11 @@
 The frames have EtherType 0x88b5, reserved for local experiments (IEEE 802). No element fragments them, because they are
 no IP packets.
 
-The source MAC address of a host's frames is the address of the bridge's uplink port. The bridge delivers frames to this
-address to the host itself, and forwards them to no guest. So the socket needs no bridge port and no promiscuous mode,
-and the host needs no cleanup. Guests receive only the small broadcasts, from which the switches learn the hosts'
-addresses. A message authentication code (HMAC, RFC 2104) of sender, receiver, kind, round and content prevents forged
-frames.
+The source MAC address of a host's frames is the address of the bridge's uplink port. If a frame has this destination,
+the bridge delivers the frame to the host itself, and forwards it to no guest. So the socket needs no bridge port and no
+promiscuous mode, and the host needs no cleanup. Guests receive only the small broadcasts, from which the switches learn
+the hosts' addresses. A message authentication code (HMAC, RFC 2104) of sender, receiver, kind, round and content
+prevents forged frames.
 
 Fields after the Ethernet header, as offset, field and (length in bytes): 0 identifier of the check (8), 8 kind (1), 9
 sender (2), 11 receiver (2), 13 round (4), 17 length of the packet (2), 19 code (16), then zeros from offset 35 to the
@@ -38,9 +38,9 @@ ETHER_TYPE: Final = 0x88B5
 SETTLE_S: Final = 0.3
 """Seconds of waiting for duplicates after a frame of each kind has arrived from each peer."""
 FIRST_FRAMES_S: Final = 0.1
-"""Seconds from the first broadcasts to the first other frames, in which switches learn the hosts' addresses."""
+"""Seconds from the first broadcasts to the first other frames. Meanwhile, switches learn the hosts' addresses."""
 GRACE_S: Final = 15.0
-"""Seconds after an exchange's time limit at which the exchange ends, unless SBF ends it earlier."""
+"""An exchange ends this number of seconds after its time limit, unless SBF ends the exchange earlier."""
 TICK_S: Final = 0.02
 MAX_FRAMES: Final = 1000
 """Limit of frames that are read before the next frames are sent."""

@@ -71,8 +71,10 @@ The kernel also finds a TCP header behind a VLAN tag. Therefore the rule compare
 this is the type of the tag.
 """
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
-"""Matches UDP packets that no DHCP server sends. With sets, nft does not combine both comparisons into one, which would
-be true if only one port differs.
+"""Matches UDP packets that no DHCP server sends.
+
+Without sets, nft would combine both comparisons into one. The combined comparison would be true if only one port
+differs.
 """
 
 

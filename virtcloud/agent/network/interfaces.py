@@ -77,8 +77,8 @@ class UplinkRecord(Document):
     """The state of an uplink before the untagged segment of ``cluster`` used it.
 
     ``index`` and ``boot`` identify the interface, because another interface may later have the same name. ``host_ip``
-    is the uplink's former configuration in the host's IP stack. Files contain it under the key ``voice``, as in earlier
-    versions of the agent.
+    is the uplink's former configuration in the host's IP stack. In files, the key of ``host_ip`` is ``voice``, as in
+    earlier versions of the agent.
     """
 
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
@@ -167,7 +167,7 @@ class UplinkRecordFiles:
     def record(self, record: UplinkRecord) -> None:
         """Write a record, which replaces the uplink's former record. Raise Refused on failure."""
         content = record.model_copy(update={"boot": self._boot}).model_dump_json()
-        with refuse_os_errors(f"record the state of {record.uplink}; it was left unchanged"):
+        with refuse_os_errors(f"record the state of {record.uplink}; the uplink was left unchanged"):
             self._folder.mkdir(parents=True, exist_ok=True)
             write_durably(self._path(record.uplink), content.encode())
 

@@ -155,7 +155,7 @@ class NetlinkKernel:
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(PACKET_FILTERS, 0))
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, set it up, and forward IPv4 packets that arrive there.
+        """Set the addresses of the gateway's end of a link, set this end up, and forward IPv4 packets that arrive.
 
         Idempotent.
         """

@@ -15,7 +15,7 @@ _INTERRUPTED: Final = 0x10  # NLM_F_DUMP_INTR, linux/netlink.h
 
 
 def read_dump(request: Callable[[], Iterable[Any]], parse: Callable[[Any], T]) -> list[T]:
-    """Return the parsed messages of a dump. If it was interrupted, request it again.
+    """Return the parsed messages of a dump. If the dump was interrupted, request a new dump.
 
     If an interface or an address changes during a dump, the kernel marks the later messages as interrupted. Such a dump
     can lack an interface that exists all the time (seen with Linux 6.1). pyroute2 0.9 ignores the mark. pyroute2 0.7

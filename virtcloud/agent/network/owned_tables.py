@@ -1,8 +1,8 @@
 """Tables of nftables that the agent owns: the commands that create them, and the check of a listed table. Pure.
 
-The comment of each rule is a digest of its text, by which the agent finds changed rules. A table is replaced in one
-transaction. Named counters keep their values, because ``flush table`` removes only rules (nft(8)). If only addresses
-change, only the address sets are changed.
+The comment of each rule is a digest of the rule's text. The digest shows whether a rule was changed. A table is
+replaced in one transaction. Named counters keep their values, because ``flush table`` removes only rules (nft(8)). If
+only addresses change, only the address sets are changed.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

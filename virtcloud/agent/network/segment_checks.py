@@ -25,7 +25,7 @@ def check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
 
 
 def find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> KernelInterface:
-    """Return the uplink of a segment. Raise Refused if it is missing or down."""
+    """Return the uplink of a segment. Raise Refused if the uplink is missing or down."""
     if segment.port not in interfaces:
         raise Refused(
             f"VLAN {segment.vlan}: wanted on port {segment.port}, but this host has no such interface; "

@@ -100,9 +100,10 @@ class SegmentInterfaces:
                 self._kernel.set_mtu(port, mtu)
 
     def ensure_no_guest_ports(self, ports: Collection[str]) -> None:
-        """Delete guests' ports by name. Absent ports are success. A guest that still runs then has no network.
+        """Delete guests' ports by name. Absent ports are success. A guest that still runs has no network afterwards.
 
-        Such a guest runs if its hypervisor does not answer, or cannot stop it. Its port must not stay without filters.
+        A guest still runs if its hypervisor does not answer, or cannot stop the guest. The guest's port must not stay
+        without filters.
         """
         if any(self._kernel.read_mtu(port) is not None for port in ports):
             for interface in self._kernel.list_interfaces():

@@ -1,7 +1,7 @@
 """Monitor of a table of nftables: the kernel notifies the agent of each change.
 
-The reconciler reads the host only every `timing.check` seconds, and only corrects the filters of guests while SBF does
-not answer. A table that protects a gateway must be restored sooner.
+The reconciler reads the host only every `timing.check` seconds. While SBF does not answer, the reconciler corrects only
+the filters of guests. A table that protects a gateway must be restored sooner.
 """
 
 import select
@@ -28,7 +28,7 @@ class TableMonitor:
     """Calls a function after each change of a table in the network namespace of the thread that calls `start`."""
 
     def __init__(self, table: str, restore: Callable[[], object]) -> None:
-        """Create a monitor of ``table``. It calls ``restore`` after each change, even by this agent."""
+        """Create a monitor of ``table``. It calls ``restore`` after each change, even after a change by this agent."""
         self._table = table.encode() + b"\0"
         self._restore = restore
         self._stopping = threading.Event()
