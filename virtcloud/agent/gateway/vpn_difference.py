@@ -147,7 +147,7 @@ class RemoveVpnPort:
 
 
 _BEFORE_ALL_ENDS = datetime.min.replace(tzinfo=UTC)
-"""A time before the end of every lease, with which `find_ended_sessions` ignores the ends of leases.
+"""A time before the end of every lease. At this time, `find_ended_sessions` finds no lease that has ended.
 
 `DeviceControl` ends the connections at the end of a lease, without a step.
 """
