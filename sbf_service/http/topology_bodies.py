@@ -12,8 +12,8 @@ from typing import Any, Final
 from fastapi import Response
 
 from sbf_service.http.large_bodies import LargeBodyOperation, ParseBody, parse_document
-from sbf_service.store.topology_cache import collect_later
-from virtcloud.model.document import Document
+from sbf_service.large_documents import collect_later, take_short_turns
+from virtcloud.model.document import Document, share_given_keys
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
 
@@ -34,7 +34,7 @@ class TopologyOperation(LargeBodyOperation):
 
 def parse_topology(body: bytes) -> Document | None:
     """Parse a topology. Raise RequestValidationError with all faults. Return None if the body is no JSON."""
-    with collect_later(len(body)):
+    with collect_later(len(body)), take_short_turns():
         try:
             return Topology.model_validate(dict(_parse_members(body.decode())))
         except (ValueError, RecursionError, _UnexpectedText):
@@ -71,7 +71,9 @@ def _parse_items(text: str, position: int, kind: type[Document]) -> tuple[tuple[
         return (), _skip(text, position, "]")
     while True:
         value, position = _decode(text, position)
-        found.append(kind.model_validate(value))
+        item = kind.model_validate(value)
+        share_given_keys(item.elements if isinstance(item, Site) else [item])
+        found.append(item)
         if text.startswith("]", _blanks_end(text, position)):
             return tuple(found), _skip(text, position, "]")
         position = _skip(text, position, ",")
@@ -95,7 +97,9 @@ def _skip(text: str, position: int, expected: str) -> int:
 
 def answer_topology(topology: Topology, response: Response) -> Response:
     """Return the answer with a topology, and with the headers of ``response``."""
-    return Response(b"".join(_dump_topology(topology)), headers=dict(response.headers), media_type="application/json")
+    with take_short_turns():
+        body = b"".join(_dump_topology(topology))
+    return Response(body, headers=dict(response.headers), media_type="application/json")
 
 
 def _dump_topology(topology: Topology) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from sbf_service.domain.gateway_access import OUTSIDE_LINK
 from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.topology_change import TopologyChange, list_path_changes
 from sbf_service.domain.topology_effects import TopologyEffects
+from sbf_service.large_documents import take_short_turns
 from sbf_service.store.cluster_queries import find_cluster_ids
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
@@ -97,7 +98,8 @@ def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
     changes the topology meanwhile. Raise the errors of :func:`put_topology` and of ``make``.
     """
     for _ in range(PREPARATIONS):
-        prepared = _prepare_change(store.read, make)
+        with take_short_turns():
+            prepared = _prepare_change(store.read, make)
         with store.change(who=who) as unit:
             if read_stored_version(unit.connection) == prepared.former.version:
                 return _apply_change(unit, prepared)

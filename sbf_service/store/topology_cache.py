@@ -1,12 +1,5 @@
-"""The parsed topologies of a store, and parsing without garbage collections.
+"""The parsed topologies of a store."""
 
-A large topology consists of millions of objects without reference cycles. Garbage collections would take two thirds of
-the time of parsing. Each later full collection would visit the objects again, and delay calls by up to half a second.
-"""
-
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from threading import Lock
@@ -15,12 +8,8 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
-LARGE = 1 << 20
-"""A document of at least this size, in bytes, is large."""
 BEFORE_ALL_VERSIONS = -1
 KEPT_VERSIONS = 2
-_lock = Lock()
-_users: set[object] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +43,3 @@ class TopologyCache:
         """
         known = [(number, found) for number, found in list(self.topologies.items()) if number <= version]
         return max(known, key=itemgetter(0), default=(BEFORE_ALL_VERSIONS, None))
-
-
-@contextmanager
-def collect_later(size: int) -> Iterator[None]:
-    """Disable garbage collections during the context if a document of ``size`` bytes is large. Thread-safe.
-
-    At the end of the last of simultaneous contexts, exclude all existing objects from later collections
-    (``gc.freeze``). Python still frees an object without references, unless it is in a reference cycle.
-    """
-    if size < LARGE:
-        yield
-        return
-    user = object()
-    with _lock:
-        _users.add(user)
-        gc.disable()
-    try:
-        yield
-    finally:
-        with _lock:
-            _users.remove(user)
-            if not _users:
-                gc.freeze()
-                gc.enable()

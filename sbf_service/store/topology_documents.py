@@ -10,8 +10,9 @@ from typing import Any
 
 from sqlalchemy import CompoundSelect, Connection, bindparam, delete, insert, literal, select, union_all, update
 
+from sbf_service.large_documents import collect_later, take_short_turns
 from sbf_service.store.tables import Base, SiteDocumentRow, TopologyRow
-from sbf_service.store.topology_cache import collect_later
+from virtcloud.model.document import share_given_keys
 from virtcloud.model.errors import NotFound
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
@@ -61,13 +62,19 @@ def read_documents(connection: Connection, since: int, former: Topology | None) 
     rows = connection.execute(_READ_CHANGES, {"since": since}).all()
     common = next((document for site, document in rows if not site), None)
     documents = [document for site, document in rows if site]
-    with collect_later(sum(map(len, documents))):
-        parts = {part.site.name: part for part in map(SitePart.model_validate_json, documents)}
+    with collect_later(sum(map(len, documents))), take_short_turns():
+        parts = {part.site.name: part for part in map(_parse_part, documents)}
     if common is not None:
         return join_parts(CommonPart.model_validate_json(common), parts, former)
     if former is None:
         raise make_no_topology_error()
     return join_parts(common_part_of(former), parts, former)
+
+
+def _parse_part(document: str) -> SitePart:
+    part = SitePart.model_validate_json(document)
+    share_given_keys([*part.site.elements, *part.links])
+    return part
 
 
 def make_no_topology_error() -> NotFound:

@@ -1,5 +1,6 @@
 """Tests of topology changes that run at the same time as calls to this and other replicas."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from sbf_fakes.world import World, spec
 
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
+from sbf_service.large_documents import SHORT_TURN_S
 from sbf_service.store.allocation import find_excluded_vlans
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
@@ -47,6 +49,24 @@ def store_change(store: Store, change: Callable[[Topology], Topology]) -> None:
 def read(store: Store) -> Topology:
     with store.read() as unit:
         return read_topology(unit)
+
+
+def test_a_change_is_prepared_in_short_turns(world: World) -> None:
+    """Otherwise, each other call would wait up to 5 ms whenever it needs Python's interpreter."""
+    turns_s = []
+
+    def make(former: FormerTopology) -> Topology:
+        turns_s.append(sys.getswitchinterval())
+        return with_open_filters(former.require(), "brno")
+
+    change_topology(world.store, make, who="anna")
+    assert turns_s == [pytest.approx(SHORT_TURN_S)]
+
+
+def test_stored_hosts_with_equal_keys_share_the_set_of_keys(world: World) -> None:
+    other = replace(world.store, _cache=TopologyCache())
+    hosts = read(other).hosts.values()
+    assert len({id(host.model_fields_set) for host in hosts}) == 1 < len(hosts)
 
 
 def test_both_readings_of_clusters_are_equal(world: World) -> None:

@@ -12,13 +12,28 @@ from pydantic import ValidationError
 from sbf_fakes.world import three_sites
 
 from sbf_service.http.topology_bodies import TopologyOperation, answer_topology, parse_topology
+from virtcloud.model.document import share_given_keys
+from virtcloud.model.element import Host
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
 
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_pieces_are_the_whole_topology(indent: int | None) -> None:
     document = three_sites().model_dump(mode="json")
     assert parse_topology(json.dumps(document, indent=indent).encode()) == three_sites()
+
+
+def test_hosts_with_equal_keys_share_the_set_of_keys() -> None:
+    parsed = parse_topology(three_sites().model_dump_json().encode())
+    assert isinstance(parsed, Topology)
+    assert len({id(host.model_fields_set) for host in parsed.hosts.values()}) == 1 < len(parsed.hosts)
+
+
+def test_hosts_with_other_keys_keep_their_own_set_of_keys() -> None:
+    hosts = [Host(name=Name("n1"), ports=(Name("eth0"),)), Host(name=Name("n2"), ports=(Name("eth0"),), images=())]
+    share_given_keys(hosts)
+    assert [host.model_fields_set for host in hosts] == [{"name", "ports"}, {"name", "ports", "images"}]
 
 
 def test_an_answer_in_pieces_is_the_usual_answer() -> None:
