@@ -12,7 +12,7 @@ from threading import Lock
 
 LARGE = 1 << 20
 """A document of at least this size, in bytes, is large."""
-SHORT_TURN_S = 0.0001
+SHORT_TURN_S = 0.0005
 """The longest time for which a thread keeps Python's interpreter while another thread waits for it.
 
 Python's default is 5 ms. A call acquires the interpreter dozens of times, for example after each row from SQLite. With

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from fastapi import Response
+from starlette.types import Receive, Scope, Send
 
 from sbf_service.http.large_bodies import LargeBodyOperation, ParseBody, parse_document
 from sbf_service.large_documents import collect_later, take_short_turns
@@ -19,6 +20,8 @@ from virtcloud.model.topology_document import Link, Site
 
 PIECES: Final[dict[str, type[Document]]] = {"sites": Site, "links": Link}
 """The lists whose items are parsed one by one."""
+SENT_PIECE: Final = 64 * 1024
+"""The size of a piece of an answer in bytes."""
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
@@ -95,11 +98,23 @@ def _skip(text: str, position: int, expected: str) -> int:
     return position + 1
 
 
+class LargeAnswer(Response):
+    """An answer that is sent in pieces: for a body of megabytes, asyncio would move the rest after each piece."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
+        """Send the answer. ``send`` waits while the client reads."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for position in range(0, len(self.body), SENT_PIECE):
+            piece = self.body[position : position + SENT_PIECE]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
 def answer_topology(topology: Topology, response: Response) -> Response:
     """Return the answer with a topology, and with the headers of ``response``."""
     with take_short_turns():
         body = b"".join(_dump_topology(topology))
-    return Response(body, headers=dict(response.headers), media_type="application/json")
+    return LargeAnswer(body, headers=dict(response.headers), media_type="application/json")
 
 
 def _dump_topology(topology: Topology) -> Iterator[bytes]:

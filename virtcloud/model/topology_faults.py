@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 from itertools import combinations
+from typing import Final
 
-from virtcloud.model.element import Edge, ElementKind, Gateway, find_duplicates, kind_of
+from virtcloud.model.element import Edge, Element, ElementKind, Gateway, find_duplicates, kind_of
 from virtcloud.model.errors import BadInput
-from virtcloud.model.topology_document import Site, TopologyDocument
+from virtcloud.model.topology_document import Link, Site, TopologyDocument
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import PortRef
 
 Path = tuple[str | int, ...]
+
+ACCESS_LINK_ENDS: Final = ({ElementKind.HOST, ElementKind.SWITCH}, {ElementKind.GATEWAY, ElementKind.SWITCH})
+"""The kinds of elements that an access link may connect."""
 
 
 def find_topology_faults(topology: TopologyDocument) -> Iterator[BadInput]:
@@ -115,23 +119,25 @@ def _attachment_port_faults(
 
 
 def _link_faults(topology: TopologyDocument) -> Iterator[BadInput]:
+    elements = topology.elements
     for index, link in enumerate(topology.links):
-        a, b = (len(topology.element(end.element).members(end.port)) for end in link.ends)
+        first, second = elements[link.a.element], elements[link.b.element]
+        a, b = len(first.members(link.a.port)), len(second.members(link.b.port))
         if a != b:
             message = f"link {link.a} to {link.b}: expected the same number of cables at both ends, got {a} and {b}"
             yield BadInput(message, ("links", index))
-        kinds = {kind_of(topology.element(end.element)) for end in link.ends}
-        if link.access and kinds not in (
-            {ElementKind.HOST, ElementKind.SWITCH},
-            {ElementKind.GATEWAY, ElementKind.SWITCH},
-        ):
-            message = f"access link {link.a} to {link.b}: expected a host or gateway at one end, a switch at the other"
-            yield BadInput(message, ("links", index, "access"))
-        for element in (topology.element(end.element) for end in link.ends if link.access):
-            for key in ("vpn", "nfs"):
-                if isinstance(element, Gateway) and getattr(element, key) is not None:
-                    wanted = f"expected a tagged link, because {element.name} has `{key}`"
-                    yield BadInput(f"access link {link.a} to {link.b}: {wanted}", ("links", index, "access"))
+        if link.access:
+            yield from _access_link_faults(link, (first, second), ("links", index, "access"))
+
+
+def _access_link_faults(link: Link, elements: tuple[Element, Element], path: Path) -> Iterator[BadInput]:
+    message = f"access link {link.a} to {link.b}: expected"
+    if {kind_of(element) for element in elements} not in ACCESS_LINK_ENDS:
+        yield BadInput(f"{message} a host or gateway at one end, a switch at the other", path)
+    for gateway in elements:
+        for key in ("vpn", "nfs"):
+            if isinstance(gateway, Gateway) and getattr(gateway, key) is not None:
+                yield BadInput(f"{message} a tagged link, because {gateway.name} has `{key}`", path)
 
 
 def _unlinked_faults(topology: TopologyDocument) -> Iterator[BadInput]:

@@ -1,11 +1,13 @@
 """Tests of the deadline sweep, which runs every second and must read only clusters with a due transition."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
 from sbf_fakes.world import World, spec
 
 from sbf_service.domain.error_report import ErrorReport
+from sbf_service.reconcile import deadlines
 from sbf_service.reconcile.deadlines import StoreDeadlineTransactions
 from sbf_service.store import transitions
 from sbf_service.store.cluster_queries import find_clusters
@@ -65,6 +67,19 @@ def test_a_configuring_cluster_is_read_at_its_deadline(active: World) -> None:
     assert find_due_clusters(active) == []
     active.clock.advance(120)
     assert find_due_clusters(active) == ["c"]
+
+
+def test_one_transaction_changes_few_clusters(active: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of the topology can make thousands of clusters incomplete at once."""
+    monkeypatch.setattr(deadlines, "MAX_GROUP", 1)
+    with active.store.change() as unit:
+        for name in ("brno-h1", "praha-h1"):
+            unit.session.get_one(ElementRow, name).confirmed_revision = 0
+    changed = list[set[str]]()
+    store = replace(active.store, publish=lambda topics: changed.append({one for one in topics if "state:" in one}))
+    StoreDeadlineTransactions(store, active.service.settings.timing).apply_transitions()
+    assert sorted(changed, key=str) == [{"state:a"}, {"state:b"}]
+    assert find_due_clusters(active) == []
 
 
 def make_untransitionable(monkeypatch: pytest.MonkeyPatch, cluster_id: str) -> None:

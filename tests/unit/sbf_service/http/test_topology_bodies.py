@@ -11,7 +11,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from sbf_fakes.world import three_sites
 
-from sbf_service.http.topology_bodies import TopologyOperation, answer_topology, parse_topology
+from sbf_service.http.topology_bodies import (
+    SENT_PIECE,
+    LargeAnswer,
+    TopologyOperation,
+    answer_topology,
+    parse_topology,
+)
 from virtcloud.model.document import share_given_keys
 from virtcloud.model.element import Host
 from virtcloud.model.topology import Topology
@@ -95,3 +101,21 @@ def test_a_caller_who_disconnects_causes_no_error() -> None:
     scope = {"type": "http", "method": "PUT", "path": "/topology", "headers": [], "query_string": b""}
     asyncio.run(app(scope, receive, send))
     assert answers[0]["status"] == 400
+
+
+def test_an_answer_is_sent_in_pieces() -> None:
+    text, messages = b"0123456789" * 20_000, list[Any]()
+
+    async def send(message: object) -> None:
+        messages.append(message)
+
+    asyncio.run(LargeAnswer(text)({"type": "http"}, forbid_receive, send))
+    start, *pieces, end = messages
+    assert dict(start["headers"])[b"content-length"] == b"200000"
+    assert b"".join(piece["body"] for piece in pieces) == text
+    assert [len(piece["body"]) <= SENT_PIECE and piece["more_body"] for piece in pieces] == [True] * 4
+    assert not end.get("more_body")
+
+
+async def forbid_receive() -> dict[str, str]:
+    raise NotImplementedError
