@@ -4,6 +4,7 @@ Importing this module imports neither pyroute2 nor libvirt; `virtcloud.agent.hos
 """
 
 import fcntl
+import os
 import sys
 import threading
 from argparse import ArgumentParser
@@ -60,6 +61,10 @@ for the result.
 """
 MISSING_EXTRA = "the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
 IDLE_INTERVAL_S = 10.0
+UMASK = 0o022
+"""Other users can enter the agent's folders, but change nothing in them: QEMU's user needs its disks, and a job's user
+the job socket. An administrator who starts the agent in a shell may have another umask.
+"""
 STOP_TIMEOUT_S = 1.0
 """Longest wait in seconds for the end of each thread when the agent stops. After this time, the process ends even if
 the thread still runs.
@@ -87,6 +92,7 @@ def run_agent(config: Path) -> None:
     stop = StopSignal()
     supervisor = ThreadSupervisor(stop)
     stop.handle_signals()
+    os.umask(UMASK)
     settings = read_settings(config)
     log.to_stderr()
     traces = tracing(settings.telemetry, "virtcloud-agent", settings.element or "scheduler")

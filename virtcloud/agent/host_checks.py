@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from virtcloud.model.errors import Refused, VirtcloudError
 ANSWER_S = 5.0
 CAPABILITIES_S = 60.0  # libvirt may start each QEMU program before it answers
 MIN_FREE_GIB, MAX_CLOCK_OFFSET_S = 1, 30
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 INSTALL = "pip install 'virtcloud[agent]'"
 
 
@@ -113,6 +115,12 @@ def _folders(settings: AgentSettings) -> Iterator[HostCheck]:
         yield HostCheck("folders", f"image {image.name}", ok=False, observation=image.trouble or "", required=False)
     remedy = f"free {MIN_FREE_GIB} GiB in this folder, or set 'state' to another folder"
     yield _attempt("folders", f"state {settings.state}", lambda: _free_space(settings.state), remedy)
+    remedy = (
+        f"chown root: {settings.state}; chmod 755 {settings.state}; other users could make the agent change this host"
+    )
+    yield _attempt(
+        "folders", "only root changes the state", lambda: _describe_owner(settings.state), remedy, required=False
+    )
 
 
 def _count_images(folder: Path) -> str:
@@ -127,6 +135,18 @@ def _free_space(folder: Path) -> str:
     if free < MIN_FREE_GIB:
         raise Refused(f"{free} GiB free, expected at least {MIN_FREE_GIB} GiB for guests' disks")
     return f"{free} GiB free"
+
+
+def _describe_owner(folder: Path) -> str:
+    if not folder.exists():
+        return "the agent creates the folder"
+    status = folder.stat()
+    owner, mode = status.st_uid, stat.S_IMODE(status.st_mode)
+    if owner not in {0, os.geteuid()} or mode & OTHERS_WRITE:
+        raise Refused(
+            f"expected the owner root and no write permission of others, found user ID {owner}, mode {mode:04o}"
+        )
+    return f"user ID {owner}, mode {mode:04o}"
 
 
 def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:

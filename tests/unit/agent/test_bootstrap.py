@@ -84,6 +84,23 @@ def test_one_agent_serves_a_host_and_a_scheduler() -> None:
     shutil.rmtree(folder)
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_the_modes_of_folders_do_not_depend_on_the_callers_umask(umask: int) -> None:
+    """With umask 077, QEMU could not reach the disks of guests. With umask 000, all users could replace them."""
+    folder = Path(tempfile.mkdtemp())  # not tmp_path, because the path of a socket has at most 107 characters
+    state, run = folder / "state/agent", folder / "run/virtcloud"
+    lines = ['element = "h1"', f'sbf = "unix://{folder}/none"', f'state = "{state}"', f'socket = "{run}/a.sock"']
+    (folder / "agent.toml").write_text("\n".join(lines))
+    argv = [sys.executable, "-c", AGENT_WITHOUT_HOST, "--config", str(folder / "agent.toml")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment, umask=umask) as agent:  # noqa: S603
+        _read_events(agent.stderr, {"started"})
+        agent.terminate()
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (state.parent, state, state / "jobs", run)}
+    assert modes == {"state": 0o755, "agent": 0o755, "jobs": 0o755, "virtcloud": 0o755}
+    shutil.rmtree(folder)
+
+
 def _read_events(lines: IO[str] | None, wanted: set[str]) -> dict[str, str]:
     assert lines is not None
     events: dict[str, str] = {}

@@ -89,6 +89,20 @@ def test_filters_that_the_settings_turn_off_are_not_checked(find_check: FindChec
         find_check("kernel", "filters of guests")
 
 
+@needs_root
+@pytest.mark.parametrize(("owner", "mode"), [(0, 0o775), (0, 0o757), (1000, 0o755)])
+def test_a_state_folder_that_others_can_change_is_a_warning(
+    find_check: FindCheck, tmp_path: Path, owner: int, mode: int
+) -> None:
+    (tmp_path / "state").mkdir()
+    assert find_check("folders", "only root changes the state").ok
+    os.chown(tmp_path / "state", owner, 0)
+    (tmp_path / "state").chmod(mode)
+    check = find_check("folders", "only root changes the state")
+    assert (check.ok, check.required) == (False, False)
+    assert check.observation.endswith(f"found user ID {owner}, mode {mode:04o}")
+
+
 def test_a_malformed_image_is_named_and_not_required(find_check: FindCheck, tmp_path: Path) -> None:
     (tmp_path / "images/other").mkdir()
     (tmp_path / "images/other/image.yaml").write_text("kind: qcow2\n")
