@@ -60,7 +60,7 @@ from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.client.call_headers import calling_for
 from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.model.call_context import CallContext, join_request_ids
-from virtcloud.model.errors import AnswerUnreadable, ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import AnswerUnreadable, Refused, ServiceUnreachable, VirtcloudError
 from virtcloud.model.wanted import HostWanted, WantedDocument
 from virtcloud.tracing import span_of_calls
 
@@ -227,8 +227,8 @@ class HostReconciler:
             drifted = has_drifted(certain, document, self._reports.exceptions, rebooted=self._is_rebooted())
             if drifted:
                 self._reports.report_drift(document, steps)
-            if self._boot and (drifted or not observed.hypervisor_errors):
-                self._boot.record_report()
+            if drifted or not observed.hypervisor_errors:
+                self._record_boot()
             due = self._ends.select_due(steps)
             errors = self._apply(due, document) if due else {}
             if due and list_failed_removals(document.wanted, errors) == errors:
@@ -248,6 +248,17 @@ class HostReconciler:
 
     def _is_rebooted(self) -> bool:
         return self._boot is not None and self._boot.is_unreported
+
+    def _record_boot(self) -> None:
+        """Record that a reboot was reported. Log an error, so that a host with a full disk is reconciled nevertheless.
+
+        Without the record, a restarted agent reports the same reboot again.
+        """
+        try:
+            if self._boot is not None:
+                self._boot.record_report()
+        except Refused as error:
+            log.warning("boot_not_recorded", element=self._element, error=error)
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
         former, self._refusals = self._refusals, {}

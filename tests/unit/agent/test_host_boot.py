@@ -1,11 +1,13 @@
 """The detection of a reboot, and the reconciler's report after a reboot."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
 
+from virtcloud.agent import host_boot
 from virtcloud.agent.host_boot import HostBoot
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
@@ -49,3 +51,25 @@ def test_a_rebooted_host_reports_drift_despite_a_new_revision(boot: Boot, make_s
         assert [report for report, _ in service.reports] == reports
         service.want(make_segment("a", 100))
         host.observed = ObservedHost()
+
+
+def test_a_full_disk_after_a_reboot_delays_no_network(
+    boot: Boot, make_segment: Callable[..., Segment], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    boot("1").record_report()
+    rebooted = boot("2")
+    service, host = FakeElementApi(), FakeManagedHost()
+    service.want(make_segment("a", 100))
+    reconciler = HostReconciler("h1", service, host, StopSignal(), ReconcileTiming(), boot=rebooted)
+
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(host_boot, "write_durably", refuse)
+        reconciler.reconcile_once()
+    assert [report for report, _ in service.reports] == ["drifted", "confirmed"]
+    assert "boot_not_recorded" in caplog.text
+    assert rebooted.is_unreported
+    reconciler.reconcile_once()
+    assert [rebooted.is_unreported, boot("2").is_unreported] == [False, False]
