@@ -98,7 +98,7 @@ def read_size(path: Path) -> int:
 
 def _read_checksum(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except FileNotFoundError:
         return ""
 

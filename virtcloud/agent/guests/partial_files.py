@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -11,6 +12,7 @@ from virtcloud.client.connection import FileTransfer
 from virtcloud.model.errors import Refused
 
 READ_BYTES: Final = 1 << 20
+_VALIDATOR: Final = re.compile(rb"[ -~]+")  # an ETag, or a time of modification
 
 
 class PartialFile:
@@ -29,8 +31,12 @@ class PartialFile:
 
     @property
     def etag(self) -> str | None:
-        """The ETag of the fetched version, or None."""
-        return self._etag_path.read_text() if self._etag_path.exists() else None
+        """The ETag of the fetched version, or None if it is unknown.
+
+        After a power failure, the file can contain anything, which no header of a request may contain.
+        """
+        text = self._etag_path.read_bytes() if self._etag_path.exists() else b""
+        return text.decode() if _VALIDATOR.fullmatch(text) else None
 
     @property
     def sha256(self) -> str:

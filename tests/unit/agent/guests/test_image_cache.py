@@ -69,6 +69,28 @@ def test_a_cut_connection_is_continued_where_it_ended(host: Host, server: FileSe
     assert server.ranges == [None, "bytes=1000-", "bytes=1500-"]
 
 
+@pytest.mark.parametrize("etag", [b"", b"\0" * 5, b"\xff\xfe", b'"one"\n'])
+def test_an_etag_that_a_power_failure_damaged_is_not_sent(host: Host, server: FileServer, etag: bytes) -> None:
+    partial = host.path / f"images/.partial-{host.source().sha256}"
+    partial.parent.mkdir()
+    partial.write_bytes(QCOW2[:1000])
+    partial.with_suffix(".etag").write_bytes(etag)
+    host.get()
+    assert server.ranges == [None]
+
+
+def test_a_damaged_record_of_a_use_stops_no_eviction(host: Host, server: FileServer) -> None:
+    host.size = 8000
+    host.restarted()
+    first, _ = fetch_others(host, server, 2)
+    shutil.rmtree(host.path / "guests")
+    (host.path / "guests/g9").mkdir(parents=True)
+    (host.path / "guests/g9/image.sha256").write_bytes(b"\xff" * 64)
+    server.data = QCOW2 + b"third"
+    host.get(guest="g3")
+    assert first.sha256 not in host.files
+
+
 class NearlyFullFile(io.FileIO):
     """A file that writes at most three bytes at a time, as an unbuffered file can do on a nearly full disk."""
 
