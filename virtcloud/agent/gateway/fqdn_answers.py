@@ -58,14 +58,20 @@ class FqdnRecord:
 
 
 def merge_answer(former: FqdnRecord, answer: FqdnAnswer, find_fault: FindFault, now: float) -> FqdnRecord:
-    """Return the record of a name after an answer. ``now`` is the Unix time in seconds."""
+    """Return the record of a name after an answer. ``now`` is the Unix time in seconds.
+
+    If the host's clock was set back, a recorded time can be later than ``now``. Such a time is replaced by ``now``:
+    otherwise, the address would stay admitted until the clock has reached the recorded time again.
+    """
     kept = {address: since for address, since in former.addresses.items() if find_fault(address) is None}
     if answer.is_temporary:
         return FqdnRecord(kept, answer.error)
     faults = {address: find_fault(address) for address in dict.fromkeys(answer.addresses)}
     admitted = [address for address, fault in faults.items() if fault is None]
     present = sorted(admitted, key=lambda address: (address not in kept, address))[:MAX_NAME_ADDRESSES]
-    absent = {address: now if since is None else since for address, since in kept.items() if address not in present}
+    absent = {
+        address: now if since is None else min(since, now) for address, since in kept.items() if address not in present
+    }
     recent = sorted((address for address in absent if absent[address] > now - KEEP_S), key=lambda one: -absent[one])
     excess = f"the name has more than {MAX_NAME_ADDRESSES} addresses; the further addresses are not admitted"
     errors = [answer.error, *faults.values(), excess if len(admitted) > MAX_NAME_ADDRESSES else None]

@@ -21,6 +21,12 @@ def test_a_former_address_stays_for_an_hour() -> None:
     assert (set(before.addresses), set(after.addresses)) == ({"192.0.2.1", "192.0.2.2"}, {"192.0.2.2"})
 
 
+def test_a_clock_that_was_a_year_ahead_keeps_no_address_for_a_year() -> None:
+    ahead = merge(merge(FqdnRecord(), "192.0.2.1"), "192.0.2.2", at=NOW + 365 * 86400)
+    corrected = merge(ahead, "192.0.2.2", at=NOW)
+    assert set(merge(corrected, "192.0.2.2", at=NOW + KEEP_S).addresses) == {"192.0.2.2"}
+
+
 def test_an_address_that_is_answered_again_stays() -> None:
     changed = merge(merge(FqdnRecord(), "192.0.2.1"), "192.0.2.2")
     again = merge(changed, "192.0.2.1", at=NOW + KEEP_S - 1)
