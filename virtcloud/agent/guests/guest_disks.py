@@ -146,7 +146,14 @@ def _check_complete(file: IO[bytes], guest: GuestWanted) -> None:
     disk = Path(file.name)
     node = json.dumps(describe_node("qcow2", file) | {"backing": None})
     argv = ("prlimit", *CHECK_LIMITS, _find_program(disk), "check", "--output=json", f"json:{node}")
-    report: dict[str, Any] = json.loads(_run(*argv, over=disk, codes=CHECK_CODES, lent=file))
+    output = _run(*argv, over=disk, codes=CHECK_CODES, lent=file)
+    try:
+        report: dict[str, Any] = json.loads(output)
+    except ValueError as error:
+        raise Refused(
+            f"image {guest.image}: cannot check the disk {disk}: expected a report in JSON from qemu-img check, got "
+            f"{output[:MAX_ERROR_CHARACTERS]!r}; try the command on this host: qemu-img check --output=json {disk}"
+        ) from error
     faults = report.get("corruptions", 0) + report.get("check-errors", 0)
     if faults:
         raise Refused(

@@ -167,6 +167,22 @@ def test_a_truncated_image_is_refused(
     assert list(folder.iterdir()) == []
 
 
+def test_a_broken_qemu_img_is_named(
+    folder: Path, full_image: QemuImage, make_guest: MakeGuest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program prints an error in another encoding, and ends with exit code 0."""
+    program = tmp_path / "qemu-img"
+    program.write_text("#!/bin/sh\nprintf 'beh\\370me'\nprintf 'chyba' >&2\n")
+    program.chmod(0o755)
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(guest_disks, "_find_program", lambda _over: str(program))
+    monkeypatch.setattr(guest_disks, "_drop_rights", lambda lent: {"pass_fds": [lent.fileno()]})
+    with pytest.raises(
+        Refused, match="expected a report in JSON from qemu-img check, got 'beh�me'; try the command on"
+    ):
+        ensure_disks(folder, full_image, make_guest())
+
+
 def test_extra_disks_are_kept_until_the_spec_changes(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
     ensure_disks(folder, image, make_guest(disks=[{"name": "a", "size_mb": 16}, {"name": "b", "size_mb": 16}]))
     with (folder / "disk-a.raw").open("r+b") as file:
