@@ -48,9 +48,26 @@ class FileToken:
 
 
 def default_token_file() -> Path:
-    """Return the path of the file that ``virtcloud login`` writes (XDG Base Directory)."""
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "virtcloud" / "token"
+    """Return the path of the file that ``virtcloud login`` writes. Raise BadInput for a user without a home folder."""
+    return find_user_folder("XDG_CONFIG_HOME", ".config") / "token"
+
+
+def find_user_folder(variable: str, default: str) -> Path:
+    """Return virtcloud's folder in a folder of the user (XDG Base Directory).
+
+    The environment variable ``variable`` names the user's folder; otherwise, the user's folder is ``default`` in the
+    home folder. Raise BadInput for a user without a home folder.
+    """
+    named = os.environ.get(variable)
+    if named:
+        return Path(named) / "virtcloud"
+    try:
+        return Path.home() / default / "virtcloud"
+    except RuntimeError as error:
+        raise BadInput(
+            f"expected the user's home folder in the variable HOME, or an account of user ID {os.getuid()} on this "
+            f"machine, found neither: set HOME or {variable}"
+        ) from error
 
 
 def token_source(url: str, token: str | SecretStr | None = None, file: str | Path | None = None) -> TokenSource:
@@ -128,7 +145,14 @@ def _replace(path: Path, text: str, kind: str) -> None:
 def read_default_token() -> SecretStr | None:
     """Return the token in the file of ``virtcloud login``, or None without this file.
 
-    Raise the errors of :func:`read_token`.
+    Raise the errors of :func:`default_token_file` and :func:`read_token`.
     """
     path = default_token_file()
-    return read_token(path) if path.exists() else None
+    try:
+        exists = path.exists()
+    except OSError as error:  # for example, HOME names the home folder of another user
+        raise Unauthenticated(
+            f"token file {path}: cannot be read: {error.strerror}; set HOME to your home folder, or name another file "
+            "with --token-file"
+        ) from error
+    return read_token(path) if exists else None

@@ -16,7 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from virtcloud.client.credentials import FileToken, no_token, read_default_token, replace_private_file
+from virtcloud.client.credentials import (
+    FileToken,
+    find_user_folder,
+    no_token,
+    read_default_token,
+    replace_private_file,
+)
 from virtcloud.client.gateway_logins import (
     KNOWN_HOSTS,
     find_reachable_access,
@@ -223,4 +229,4 @@ def open_logins(sbf: SbfClient, key: str, cluster_id: str | None = None) -> Iter
 
 def find_login_folder() -> Path:
     """Return the folder, in the user's cache, for the files of logins that last longer than this program."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "virtcloud"
+    return find_user_folder("XDG_CACHE_HOME", ".cache")

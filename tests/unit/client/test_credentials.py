@@ -1,6 +1,8 @@
 """Tests of the search for the client's token, and of the rejection of unsafe token files."""
 
+import errno
 import io
+import pwd
 import re
 import subprocess
 import sys
@@ -78,6 +80,38 @@ def test_a_file_that_others_could_read_is_refused(home: Path, mode: int) -> None
     message = f"token file {path}: expected mode 0600, got {mode:04o}: other local users could read the token. "
     with pytest.raises(BadInput, match=re.escape(message)):
         read_token(path)
+
+
+@pytest.fixture
+def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the home folder, as in a container whose user ID has no account."""
+    for variable in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def find_account(_uid: int) -> None:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr(pwd, "getpwuid", find_account)
+
+
+@pytest.mark.usefixtures("no_home")
+@pytest.mark.parametrize("arguments", [["whoami"], ["login", "--from", "{token}"], ["cluster", "ssh", "demo"]])
+def test_a_user_without_a_home_folder_learns_which_variable_to_set(
+    script: Script, tmp_path: Path, arguments: list[str]
+) -> None:
+    script.answer(200, ME)
+    path = write(tmp_path / "t", "vc_secret")
+    done = CliRunner().invoke(main, ["--url", script.url, *(word.format(token=path) for word in arguments)])
+    assert (done.exit_code, "found neither: set HOME or XDG_C" in done.stderr) == (2, True), done.output
+
+
+def test_the_home_folder_of_another_user_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(Unauthenticated, match="virtcloud/token: cannot be read: Permission denied; set HOME to your"):
+        token_source(URL)()
 
 
 def test_a_missing_token_file_is_named(home: Path) -> None:
