@@ -182,7 +182,7 @@ class AgentSettings(Document):
 def read_settings(path: Path) -> AgentSettings:
     """Read the settings. Raise BadDocument with a line ``file: key: expected …, got …`` for each fault."""
     try:
-        return AgentSettings.model_validate(tomllib.loads(path.read_text()))
+        return AgentSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except OSError as error:
         raise BadDocument(f"{path}: cannot be read: {error.strerror}; name the settings file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -110,7 +110,7 @@ GUEST_OPTIONS = {
 @click.option(
     "--spec",
     "file",
-    type=click.File(errors="surrogateescape"),
+    type=click.File(encoding="utf-8-sig", errors="surrogateescape"),
     help="File with the spec as YAML or JSON, instead of --host and the options about guests ('-': stdin).",
 )
 @click.option("--owner", help="The cluster's owner.  [default: the user of your token]")
@@ -183,13 +183,13 @@ GUEST_OPTIONS = {
 @click.option(
     "--ssh-key",
     "ssh_keys",
-    type=click.File(errors="replace"),
+    type=click.File(encoding="utf-8-sig", errors="replace"),
     multiple=True,
     help="File with public SSH keys that may log in, besides the owner's keys ('virtcloud key list'); may be repeated.",
 )
 @click.option(
     "--user-data",
-    type=click.File(errors="surrogateescape"),
+    type=click.File(encoding="utf-8-sig", errors="surrogateescape"),
     help="File with a cloud-config for each guest ('-': stdin).",
 )
 @click.option(

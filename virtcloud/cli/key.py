@@ -26,7 +26,7 @@ def key() -> None:
 
 
 @key.command()
-@click.argument("file", type=click.File(errors="replace"))
+@click.argument("file", type=click.File(encoding="utf-8-sig", errors="replace"))
 @user_option
 @printing.json_option
 @click.pass_context

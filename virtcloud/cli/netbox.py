@@ -73,7 +73,7 @@ def netbox() -> None:
 
 
 @netbox.command()
-@click.argument("file", type=click.File(errors="surrogateescape"))
+@click.argument("file", type=click.File(encoding="utf-8-sig", errors="surrogateescape"))
 @prune_option
 @printing.json_option
 @click.pass_context
@@ -92,7 +92,7 @@ def diff(context: click.Context, file: IO[str], *, prune: bool, as_json: bool) -
 
 
 @netbox.command("import")
-@click.argument("file", type=click.File(errors="surrogateescape"))
+@click.argument("file", type=click.File(encoding="utf-8-sig", errors="surrogateescape"))
 @prune_option
 @click.option(
     "--write", "draft", metavar="DRAFT", type=click.Path(path_type=Path), help="Write the topology to this new file."

@@ -151,7 +151,7 @@ def _print_json(changes: Sequence[InstallationChange], *, dry_run: bool) -> None
 
 def _read_settings_file(path: Path) -> Mapping[str, Mapping[str, Any]]:
     try:
-        settings = json.loads(path.read_text())
+        settings = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise BadInput(f"settings {path}: expected a readable JSON file, got: {error}") from error
     if (

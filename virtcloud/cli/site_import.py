@@ -27,7 +27,7 @@ SHOWN_PORTS = 6
 
 
 @click.command("import", cls=SummaryCommand)
-@click.argument("file", type=click.File(errors="surrogateescape"))
+@click.argument("file", type=click.File(encoding="utf-8-sig", errors="surrogateescape"))
 @click.option(
     "--settings",
     type=click.Path(path_type=Path),

@@ -22,7 +22,7 @@ TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "v
 @click.option(
     "--from",
     "token_input",
-    type=click.File(errors="replace"),
+    type=click.File(encoding="utf-8-sig", errors="replace"),
     help="Read the token from this file ('-': stdin), instead of prompting at the terminal.",
 )
 @click.pass_context

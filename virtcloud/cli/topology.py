@@ -128,7 +128,7 @@ def show_(context: click.Context, site: str | None, folder: Path | None, as_json
 
 
 @topology.command("set")
-@click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(errors="surrogateescape"))
+@click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(encoding="utf-8-sig", errors="surrogateescape"))
 @site_option
 @click.option(
     "--force",
@@ -174,7 +174,7 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 
 
 @topology.command("diff")
-@click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(errors="surrogateescape"))
+@click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(encoding="utf-8-sig", errors="surrogateescape"))
 @site_option
 @printing.json_option
 @click.pass_context
@@ -199,7 +199,7 @@ def diff(context: click.Context, /, file: IO[str] | Path, *, site: str | None, a
 
 
 @topology.command("check")
-@click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(errors="surrogateescape"))
+@click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(encoding="utf-8-sig", errors="surrogateescape"))
 @printing.json_option
 @click.pass_context
 def check(context: click.Context, /, file: IO[str] | Path, *, as_json: bool) -> None:

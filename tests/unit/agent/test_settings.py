@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +71,15 @@ def test_errors_name_file_and_key(tmp_path: Path, text: str, message: str) -> No
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadDocument, match=r"gone\.toml: cannot be read: No such file"):
         read_settings(tmp_path / "gone.toml")
+
+
+def test_settings_are_utf8_in_every_locale(tmp_path: Path) -> None:
+    """An editor of Windows wrote a byte order mark and CRLF."""
+    path = tmp_path / "agent.toml"
+    path.write_bytes('\ufeffelement = "h1"\r\nsbf = "unix:///sbf"\r\nstate = "/Plze\u0148"\r\n'.encode())
+    code = "import sys; from pathlib import Path; from virtcloud.agent.settings import read_settings as read; "
+    code += "print(ascii(str(read(Path(sys.argv[1])).state)))"
+    argv = [sys.executable, "-c", code, str(path)]
+    locale = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(argv, env=os.environ | locale, capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.stdout, done.stderr) == ("'/Plze\\u0148'\n", "")

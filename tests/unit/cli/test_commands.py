@@ -113,6 +113,28 @@ def _commands(command: click.Command, *names: str) -> Iterator[tuple[str, ...]]:
             yield from _commands(subcommand, *names, name)
 
 
+def test_input_files_are_utf8_in_every_locale() -> None:
+    """In a locale with ISO 8859-1, a description in UTF-8 would be stored with wrong characters."""
+    encodings = {}
+    for names in _commands(main):
+        command: click.Command = main
+        for name in names:
+            assert isinstance(command, click.Group)
+            command = command.get_command(click.Context(command), name) or command
+        types = {f"{' '.join(names)}: {param.name}": param.type for param in command.params}
+        encodings |= {name: kind.encoding for name, kind in types.items() if isinstance(kind, click.File)}
+    assert len(encodings) > 5
+    assert set(encodings.values()) == {"utf-8-sig"}, encodings
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
+    (tmp_path / "user-data").write_bytes(b"\xef\xbb\xbf#cloud-config\r\nruncmd: [date]\r\n")
+    arguments = ("--host", "h1", "--image", "busybox", "--user-data", str(tmp_path / "user-data"))
+    done = run("cluster", "create", "demo", "--no-wait", *arguments)
+    assert done.exit_code == 0, done.output
+    assert [guest.user_data for guest in sbf.requests[0].spec.guests] == ["#cloud-config\nruncmd: [date]\n"]
+
+
 SESSIONS = {("cluster", "ssh"), ("guest", "connect"), ("guest", "console"), ("guest", "log")}
 """Commands that copy bytes between the terminal and a guest, so they have no result in JSON."""
 COMMANDS_OF_SBF = [names for names in _commands(main) if names[:1] not in {("lab",), ("doctor",)}]
