@@ -118,18 +118,25 @@ def test_host_keys_are_found_in_a_folder_with_spaces(sshd: RealSshd, tmp_path: P
     assert (done.stdout, done.stderr) == (b"in\n", b"")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)]
+)
 def test_commands_end_with_the_program(sshd: RealSshd, tmp_path: Path, number: int, code: int) -> None:
-    """The command and its children end, although sshd sends no signal to a command without a terminal."""
-    pids = tmp_path / "pids"
+    """The command and its children end, although sshd sends no signal to a command without a terminal.
+
+    A program that can react to the signal removes its private files.
+    """
+    pids, private = tmp_path / "pids", tmp_path / "tmp"
+    private.mkdir()
     command = f"sleep 60 & echo $! >>{pids}; echo started; wait"
-    with start_program(sshd.job("g1", "g2"), command) as program:
+    with start_program(sshd.job("g1", "g2") | {"TMPDIR": str(private)}, command) as program:
         assert program.stdout is not None
         started = sorted(program.stdout.readline() for _ in range(2))
         program.send_signal(number)
         _, messages = program.communicate(timeout=20)
         assert (program.returncode, started) == (code, [b"g1: started\n", b"g2: started\n"])
         assert (b"interrupted; the command was ended on all guests" in messages) == (number is signal.SIGINT)
+    assert bool(list(private.iterdir())) == (number is signal.SIGKILL)
     await_true(lambda: not [pid for pid in pids.read_text().split() if Path(f"/proc/{pid}").exists()])
 
 

@@ -63,7 +63,8 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
     paths = [parse_copy_path(source) for source in sources]
     target = _parse_target(destination)
     names = split_names(guests)
-    with open_logins(open_client(context).sbf, key) as logins, _show_progress() as show:
+    client = open_client(context)
+    with groups.exiting_at_signals(), open_logins(client.sbf, key) as logins, _show_progress() as show:
         copy = GuestCopy(logins, SshOptions(user, identity, options, through), names, jobs, timeout, show)
         try:
             failed = copy.run(paths, target)

@@ -135,7 +135,7 @@ def run(  # noqa: PLR0913 - click passes each option by its name
     wanted = make_command(" ".join(command), sys.stdin.buffer.read() if use_stdin else None)
     output = None if as_json else PrefixedOutput(sys.stdout.buffer, sys.stderr.buffer)
     sink, check = (output.open_sink, output.require_reader) if output else (None, None)
-    with open_logins(open_client(context).sbf, key) as logins:
+    with groups.exiting_at_signals(), open_logins(open_client(context).sbf, key) as logins:
         found = find_batch_logins(logins, SshOptions(user, identity, options, through), split_names(guests))
         with _exit_when_interrupted(context):
             results = run_commands(found, wanted, sink, jobs, timeout, check, wait)

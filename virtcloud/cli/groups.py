@@ -7,14 +7,17 @@ code  meaning
 1     the cluster failed or missed its deadline, or SBF refused (not allowed, conflict, no VLAN free, gone)
 2     bad input, unknown object, SBF not reachable, not logged in
 130   interrupted by Ctrl-C
+143   ended by SIGTERM (129: by SIGHUP), if the command first removes private files
 ====  ===================================================================================================
 
 After code 2, the command may have made a change: SBF may have become unreachable during or after the change.
 """
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
@@ -29,6 +32,8 @@ from virtcloud.model.errors import BadInput, NotFound, ServiceUnreachable, Unaut
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_SIGNAL = 128
+"""The exit code of a program that a signal ended is this number plus the number of the signal, as in a shell."""
 PROGRAM = "virtcloud"
 
 
@@ -146,6 +151,26 @@ def exit_interrupted(context: click.Context, message: str = "interrupted", progr
     # next execution of a string clears the flag (run_eval_code_obj in CPython).
     exec("")  # noqa: S102 - a constant
     context.exit(EXIT_INTERRUPTED)
+
+
+@contextmanager
+def exiting_at_signals() -> Iterator[None]:
+    """Raise SystemExit in the block at SIGTERM or SIGHUP, so that the private files of the block are removed.
+
+    By default, these signals end a program at once. A signal that the program ignores (nohup(1)) stays ignored.
+    """
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, _exit_at_signal)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _exit_at_signal(number: int, _frame: object) -> NoReturn:
+    sys.exit(EXIT_SIGNAL + number)
 
 
 class SummaryCommand(click.Command):

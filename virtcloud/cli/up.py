@@ -50,7 +50,10 @@ def up(port: int, sites: int, keep: Path | None, delay: float) -> None:
     """
     check_libraries()
     stop = threading.Event()
-    former = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in former.items():
+        if handler is not signal.SIG_IGN:  # nohup(1) ignores SIGHUP
+            signal.signal(number, lambda *_: stop.set())
     options = SimulationOptions(port, sites, delay)
     try:
         with open_folder(None if keep is None else keep.absolute()) as folder:
@@ -61,7 +64,8 @@ def up(port: int, sites: int, keep: Path | None, delay: float) -> None:
     except KeyboardInterrupt:
         click.echo(err=True)
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for number, handler in former.items():
+            signal.signal(number, handler)
     click.echo("stopped; " + ("everything was removed" if keep is None else f"the database is kept in {keep}"))
 
 

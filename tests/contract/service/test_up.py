@@ -266,6 +266,13 @@ def test_an_interrupt_removes_everything(tmp_path: Path) -> None:
         assert not _is_listening(running.port)
 
 
+def test_a_closed_terminal_removes_everything(tmp_path: Path) -> None:
+    with up("--sites", "1", home=tmp_path) as running:
+        running.process.send_signal(signal.SIGHUP)
+        assert running.process.wait(30) == 0
+        assert not running.folder.exists()
+
+
 def test_a_kept_folder_keeps_clusters_and_topology(tmp_path: Path) -> None:
     """The user removed the hosts of the last site, from which the printed command would choose a host."""
     keep = ("--keep", str(tmp_path / "kept"))
