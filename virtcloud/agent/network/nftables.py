@@ -2,8 +2,10 @@
 
 import ctypes
 import json
-from typing import Any
+import socket
+from typing import Any, Final
 
+from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.network.guest_filter_rules import FAMILY, TABLE
 from virtcloud.agent.network.guest_filters import FilteredPort, render_table
 from virtcloud.agent.network.observed_filters import ObservedFilters, parse_table
@@ -16,6 +18,7 @@ _UNREADABLE: dict[str, list[Any]] = {"nftables": []}
 """The listing of a table whose reading the kernel refuses. The listing differs from each wanted table."""
 _NO_FILTER = ("not supported", "Invalid argument")
 """The ends of the error messages of a kernel without nf_tables."""
+NETLINK_NETFILTER: Final = 12  # linux/netlink.h
 _JSON_OUTPUT = 1 << 4
 """NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
 
@@ -118,6 +121,7 @@ def _has_table(family: str = FAMILY, name: str = TABLE) -> bool:
 
 def _run(commands: str) -> Any:  # noqa: ANN401 - JSON
     library = _load_library()
+    _check_netlink()
     context = ctypes.c_void_p(library.nft_ctx_new(0))
     try:
         library.nft_ctx_output_set_flags(context, _JSON_OUTPUT)
@@ -130,6 +134,15 @@ def _run(commands: str) -> Any:  # noqa: ANN401 - JSON
         return json.loads(output) if output else None
     finally:
         library.nft_ctx_free(context)
+
+
+def _check_netlink() -> None:
+    """Raise Refused if no netlink socket can be opened, for example because this process has too many open files.
+
+    In this case, libnftables would end this process with exit(3).
+    """
+    with refuse_os_errors("open a netlink socket for the packet filter"):
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER).close()
 
 
 def _load_library() -> ctypes.CDLL:

@@ -1,6 +1,7 @@
 """Tests of the nftables table of filters."""
 
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -106,6 +107,26 @@ def test_without_nf_tables_the_filters_can_be_turned_off(monkeypatch: pytest.Mon
     monkeypatch.setattr(nftables, "_run", refuse)
     settings = AgentSettings.model_validate({"element": "h1", "sbf": "http://sbf", "guests": {"filters": "off"}})
     assert _open_filters(settings) is None
+
+
+WITHOUT_DESCRIPTORS = """
+import resource
+from virtcloud.agent.network import nftables
+from virtcloud.model.errors import Refused
+nftables._load_library()
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, 64))
+try:
+    nftables._run("list tables bridge")
+except Refused as error:
+    print(error)
+"""
+
+
+def test_a_lack_of_open_files_does_not_end_the_agent() -> None:
+    """If libnftables cannot open a netlink socket, it calls exit(3)."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, check=False)  # noqa: S603
+    message = "cannot open a netlink socket for the packet filter: Too many open files\n"
+    assert (done.returncode, done.stdout) == (0, message), done.stderr
 
 
 FIREWALLD = """
