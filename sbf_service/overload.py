@@ -1,9 +1,10 @@
-"""Overload protection: a bounded number of threads for blocking calls.
+"""Overload protection: a bounded number of threads for blocking calls, and a bounded log of refused connections.
 
 A call that hangs does not delay the end of the process, because the threads are daemon threads.
 """
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,13 +12,19 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from threading import BoundedSemaphore, Thread
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
+from sbf_service.log import get_log
 from virtcloud.model.errors import ServiceBusy
 
 THREAD_POLL_S = 0.02
 RETRY_AFTER_S = 5
+SCARCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""The errors with which accept(2) reports a lack of file descriptors or memory."""
+ACCEPT_LOG_S: Final = 60.0
+"""The minimum time in seconds between two log lines about connections that cannot be accepted."""
 T = TypeVar("T")
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,31 @@ class BoundedThreads:
 
     def _busy(self, reason: str) -> ServiceBusy:
         return ServiceBusy(f"too many {self.purpose}: {reason}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
+
+
+@dataclass
+class AcceptFaults:
+    """The exception handler of the event loop, which logs a lack of file descriptors at most once a minute.
+
+    asyncio repeats accept(2) up to ``BACKLOG`` times, and would log a traceback for each attempt. These thousands of
+    tracebacks a second would fill the disk, and leave no time for the connections that are open.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _last_log: float | None = None
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log a fault of the event loop."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in SCARCE or "socket" not in context:
+            loop.default_exception_handler(context)
+        elif self._last_log is None or self.clock() - self._last_log >= ACCEPT_LOG_S:
+            self._last_log = self.clock()
+            log.warning(
+                "connections_not_accepted",
+                why=f"{error.strerror}: SBF accepts connections again when others close; raise the limit LimitNOFILE "
+                "of the unit virtcloud-sbf, or find the callers with many connections (ss -tnp)",
+            )
 
 
 def _catch(call: Callable[[], T]) -> tuple[list[T], Exception | None]:

@@ -24,6 +24,7 @@ from sbf_service.http.app import answer_settled_polls, create_app
 from sbf_service.http.auth.authentication import PeerHttpProtocol
 from sbf_service.listen_sockets import BACKLOG, listen, remove_socket_files
 from sbf_service.log import get_log
+from sbf_service.overload import AcceptFaults
 from sbf_service.settings import ServiceSettings
 from sbf_service.settings_reload import EarlyReloads, reload_settings
 from virtcloud.model.errors import BadInput
@@ -117,6 +118,7 @@ class SbfServer(uvicorn.Server):
         local = [opened for opened in sockets or [] if opened.family == socket.AF_UNIX]
         await super().startup([opened for opened in sockets or [] if opened not in local])
         self.loop = loop = asyncio.get_running_loop()
+        loop.set_exception_handler(AcceptFaults())
         for opened in local:
             self.servers.append(await loop.create_unix_server(self._make_protocol, sock=opened, backlog=BACKLOG))
         loop.add_signal_handler(signal.SIGHUP, self._reload)

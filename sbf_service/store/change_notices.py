@@ -6,7 +6,7 @@ the listening replica is lost. With SQLite, the only replica sends no notices.
 """
 
 import json
-import selectors
+import select as selecting
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -79,12 +79,15 @@ class Doorbell:
         self._sockets[1].send(b"!")
 
     def wait(self, seconds: float, *others: int) -> None:
-        """Wait for a ring or for input on one of the file descriptors ``others``, for at most ``seconds``."""
-        with selectors.DefaultSelector() as selector:
-            for descriptor in (self._sockets[0].fileno(), *others):
-                selector.register(descriptor, selectors.EVENT_READ)
-            ready = selector.select(max(0.0, seconds))
-        if any(key.fd == self._sockets[0].fileno() for key, _ in ready):
+        """Wait for a ring or for input on one of the file descriptors ``others``, for at most ``seconds``.
+
+        poll(2) needs no file descriptor of its own, as epoll(7) does. The waiting thread therefore survives while the
+        process can open no file.
+        """
+        own, waiting = self._sockets[0].fileno(), selecting.poll()
+        for descriptor in (own, *others):
+            waiting.register(descriptor, selecting.POLLIN)
+        if any(descriptor == own for descriptor, _ in waiting.poll(max(0.0, seconds) * 1000)):
             self._sockets[0].recv(4096)
 
     def close(self) -> None:

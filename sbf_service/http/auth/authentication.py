@@ -8,7 +8,7 @@ import pwd
 import re
 import socket
 import struct
-from asyncio import BaseTransport, wait_for
+from asyncio import BaseTransport, TimerHandle, wait_for
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +48,9 @@ CREDENTIALS: Final = struct.Struct("3i")
 """``struct ucred`` of unix(7): process ID, user ID, group ID."""
 UNMAPPED_UID: Final = 65534
 """The user ID of all users without a mapping in this user namespace (user_namespaces(7))."""
+REQUEST_TIMEOUT_S: Final = 30.0
+"""SBF closes a connection on which no request has arrived for this time, or for twice this time after an answer."""
+PENDING: Final = object()
 NAME_LOOKUP_TIMEOUT_S: Final = 10.0
 NAME_LOOKUPS: Final = BoundedThreads(4, "look-ups of users' names")
 """Threads that look up users' names, for all services of the process."""
@@ -213,11 +216,17 @@ class PeerConnection:
 
 
 class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uvicorn chooses the class when it is imported
-    """uvicorn's HTTP protocol. Adds the peer to the scope of each call over an AF_UNIX socket."""
+    """uvicorn's HTTP protocol. Adds the peer to the scope of each call over an AF_UNIX socket.
+
+    Closes connections without a request: uvicorn would keep them, and each uses one of the process's file descriptors.
+    """
+
+    _request_timer: TimerHandle
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Read the peer credentials once per connection."""
         super().connection_made(transport)
+        self._await_request(None)
         connection = transport.get_extra_info("socket")
         detect_lost_peer(connection)
         uid = peer_uid(connection)
@@ -225,6 +234,28 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
             self.app: ASGIApp = _with_peer(self.app, PeerConnection(uid))
             make: Callable[..., Any] | None = self.ws_protocol_class  # type: ignore[has-type] # uvicorn's choice
             self.ws_protocol_class = None if make is None else partial(_make_websocket, make, self.app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel the timer of the next request."""
+        self._request_timer.cancel()
+        super().connection_lost(exc)
+
+    def _await_request(self, former: object) -> None:
+        self._request_timer = self.loop.call_later(REQUEST_TIMEOUT_S, self._check_request, former)
+
+    def _check_request(self, former: object) -> None:
+        """Close the connection if the last request was answered before the last check, or if there is no request.
+
+        ``former`` is the last request at the last check, or :data:`PENDING` if SBF had not answered this request. The protocol of a WebSocket has replaced this protocol, and needs no check.
+        """
+        transport, request = self.transport, self.cycle
+        if transport.is_closing() or transport.get_protocol() is not self:
+            return
+        is_answered = request is None or request.response_complete
+        if is_answered and request is former:
+            transport.close()
+        else:
+            self._await_request(request if is_answered else PENDING)
 
 
 def _make_websocket(make: Callable[..., Any], app: ASGIApp, **parts: Any) -> Any:  # noqa: ANN401 - uvicorn's protocol

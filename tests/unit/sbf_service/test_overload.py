@@ -1,0 +1,116 @@
+"""Tests that SBF survives a lack of file descriptors."""
+
+import asyncio
+import errno
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.server import ServerState
+
+from sbf_service.http.auth import authentication
+from sbf_service.http.auth.authentication import PeerHttpProtocol
+from sbf_service.overload import AcceptFaults
+from sbf_service.store.change_notices import Doorbell
+
+GET = b"GET /slow HTTP/1.1\r\nhost: sbf\r\n\r\n"
+HALF = b"GET /slow HTTP/1.1\r\nhost: "
+
+
+@contextmanager
+def without_descriptors() -> Iterator[None]:
+    """Allow fewer descriptors than are open. poll(2) refuses more descriptors than the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_change_reader_waits_without_a_new_descriptor() -> None:
+    """Otherwise, its thread would end: SBF would record no agent's heartbeat any more."""
+    bell = Doorbell()
+    with without_descriptors():
+        bell.wait(0.01)
+        bell.ring()
+        bell.wait(60)
+    bell.close()
+
+
+def test_a_lack_of_descriptors_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = 100.0
+    faults, loop = AcceptFaults(lambda: now), asyncio.new_event_loop()
+    with socket.socket() as listening:
+        context = {
+            "message": "socket.accept() out of system resource",
+            "exception": OSError(errno.EMFILE, "Too many open files"),
+            "socket": listening,
+        }
+        for _ in range(3):
+            faults(loop, context)
+        now += 60
+        faults(loop, context)
+    loop.close()
+    assert [line.split(" ")[0] for line in caplog.messages] == ["connections_not_accepted"] * 2
+    assert "Too many open files: " in caplog.text
+    assert "LimitNOFILE" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_other_faults_of_the_event_loop_keep_their_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    AcceptFaults()(loop, {"message": "a callback failed", "exception": OSError(errno.EMFILE, "Too many open files")})
+    loop.close()
+    assert caplog.messages == ["a callback failed"]
+
+
+async def exchange(app: FastAPI, first: bytes, then: bytes = b"") -> bytes:
+    """Send ``first`` to a server and, after the answer, ``then``. Return what the server sends until it closes."""
+    config, state = uvicorn.Config(app, timeout_keep_alive=60, lifespan="off"), ServerState()
+    config.load()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: PeerHttpProtocol(config, state, {}), "127.0.0.1", 0
+    )
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    async with server, asyncio.timeout(30):
+        writer.write(first)
+        received = await reader.readuntil(b"answered") if then else b""
+        writer.write(then)
+        received += await reader.read()
+    writer.close()
+    return received
+
+
+@pytest.fixture
+def app() -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/slow")
+    async def answer_slowly() -> str:
+        await asyncio.sleep(0.3)
+        return "answered"
+
+    return app
+
+
+@pytest.mark.parametrize("first", [b"", HALF], ids=["no byte", "half a request"])
+def test_a_connection_without_a_request_is_closed(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.05)
+    assert asyncio.run(exchange(app, first)) == b""
+
+
+def test_an_answer_that_takes_longer_than_the_limit_arrives(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.05)
+    assert asyncio.run(exchange(app, GET)).endswith(b'"answered"')
+
+
+def test_a_connection_with_half_a_second_request_is_closed(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.05)
+    assert asyncio.run(exchange(app, GET, HALF)).count(b"HTTP/1.1") == 1
