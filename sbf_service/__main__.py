@@ -28,7 +28,7 @@ from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
 from sbf_service.settings import ServiceSettings
 from sbf_service.settings_reload import EarlyReloads, copy_settings
-from sbf_service.store.database import is_of_other_version, make_engine, migrate
+from sbf_service.store.database import is_of_other_version, make_engine, migrate, probe_write
 from sbf_service.store.replica_lock import hold_replica_name, hold_whole_database
 from sbf_service.store.tokens import create_token
 from sbf_service.store.unit_of_work import Store
@@ -69,13 +69,16 @@ def serve(config: Path | None) -> None:
             settings = copy_settings(load_settings(config))
             stack.enter_context(tracing(settings.telemetry, "sbf", replica_name(settings)))
             service = build_service(settings)
-            service.prepare()
+            is_new = service.prepare()
             sockets = server.open_sockets(service)
             stack.enter_context(hold_replica_name(service.store.engine, replica_name(settings)))
             service.prepare()  # waits for a restore that began before this replica held its name
+            probe_write(service.store, service.scheduler.worker.holder)  # a standby or a full disk permits the above
         _log_plugins()
         tcp = find_tcp_address(sockets)
         log.info("listening", tcp=tcp, socket=settings.socket or "none", database=describe_database(settings))
+        if is_new:
+            log.info("database_created", database=describe_database(settings), why="it had no tables of SBF")
         server.run_server(service, sockets, find_settings_file(config), early_reloads)
     log.info("stopped")
 

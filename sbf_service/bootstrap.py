@@ -73,12 +73,12 @@ class SbfService:
         """Return the VLAN IDs that a switch or a provider edge reserves for itself."""
         return self.platforms.reserved(device)
 
-    def prepare(self) -> None:
-        """Migrate the database to this version.
+    def prepare(self) -> bool:
+        """Migrate the database to this version. Return whether the database had no tables of SBF before.
 
         Raise BadInput if the database cannot be opened or written, or if a newer version migrated the database.
         """
-        migrate(self.store.engine)
+        return migrate(self.store.engine)
 
     def start(self) -> None:
         """Cache the topology and tokens. Start the change reader, the reconciler and the retention schedule."""

@@ -17,6 +17,12 @@ BACKLOG: Final = 4096
 MAX_PORT: Final = 65535
 SOCKET_MODE: Final = 0o660
 CLOSED: Final = -1
+SOCKET_FAULTS: Final = {
+    errno.EADDRINUSE: "in use by another process: stop that process, or set another address",
+    errno.EADDRNOTAVAIL: "this machine does not have the address: set an address of this machine (ip address)",
+    errno.EACCES: "permission denied: give SBF's user the right to use the address, or set another address",
+}
+"""Observation and remedy of errors of bind(2) and of the socket's folder."""
 
 
 def listen(settings: ServiceSettings) -> list[socket.socket]:
@@ -101,8 +107,17 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket file without a listener. With a listener, the file remains, so that binding fails."""
+    """Remove a socket file without a listener. With a listener, the file remains, so that binding fails.
+
+    Raise BadInput if the path is no socket.
+    """
     if not path.is_socket():
+        if os.path.lexists(path):
+            kind = "folder" if path.is_dir() else "file"
+            raise BadInput(
+                f"socket = '{path}': expected a path without a file, found a {kind} that is no socket: remove it, or "
+                "set another path"
+            )
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
@@ -112,6 +127,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def _describe_socket_error(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "in use by another process: stop that process, or set another address"
-    return f"{error.strerror or error}"
+    if isinstance(error, socket.gaierror):
+        return f"{error.strerror}: correct the name of the host, or set an IP address"
+    found = error.strerror or str(error)
+    return SOCKET_FAULTS.get(error.errno or 0, f"{found}: set another address")

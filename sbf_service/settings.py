@@ -251,12 +251,14 @@ class ServiceSettings(Document):
 
 
 def read_settings(path: Path) -> ServiceSettings:
-    """Read a settings file. Raise BadInput for a file that is missing or not readable.
+    """Read a settings file in UTF-8, with or without a byte order mark.
+
+    Raise BadInput for a file that is missing or not readable.
 
     Raise BadDocument for an invalid file; the message lists every invalid key.
     """
     try:
-        return ServiceSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return ServiceSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except OSError as error:
         raise BadInput(
             f"{path}: cannot be read: {error.strerror}; name the settings file with --config, or correct its rights"

@@ -1,19 +1,21 @@
 """The database: engines for SQLite and PostgreSQL, migrations when the service starts, and the readiness probe."""
 
+import os
 import select as selecting
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from sqlite3 import OperationalError
 from typing import Any
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, func, inspect, make_url, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
-from sqlalchemy.exc import ArgumentError, InvalidatePoolError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from sbf_service.store.database_errors import report_damaged_file
@@ -103,14 +105,47 @@ def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psy
 
 
 def _make_sqlite(address: URL) -> Engine:
-    if address.database and address.database != ":memory:" and "uri" not in address.query:
-        _restrict_to_owner(Path(address.database))
+    is_file = address.database and address.database != ":memory:" and "uri" not in address.query
+    if is_file:
+        _restrict_to_owner(Path(str(address.database)))
     timeout = {"timeout": BUSY_TIMEOUT_S}
     engine = create_engine(address, connect_args=timeout, hide_parameters=True, pool_size=0)  # 0: no limit
     event.listen(engine, "connect", _prepare_sqlite)
+    if is_file:
+        event.listen(engine, "begin", _DatabaseFile(str(address.database)).require_unchanged)
     event.listen(engine, "begin", _begin_sqlite)
     event.listen(engine, "handle_error", report_damaged_file)
     return engine
+
+
+@dataclass
+class _DatabaseFile:
+    """A SQLite file, as the first transaction found it.
+
+    A connection writes to the file that it has opened, even if this file no longer has a name. Its rows would be lost
+    at the end of the process, and a later connection would use another file.
+    """
+
+    path: str
+    _opened: tuple[int, int] | None = None
+
+    def require_unchanged(self, _connection: Connection) -> None:
+        """Raise OperationalError if the file was deleted or replaced."""
+        try:
+            status = os.stat(self.path)  # noqa: PTH116 - runs before each transaction, and is faster than Path.stat
+        except OSError as error:
+            raise self._fault(str(error.strerror)) from error
+        found = status.st_dev, status.st_ino
+        if found != (self._opened or found):
+            raise self._fault("another file")
+        self._opened = found
+
+    def _fault(self, found: str) -> OperationalError:
+        cause = sqlite3.OperationalError(
+            f"{self.path}: expected the file that SBF opened at its start, found: {found}; put the former file back, "
+            "or stop SBF and restore a backup (sbf restore)"
+        )
+        return OperationalError("BEGIN", None, cause)
 
 
 def _restrict_to_owner(file: Path) -> None:
@@ -147,7 +182,7 @@ def _enable_write_ahead_log(cursor: DBAPICursor) -> None:
     while True:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
-        except OperationalError as error:
+        except sqlite3.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() > ends:
                 raise
             time.sleep(LOCK_POLL_S)
@@ -171,6 +206,14 @@ REMEDIES = {
         "start the database server, or correct the setting database"
     ),
     ("database is locked", "lock timeout"): "wait until the other program that uses the database has ended",
+    ("permission denied",): "give SBF's role all rights on its tables",
+    ("read-only transaction", "during recovery"): (
+        "set the setting database to the primary server, or let the server accept changes"
+    ),
+    ("readonly database", "unable to open database file"): "give the file and its folder to SBF's user",
+    ("too many connections", "remaining connection slots"): "raise the server's limit of connections (max_connections)",
+    ("statement timeout",): "raise statement_timeout of SBF's role",
+    ("no schema has been selected", 'relation "'): "set search_path of SBF's role to the schema of SBF's tables",
     ("could not translate host name", "failed to resolve host"): "correct the host in the setting database",
 }
 """The remedies for errors of SQLite and PostgreSQL. Each key contains error texts with the same remedy."""
@@ -178,20 +221,23 @@ MIGRATION_LOCK = 0x76697274
 """The key of PostgreSQL's advisory lock during a migration (the letters "virt")."""
 
 
-def migrate(engine: Engine) -> None:
+def migrate(engine: Engine) -> bool:
     """Apply the missing migrations in one transaction. Idempotent, also with simultaneous replicas.
 
-    Raise BadInput if the database cannot be opened or written, or if a newer version migrated the database. Also raise
-    BadInput if rows refer to missing rows after the migrations.
+    Return whether the database had no tables of SBF before. Raise BadInput if the database cannot be opened or written,
+    or if a newer version migrated the database. Also raise BadInput if rows refer to missing rows after the
+    migrations.
     """
     shown = show_address(engine)
     try:
         with begin_migration(engine) as connection:
+            is_new = not inspect(connection).has_table("alembic_version")
             upgrade_database(connection)
     except SQLAlchemyError as error:
         raise BadInput(
             f"database {shown} cannot be opened for writing: {explain_error(error)}; nothing was changed"
         ) from error
+    return is_new
 
 
 def show_address(engine: Engine) -> str:

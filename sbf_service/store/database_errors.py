@@ -17,7 +17,13 @@ CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
 Transactions of SBF acquire locks in one order. Therefore, only transactions of other programs cause these errors.
 """
 UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
-"""SQLAlchemy's errors for a database that does not answer. Other errors of SQLAlchemy are faults in SBF."""
+"""SQLAlchemy's errors for a database that does not answer."""
+UNAVAILABLE_SQLSTATES = frozenset({"0A000", "42501", "42P01"})
+"""PostgreSQL's error codes for settings of the server or of SBF's role. SQLAlchemy raises errors of faulty statements.
+
+A standby refuses a transaction that writes (0A000), the role lacks a right (42501), or the role's ``search_path`` lacks
+the schema of the tables (42P01).
+"""
 
 
 def report_damaged_file(context: ExceptionContext) -> None:
@@ -29,18 +35,26 @@ def report_damaged_file(context: ExceptionContext) -> None:
         raise exc.OperationalError(context.statement, None, context.original_exception) from context.original_exception
 
 
+def is_unavailable(error: exc.SQLAlchemyError) -> bool:
+    """Return whether an administrator, and not SBF, must repair the database. Other errors are faults in SBF."""
+    sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None)
+    return isinstance(error, UNAVAILABLE_ERRORS) or sqlstate in UNAVAILABLE_SQLSTATES
+
+
 @contextmanager
 def translate_errors() -> Iterator[None]:
     """Translate database errors of the context.
 
     Raise Conflict if a concurrent transaction changed the same rows first. Raise DatabaseUnavailable if the database
-    does not answer.
+    does not answer, or refuses SBF's statements because of the server's settings.
     """
     try:
         yield
     except exc.IntegrityError as error:
         raise _make_concurrency_error(error.orig) from error
-    except UNAVAILABLE_ERRORS as error:
+    except exc.SQLAlchemyError as error:
+        if not is_unavailable(error):
+            raise
         cause = error.orig if isinstance(error, exc.DBAPIError) else error
         if getattr(cause, "sqlstate", None) in CONCURRENCY_SQLSTATES:
             raise _make_concurrency_error(cause) from error

@@ -15,18 +15,24 @@ POSTGRESQL_SETTINGS: Final[Mapping[str, Any]] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
-    "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s",
+    "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s -c datestyle=ISO",
 }
 """Settings of libpq and of the PostgreSQL server, which the database's URL can override.
 
 SBF detects an unreachable database server within half a minute. PostgreSQL ends the transaction of a suspended replica
-after 15 s.
+after 15 s. psycopg reads times with a time zone in the format ISO only.
 """
 
 
 def choose_settings(address: URL) -> dict[str, Any]:
-    """Return the settings that a database's address does not override."""
-    return {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
+    """Return the settings that a database's address does not override.
+
+    The address's ``options`` follow SBF's options, of which they override single settings.
+    """
+    settings = {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
+    options = address.query.get("options", ())
+    own = (options,) if isinstance(options, str) else options
+    return settings | {"options": " ".join((POSTGRESQL_SETTINGS["options"], *own))}
 
 
 def make_separate_engine(engine: Engine) -> Engine:

@@ -36,6 +36,7 @@ LOCK_TIMEOUT_S = 40.0
 in a shorter time, by the keepalive settings.
 """
 LOCK_POLL_S = 0.5
+GROUP_MODE = 0o660
 LOCK_CHECK_S = 5.0
 """The time in seconds between two checks of the lock's connection."""
 KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
@@ -159,7 +160,7 @@ def _lock_file_of_sqlite(engine: Engine, _name: str, patience: float) -> Iterato
 def _open_lock_file(path: Path) -> IO[bytes]:
     """Open a lock file, for the caller to close. Raise BadInput if the file cannot be opened or created."""
     try:
-        file = path.open("wb")
+        file = open(path, "wb", opener=_open_for_group)  # noqa: SIM115 - closed by the caller; Path.open has no opener
     except OSError as error:
         raise BadInput(
             f"lock file {path}: expected a file that this user can write, found: {error.strerror}; run this command as "
@@ -169,6 +170,11 @@ def _open_lock_file(path: Path) -> IO[bytes]:
         owner = path.parent.stat()
         os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
     return file
+
+
+def _open_for_group(path: str, flags: int) -> int:
+    """Open a file. Users outside of the group could otherwise lock a new file, and prevent SBF's start."""
+    return os.open(path, flags, GROUP_MODE)
 
 
 def _try_file_lock(descriptor: int) -> bool:

@@ -246,7 +246,8 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
     def _check_request(self, former: object) -> None:
         """Close the connection if the last request was answered before the last check, or if there is no request.
 
-        ``former`` is the last request at the last check, or :data:`PENDING` if SBF had not answered this request. The protocol of a WebSocket has replaced this protocol, and needs no check.
+        ``former`` is the last request at the last check, or :data:`PENDING` if SBF had not answered this request. The
+        protocol of a WebSocket has replaced this protocol, and needs no check.
         """
         transport, request = self.transport, self.cycle
         if transport.is_closing() or transport.get_protocol() is not self:

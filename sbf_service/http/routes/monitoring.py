@@ -32,7 +32,10 @@ DATABASE_TIMEOUT = (
 )
 DATABASE_VERSION = "the database does not have the tables of this version: restart SBF, which migrates the database"
 DATABASE_UNREADABLE = "the database does not answer: see SBF's log"
-DATABASE_READ_ONLY = "the database cannot be written: see SBF's log, and check whether the database's disk is full"
+DATABASE_READ_ONLY = (
+    "the database cannot be written: see SBF's log, and check whether the database's disk is full, and whether its "
+    "server is a standby"
+)
 NO_RECONCILER = "no reconciler thread is alive: restart SBF, and see SBF's log"
 
 health_router = APIRouter(tags=["service"], route_class=Operation)
@@ -75,7 +78,8 @@ async def get_health() -> Health:
 async def get_readiness(request: Request, service: CurrentService) -> Health | Response:
     """Check that the database is readable, writable and of this version, and that reconcilers run."""
     readiness: ReadinessProbe = request.app.state.readiness
-    faults = [*await readiness.find_faults(), *([] if service.scheduler.alive else [NO_RECONCILER])]
+    # Without a database, the reconcilers complete no round. They continue without a restart.
+    faults = await readiness.find_faults() or ([] if service.scheduler.alive else [NO_RECONCILER])
     return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, NOT_READY, "; ".join(faults)) if faults else Health()
 
 

@@ -176,6 +176,7 @@ def test_a_service_without_its_database_is_not_ready(world: World, unreachable_d
     status, kind, detail = problem(ask(world, "GET", "/readyz"))
     assert (status, kind) == (503, "not-ready")
     assert detail.startswith("the database does not answer")
+    assert "restart" not in detail  # SBF continues when the database answers
 
 
 def test_a_service_without_reconcilers_is_not_ready(world: World) -> None:

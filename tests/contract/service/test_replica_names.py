@@ -1,5 +1,6 @@
 """Tests that a second service with the same name or on the same SQLite file does not start."""
 
+import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -80,3 +81,13 @@ def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     expected = r"sbf\.db\.lock: .* Is a directory; run this command as the service's user"
     with ExitStack() as stack, pytest.raises(BadInput, match=expected):
         stack.enter_context(hold_whole_database(engine))
+
+
+def test_a_new_lock_file_can_be_locked_by_its_group_at_most(tmp_path: Path) -> None:
+    """Any local user could otherwise lock the file, and SBF would not start."""
+    engine, before = make_engine(f"sqlite:///{tmp_path}/sbf.db"), os.umask(0)
+    try:
+        with hold_whole_database(engine):
+            assert (tmp_path / "sbf.db.lock").stat().st_mode & 0o777 == 0o660
+    finally:
+        os.umask(before)

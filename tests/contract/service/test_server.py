@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -162,6 +162,58 @@ def test_invalid_settings_exit_with_code_2(tmp_path: Path, changes: dict[str, st
     assert ended.stderr.startswith("sbf: ")
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"listen": "192.0.2.1:1"}, "this machine does not have the address: set an address of this machine"),
+        ({"listen": "a..b:1"}, ": correct the name of the host, or set an IP address"),
+        ({"socket": "/tmp/" + "x" * 108}, "AF_UNIX path too long: set another address"),  # noqa: S108 - not created
+    ],
+)
+def test_an_unusable_address_has_a_remedy(tmp_path: Path, changes: dict[str, str], message: str) -> None:
+    path = write_settings(tmp_path, **changes)
+    path.write_text(f"allow_plaintext = true\n{path.read_text()}")
+    ended = run_sbf("serve", "--config", str(path))
+    assert ended.returncode == 2
+    assert message in ended.stderr
+
+
+@pytest.mark.parametrize(("make", "kind"), [(Path.touch, "file"), (Path.mkdir, "folder")])
+def test_a_file_at_the_sockets_path_is_not_replaced(tmp_path: Path, make: Callable[[Path], object], kind: str) -> None:
+    make(tmp_path / "s")
+    with pytest.raises(BadInput) as raised:
+        _listen_unix(tmp_path / "s")
+    assert str(raised.value) == (
+        f"socket = '{tmp_path}/s': expected a path without a file, found a {kind} that is no socket: remove it, or set "
+        "another path"
+    )
+    assert (tmp_path / "s").exists()
+
+
+@pytest.mark.postgresql
+def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, postgresql: str) -> None:
+    """Without tables to migrate, SBF would notice a standby only after it listened."""
+    read_only = f"{postgresql}&options=-c%20default_transaction_read_only%3Don"
+    ended = run_sbf("serve", "--config", str(write_settings(tmp_path, database=read_only)))
+    assert ended.returncode == 2
+    assert "sbf: the database cannot be used: cannot execute INSERT in a read-only transaction" in ended.stderr
+    assert "; set the setting database to the primary server, or let the server accept changes" in ended.stderr
+    assert "listening" not in ended.stderr
+
+
+def test_the_log_reports_a_database_without_tables(tmp_path: Path) -> None:
+    """After a change of the setting database, the operator notices that the clusters are in another database."""
+    path = write_settings(tmp_path)
+    with running_service(path) as process:
+        process.kill()
+        assert process.stderr is not None
+        assert "database_created" not in process.stderr.read()
+    (tmp_path / "sbf.db").unlink()
+    with running_service(path) as process:
+        assert process.stderr is not None
+        assert "database_created" in process.stderr.readline()
 
 
 def test_missing_settings_exit_with_code_2(tmp_path: Path) -> None:

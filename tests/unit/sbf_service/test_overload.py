@@ -73,9 +73,7 @@ async def exchange(app: FastAPI, first: bytes, then: bytes = b"") -> bytes:
     """Send ``first`` to a server and, after the answer, ``then``. Return what the server sends until it closes."""
     config, state = uvicorn.Config(app, timeout_keep_alive=60, lifespan="off"), ServerState()
     config.load()
-    server = await asyncio.get_running_loop().create_server(
-        lambda: PeerHttpProtocol(config, state, {}), "127.0.0.1", 0
-    )
+    server = await asyncio.get_running_loop().create_server(lambda: PeerHttpProtocol(config, state, {}), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     async with server, asyncio.timeout(30):
         writer.write(first)
@@ -99,9 +97,7 @@ def app() -> FastAPI:
 
 
 @pytest.mark.parametrize("first", [b"", HALF], ids=["no byte", "half a request"])
-def test_a_connection_without_a_request_is_closed(
-    app: FastAPI, monkeypatch: pytest.MonkeyPatch, first: bytes
-) -> None:
+def test_a_connection_without_a_request_is_closed(app: FastAPI, monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
     monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.05)
     assert asyncio.run(exchange(app, first)) == b""
 

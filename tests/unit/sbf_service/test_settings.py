@@ -60,3 +60,9 @@ def test_invalid_toml_is_reported_with_its_line(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"none\.toml: cannot be read: No such file or directory"):
         read_settings(tmp_path / "none.toml")
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted(tmp_path: Path) -> None:
+    (tmp_path / "sbf.toml").write_bytes(b'\xef\xbb\xbfreplica = "one"\r\nworkers = 3\r\n')
+    settings = read_settings(tmp_path / "sbf.toml")
+    assert (settings.replica, settings.workers) == ("one", 3)

@@ -1,10 +1,12 @@
-"""Tests of the access rights of SQLite database files."""
+"""Tests of SQLite database files: their access rights, and files that change while SBF runs."""
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from sbf_service.store.database import make_engine
 
@@ -42,3 +44,37 @@ def test_an_existing_database_file_keeps_its_group(tmp_path: Path) -> None:
     (tmp_path / "sbf.db").chmod(0o640)
     make_engine(f"sqlite:///{tmp_path}/sbf.db")
     assert _modes(tmp_path) == {"sbf.db": 0o640}
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda _file: None, "No such file or directory"),
+        (lambda file: file.mkdir(), "another file"),
+        (lambda file: shutil.copy(file.with_name("former.db"), file), "another file"),
+    ],
+    ids=["deleted", "a folder", "a copy"],
+)
+def test_a_file_that_is_not_the_opened_file_is_not_used(
+    tmp_path: Path, change: Callable[[Path], object], found: str
+) -> None:
+    """SQLite would write to the file without a name, and these rows would be lost when the process ends."""
+    file = tmp_path / "sbf.db"
+    engine = make_engine(f"sqlite:///{file}")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (n INTEGER)")
+    file.rename(tmp_path / "former.db")
+    change(file)
+    for _ in range(2):
+        with (
+            engine.connect() as connection,
+            pytest.raises(OperationalError, match=f"at its start, found: {found}; put"),
+        ):
+            connection.exec_driver_sql("INSERT INTO t VALUES (1)")
+    if file.is_dir():
+        file.rmdir()
+    (tmp_path / "former.db").replace(file)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("INSERT INTO t VALUES (2)")
+        assert connection.exec_driver_sql("SELECT n FROM t").all() == [(2,)]
+    engine.dispose()

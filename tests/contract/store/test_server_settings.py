@@ -1,0 +1,59 @@
+"""Tests of SBF on a PostgreSQL server with an administrator's settings."""
+
+import pytest
+from sqlalchemy import make_url, select, text
+
+from sbf_service.store.columns import database_now
+from sbf_service.store.database import explain_error, make_engine
+from sbf_service.store.database_errors import translate_errors
+from virtcloud.model.errors import DatabaseUnavailable
+
+pytestmark = pytest.mark.postgresql
+
+
+@pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres, MDY"])
+def test_times_are_read_with_any_default_date_style(empty_postgresql: str, style: str) -> None:
+    """The library psycopg reads times with a time zone in PostgreSQL's ISO format only."""
+    engine = make_engine(empty_postgresql)
+    with engine.connect() as connection:
+        connection.execute(text(f"ALTER DATABASE {make_url(empty_postgresql).database} SET datestyle = '{style}'"))
+        connection.commit()
+        expected = connection.execute(select(database_now())).scalar_one()
+    engine.dispose()
+    with engine.connect() as connection:
+        assert connection.execute(select(database_now())).scalar_one() >= expected
+    engine.dispose()
+
+
+def test_options_in_the_address_keep_the_other_options(empty_postgresql: str) -> None:
+    """Otherwise, an address with a ``search_path`` would let a suspended replica hold its locks for ever."""
+    engine = make_engine(f"{empty_postgresql}&options=-c%20search_path%3Dpublic%20-c%20lock_timeout%3D7s")
+    names = ("search_path", "lock_timeout", "idle_in_transaction_session_timeout")
+    with engine.connect() as connection:
+        values = [connection.execute(text(f"SHOW {name}")).scalar_one() for name in names]
+    engine.dispose()
+    assert values == ["public", "7s", "15s"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "remedy"),
+    [
+        ("SET LOCAL ROLE pg_monitor; SELECT 1 FROM pg_authid", "give SBF's role all rights on its tables"),
+        ("SET LOCAL search_path = pg_catalog; SELECT 1 FROM audit", "set search_path of SBF's role to the schema"),
+        ("VALUES (1) FOR UPDATE", "check the address and the rights"),  # the error code of a standby
+        ("SET TRANSACTION READ ONLY; CREATE TABLE t ()", "set the setting database to the primary server"),
+        ("SET LOCAL statement_timeout = 1; SELECT pg_sleep(9)", "raise statement_timeout of SBF's role"),
+    ],
+    ids=["no right", "another schema", "standby", "read only", "statement timeout"],
+)
+def test_a_server_that_refuses_statements_is_unavailable(
+    empty_postgresql: str, caplog: pytest.LogCaptureFixture, statement: str, remedy: str
+) -> None:
+    """The caller gets status 503, and the log one line: no administrator's setting is a fault in SBF."""
+    engine = make_engine(empty_postgresql)
+    with pytest.raises(DatabaseUnavailable) as raised, translate_errors(), engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+    assert [line.split(" ")[0] for line in caplog.messages] == ["database_unavailable"]
+    assert raised.value.__cause__ is not None
+    assert remedy in explain_error(raised.value.__cause__)
