@@ -10,6 +10,7 @@ from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.pool import NullPool
 
 POSTGRESQL_SETTINGS: Final[Mapping[str, Any]] = {
+    "client_encoding": "UTF8",
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 5,

@@ -25,6 +25,22 @@ def test_times_are_read_with_any_default_date_style(empty_postgresql: str, style
     engine.dispose()
 
 
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_texts_are_texts_in_any_encoding_of_the_database(empty_postgresql: str, encoding: str) -> None:
+    """Without an encoding of the client, psycopg would return bytes from a database with the encoding SQL_ASCII."""
+    server = make_engine(empty_postgresql).execution_options(isolation_level="AUTOCOMMIT")
+    name = f"{make_url(empty_postgresql).database}_{encoding.lower()}"
+    options = f"TEMPLATE template0 ENCODING '{encoding}' LOCALE_PROVIDER libc LC_COLLATE 'C' LC_CTYPE 'C'"
+    engine = make_engine(make_url(empty_postgresql).set(database=name).render_as_string(hide_password=False))
+    with server.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name} {options}"))
+        with engine.connect() as other:
+            assert other.execute(text("SELECT CAST('caf\u00e9' AS text)")).scalar_one() == "caf\u00e9"
+        engine.dispose()
+        connection.execute(text(f"DROP DATABASE {name}"))
+    server.dispose()
+
+
 def test_options_in_the_address_keep_the_other_options(empty_postgresql: str) -> None:
     """Otherwise, an address with a ``search_path`` would let a suspended replica hold its locks for ever."""
     engine = make_engine(f"{empty_postgresql}&options=-c%20search_path%3Dpublic%20-c%20lock_timeout%3D7s")
