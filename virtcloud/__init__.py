@@ -5,6 +5,16 @@ agent, the command line and the lab. The service that manages all clusters is th
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from virtcloud.client.api import Client
+    from virtcloud.client.asynchronous import AsyncClient
+    from virtcloud.client.cluster import Cluster
+    from virtcloud.client.ssh_arguments import SshOptions
+    from virtcloud.model.cluster import ClusterSpec
+    from virtcloud.model.errors import VirtcloudError
+    from virtcloud.model.guest_spec import Guest
 
 __version__ = "0.2.0"
 __all__ = ["AsyncClient", "Client", "Cluster", "ClusterSpec", "Guest", "SshOptions", "VirtcloudError", "__version__"]
