@@ -4,6 +4,7 @@ The host is a network namespace. Each cluster has a bridge and guests. Each gues
 """
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 from virtcloud.agent.job_access.access import JobAccess
 from virtcloud.agent.job_access.connect_program import request_connection
 from virtcloud.agent.job_access.job_relays import JobRelays
+from virtcloud.agent.job_access.relay_processes import find_listener_pid
 from virtcloud.agent.network import names
 from virtcloud.agent.network.address_probe import AddressProbe, IpAddress
 from virtcloud.agent.network.interfaces import KernelInterface
@@ -29,6 +31,17 @@ ip link set eth0 up
 echo up
 exec busybox nc -ll -p 7 -e "$@"
 """
+
+
+def require_listener_pid(path: Path) -> int:
+    """Return the ID of the process that listens at ``path``. Raise AssertionError if there is none."""
+    pid = find_listener_pid(path)
+    assert pid is not None, f"no relay listens at {path}"
+    return pid
+
+
+def kill_relay(path: Path) -> None:
+    os.kill(require_listener_pid(path), signal.SIGKILL)
 
 
 @dataclass

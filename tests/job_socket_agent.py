@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -47,8 +47,8 @@ class FakeProber:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         pass
 
-    def probe(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        return addresses & {ip_address(address) for address in self.answering_addresses}
+    def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
+        return frozenset(addresses) & {ip_address(address) for address in self.answering_addresses}
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Agent:
                 answer: Answer = json.loads(answers.readline())
                 return answer
 
-    def ask(self, do: str, cluster: str | None = None, attempt: int = 1, **more: Any) -> Answer:  # noqa: ANN401
+    def ask(self, do: str, cluster: str | None = None, attempt: int = 1, **more: Any) -> Answer:
         request = {"do": do, **more} if cluster is None else {"do": do, "cluster": cluster, "attempt": attempt, **more}
         return self.send_line(json.dumps(request).encode() + b"\n")
 

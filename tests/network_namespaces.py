@@ -6,10 +6,16 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
 CLONE_NEWNET: Final = 0x40000000
+
+
+class Run(Protocol):
+    """Runs a function elsewhere, for example in a new network namespace, and returns its result."""
+
+    def __call__(self, work: Callable[[], T]) -> T: ...
 
 
 class NetworkNamespace:

@@ -4,7 +4,7 @@ import getpass
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,8 +36,8 @@ TIMING = {"connect_timeout": 1, "read_timeout": 1, "retry_first": 0.05, "retry_m
 class AnsweringGuests:
     """A prober that reports every guest as reachable."""
 
-    def probe(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        return addresses
+    def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
+        return frozenset(addresses)
 
 
 class NoJobAccess:

@@ -47,7 +47,7 @@ class Junos(ConfirmTimerSwitch):
     port_names = (*(f"ge-0/0/{n}" for n in range(8)), "ae0")
     new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="none", allowed=set())
     subsystem = "netconf"
-    capabilities = (
+    capabilities: ClassVar[tuple[str, ...]] = (
         "urn:ietf:params:netconf:base:1.0",
         "urn:ietf:params:netconf:capability:candidate:1.0",
         "urn:ietf:params:netconf:capability:confirmed-commit:1.0",
@@ -180,11 +180,11 @@ class Junos(ConfirmTimerSwitch):
         if interface is None:
             return EmulatedPort("none", set(), lines=lines)
         if "all" in interface.members:
-            return EmulatedPort(interface.mode or "access", None, interface.native or 1, lines)
+            return EmulatedPort(interface.mode or "access", None, interface.native or 1, lines=lines)
         numbers = {number for member in interface.members for number in members_of(member, name, config)}
         if interface.mode == "trunk":
-            return EmulatedPort("trunk", numbers, interface.native or 1, lines)
-        return EmulatedPort("access", set(), min(numbers, default=1), lines)
+            return EmulatedPort("trunk", numbers, interface.native or 1, lines=lines)
+        return EmulatedPort("access", set(), min(numbers, default=1), lines=lines)
 
 
 def members_of(member: str, port: str, config: JunosConfiguration) -> set[int]:

@@ -32,7 +32,7 @@ class FakeKernel:
         self.ip_settings: dict[int, HostIpSettings] = {}
         self.put(name="eth0", up=True)
 
-    def put(self, **values: Any) -> int:  # noqa: ANN401 - fields of an interface
+    def put(self, **values: Any) -> int:
         index = max(self.by_index, default=0) + 1
         self.by_index[index] = KernelInterface(index=index, **values)
         return index
@@ -53,7 +53,7 @@ class FakeKernel:
     def add_bridge(self, name: str) -> int:
         return self.put(name=name, kind="bridge")
 
-    def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - fields of an interface
+    def change(self, index: int, **values: Any) -> None:
         self.changes += 1
         self.by_index[index] = replace(self.by_index[index], **values)
 
@@ -164,6 +164,11 @@ class FakeHypervisor:
             raise Refused("Device or resource busy")
         if self.by_name.pop(name, None):
             self.destroyed.append(name)
+
+    def find_console(self, name: str) -> str | None:
+        """Return None: no domain has a terminal."""
+        self._raise_error()
+        return None
 
     def is_xen(self) -> bool:
         return False

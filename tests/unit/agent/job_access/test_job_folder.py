@@ -4,15 +4,14 @@ import os
 import pwd
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from network_namespaces import Run
 
 from virtcloud.agent.job_access.job_folder import JobFolders, TmpfsMounts
 from virtcloud.model.errors import Refused
 
-Run = Callable[[Callable[[], object]], object]
 FILES = {"hosts": "10.0.0.1 g1\n", "known_hosts": ""}
 NOBODY = pwd.getpwnam("nobody").pw_uid
 FILL_FOLDER = """

@@ -1,24 +1,21 @@
 """Tests of relays on the real kernel."""
 
-import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import kernel_links
 import pytest
-from job_access_host import JOB, UID, Host, as_user, job_access, open_host
+from job_access_host import JOB, UID, Host, as_user, job_access, kill_relay, open_host
+from network_namespaces import Run
 
 from virtcloud.agent.job_access import connect_program
 from virtcloud.agent.job_access.connect_program import request_connection
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
 from virtcloud.agent.job_access.relay_processes import find_listener_pid, wait_for_end
 from virtcloud.model.errors import Refused
-
-Run = Callable[[Callable[[], object]], object]
 
 
 def test_the_user_reaches_guests_by_name_and_address(in_namespace: Run, root: Path) -> None:
@@ -37,7 +34,7 @@ def test_the_user_reaches_guests_by_name_and_address(in_namespace: Run, root: Pa
 def test_other_users_are_refused(in_namespace: Run, root: Path) -> None:
     """The mode of the socket excludes other users. In addition, the relay checks the user ID."""
 
-    def work() -> object:
+    def work() -> tuple[str, str]:
         with open_host(root) as host:
             host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")
             host.relays.ensure(JOB, UID)
@@ -46,7 +43,7 @@ def test_other_users_are_refused(in_namespace: Run, root: Path) -> None:
             path.chmod(0o666)
             return by_mode, as_user(UID + 1, lambda: str(request_connection(str(path), "g1 7")))
 
-    by_mode, by_user_id = in_namespace(work)  # type: ignore[misc]
+    by_mode, by_user_id = in_namespace(work)
     assert by_mode.endswith("Permission denied; check that the job still runs")
     assert by_user_id == "forbidden: only the job's user may send requests"
 
@@ -144,7 +141,7 @@ def test_equal_addresses_are_reached_by_the_own_job_only(in_namespace: Run, root
 
 
 def test_a_relay_survives_a_restart_of_the_agent(in_namespace: Run, root: Path) -> None:
-    def work() -> object:
+    def work() -> tuple[int | None, int | None]:
         with open_host(root) as host:
             host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")
             host.relays.ensure(JOB, UID)
@@ -153,7 +150,7 @@ def test_a_relay_survives_a_restart_of_the_agent(in_namespace: Run, root: Path) 
             host.relays.ensure(JOB, UID)
             return before, find_listener_pid(host.relays.socket_path(JOB.key))
 
-    before, after = in_namespace(work)  # type: ignore[misc]
+    before, after = in_namespace(work)
     assert before == after is not None
 
 
@@ -164,7 +161,7 @@ def test_a_connection_survives_the_end_of_its_relay(in_namespace: Run, root: Pat
             host.relays.ensure(JOB, UID)
             with request_connection(str(host.relays.socket_path(JOB.key)), "g1 7") as connection:
                 connection.settimeout(10)
-                os.kill(find_listener_pid(host.relays.socket_path(JOB.key)) or 0, 9)
+                kill_relay(host.relays.socket_path(JOB.key))
                 connection.sendall(b"still here")
                 return connection.recv(100)
 
@@ -177,7 +174,7 @@ def test_a_dead_relay_is_lost_when_its_last_connection_ends(in_namespace: Run, r
             host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")
             path, before = host.relays.ensure(JOB, UID), host.relays.is_lost(JOB.key)
             with request_connection(str(path), "g1 7"):
-                os.kill(find_listener_pid(path) or 0, 9)
+                kill_relay(path)
                 wait_for_end(path, find_listener_pid(path))
                 connected = host.relays.is_lost(JOB.key)
             ends = time.monotonic() + 30
@@ -194,7 +191,7 @@ def test_a_dead_relay_is_created_again(in_namespace: Run, root: Path) -> None:
         with open_host(root) as host:
             host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")
             host.relays.ensure(JOB, UID)
-            os.kill(find_listener_pid(host.relays.socket_path(JOB.key)) or 0, 9)
+            kill_relay(host.relays.socket_path(JOB.key))
             host.relays.ensure(JOB, UID)
             return host.send(JOB, "g1 7")
 
@@ -202,13 +199,13 @@ def test_a_dead_relay_is_created_again(in_namespace: Run, root: Path) -> None:
 
 
 def test_a_relay_has_no_privileges(in_namespace: Run, root: Path) -> None:
-    def work() -> object:
+    def work() -> list[str]:
         with open_host(root) as host:
             host.bridge(100, "a")
             host.relays.ensure(JOB, UID)
             return Path(f"/proc/{find_listener_pid(host.relays.socket_path(JOB.key))}/status").read_text().splitlines()
 
-    status = dict(line.partition(":\t")[::2] for line in in_namespace(work))  # type: ignore[attr-defined]
+    status = dict(line.partition(":\t")[::2] for line in in_namespace(work))
     assert (status["Uid"], status["CapEff"]) == ("65534\t65534\t65534\t65534", "0" * 16)
 
 

@@ -6,22 +6,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from fake_machine import FakeUplinkRecords
-from job_access_host import JOB, UID, is_alive, open_host
+from job_access_host import JOB, UID, is_alive, open_host, require_listener_pid
 from mount_namespace import dead_file_server, run_with_own_mounts
+from network_namespaces import Run
 
-from virtcloud.agent.job_access import relay_processes
-from virtcloud.agent.job_access.relay_processes import find_listener_pid, start_relay
+from virtcloud.agent.job_access import relay_processes, relay_program
+from virtcloud.agent.job_access.relay_processes import start_relay
 from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.errors import Refused
 
-Run = Callable[[Callable[[], object]], object]
 HANGING_RELAY = """
 import os, socket, sys
 listener = socket.socket(socket.AF_UNIX)
@@ -38,7 +37,7 @@ def test_another_agent_removes_a_relay_completely(in_namespace: Run, root: Path)
             host.bridge(100, "a")
             before = {interface.name for interface in host.kernel.list_interfaces()}
             host.relays.ensure(JOB, UID)
-            process = find_listener_pid(host.relays.socket_path(JOB.key)) or 0
+            process = require_listener_pid(host.relays.socket_path(JOB.key))
             host.restart()
             host.relays.ensure_none(JOB.key)
             host.relays.ensure_none(JOB.key)
@@ -57,7 +56,7 @@ def test_removing_the_segment_ends_the_relay(in_namespace: Run, root: Path) -> N
         with open_host(root) as host:
             host.bridge(100, "a")
             host.relays.ensure(JOB, UID)
-            process = find_listener_pid(host.relays.socket_path(JOB.key)) or 0
+            process = require_listener_pid(host.relays.socket_path(JOB.key))
             SegmentInterfaces(host.kernel, FakeUplinkRecords()).ensure_no_segment("a", 100)
             return sorted(interface.name for interface in host.kernel.list_interfaces()), _ends_soon(process)
 
@@ -124,7 +123,7 @@ def test_a_relay_that_ignores_the_request_to_end_is_killed(
         with open_host(root) as host:
             host.bridge(100, "a")
             host.relays.ensure(JOB, UID)
-            process = find_listener_pid(host.relays.socket_path(JOB.key)) or 0
+            process = require_listener_pid(host.relays.socket_path(JOB.key))
             os.kill(process, signal.SIGSTOP)
             host.relays.ensure_none(JOB.key)
             return _ends_soon(process), list(root.iterdir())
@@ -183,7 +182,7 @@ def test_a_relay_that_accepts_no_connection_is_named(
 
 def test_a_relay_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_processes, "RELAY_START_S", 0.1)
-    monkeypatch.setattr(relay_processes.relay_program, "__file__", "/dev/stdin")  # a program that prints nothing
+    monkeypatch.setattr(relay_program, "__file__", "/dev/stdin")  # a program that prints nothing
     message = "expected 'apart' and its process ID, got 'no output within 0 s'; see the agent's log"
     with pytest.raises(Refused, match=message), start_relay() as relay:
         relay.wait_for_namespace()

@@ -7,6 +7,7 @@ from job_socket_agent import FakeBridges, FakeProber
 from virtcloud.agent.job_socket.job_records import JobRecord
 from virtcloud.agent.job_socket.start_barrier import BarrierResult, BarrierState, StartBarrier, waiting_for
 from virtcloud.model.errors import NotFound, ServiceUnreachable, VirtcloudError
+from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterView
 
@@ -14,7 +15,7 @@ JOB = JobRecord(cluster=ClusterKey("12.pbs"), attempt=0)
 RESULT_UP = BarrierResult(BarrierState.UP)
 
 
-def view(version: int, **changes: Any) -> ClusterView:  # noqa: ANN401
+def view(version: int, **changes: Any) -> ClusterView:
     keys = {"key": "12.pbs", "id": "x", "attempt": 1, "state": "active", "lease_ends": "2026-01-01T00:00:00Z"}
     guests = [{"name": "g1", "host": "brno-h1", "image": "x", "addresses": ["10.0.0.1/24"]}]
     placement = {"element": "brno-h1", "kind": "host", "site": "brno", "progress": "confirmed"}
@@ -35,6 +36,9 @@ class FakeSbf:
         if isinstance(answer, VirtcloudError):
             raise answer
         return answer
+
+    def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
+        raise NotImplementedError
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         raise NotImplementedError

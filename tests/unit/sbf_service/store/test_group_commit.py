@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from time import monotonic, sleep
 
 import pytest
 
-from sbf_service.store.group_commit import GroupCommit
+from sbf_service.store.group_commit import FindScope, GroupCommit
 from sbf_service.store.lock_scopes import NO_SCOPE
 from virtcloud.model.errors import Conflict, DatabaseUnavailable
 
@@ -29,6 +30,11 @@ class Transactions:
         rows: list[str] = []
         yield rows
         self.committed.append(rows)
+
+    def change_scopes(
+        self, find_scopes: Sequence[FindScope[list[str]]], *, wait: bool
+    ) -> AbstractContextManager[Sequence[list[str] | frozenset[int]]]:
+        raise NotImplementedError
 
 
 def add(name: str) -> Callable[[list[str]], str]:
@@ -55,6 +61,10 @@ def wait_until(holds: Callable[[], bool]) -> None:
         sleep(0.001)
 
 
+def is_waiting(together: GroupCommit[list[str]], count: int) -> bool:
+    return together.waiting == count
+
+
 @contextmanager
 def queue_during_transaction(
     transactions: Transactions, *works: Callable[[list[str]], str]
@@ -65,12 +75,12 @@ def queue_during_transaction(
     """
     together = GroupCommit[list[str]]()
     with ThreadPoolExecutor(1 + len(works)) as threads:
-        first = threads.submit(together.run, transactions, add("first"))
+        first = threads.submit(partial(together.run, transactions, add("first")))
         assert transactions.started.wait(10)
         futures = []
         for number, work in enumerate(works, start=1):
-            futures.append(threads.submit(together.run, transactions, work))
-            wait_until(lambda count=number: together.waiting == count)
+            futures.append(threads.submit(partial(together.run, transactions, work)))
+            wait_until(partial(is_waiting, together, number))
         transactions.go_on.set()
         assert first.result(10) == "first"
         yield futures

@@ -20,6 +20,7 @@ from unittest.mock import Mock
 import pytest
 from kernel_links import find_index, link
 from mount_namespace import is_disk_released, unshare_mounts
+from network_namespaces import Run
 from ssh_world import GATEWAY, LISTENER, SECRET, SshWorld, StockSsh, make_segment, opened
 
 from sbf_service.domain.ssh_authority import make_ssh_server
@@ -37,6 +38,10 @@ from virtcloud.model.values import Address, UserName
 from virtcloud.model.wanted import HostWanted
 
 T = TypeVar("T")
+
+
+def refuse_connection(network: str, _addresses: Sequence[Address], _port: int) -> socket.socket:
+    raise AssertionError(f"expected no connection into {network}")
 
 
 def test_without_an_agent_nobody_connects(world: SshWorld) -> None:
@@ -64,7 +69,7 @@ def test_silent_guests_of_one_user_do_not_lock_others_out(world: SshWorld, monke
     assert world.gateway._requests is not None
     connect = world.gateway._requests._connect
 
-    def connect_slowly(network: str, addresses: Sequence[str], port: int) -> socket.socket:
+    def connect_slowly(network: str, addresses: Sequence[Address], port: int) -> socket.socket:
         if not is_asked.is_set():
             is_asked.set()
             answers.wait(60)
@@ -246,7 +251,7 @@ def test_a_second_start_waits_for_the_end_of_former_threads(tmp_path: Path, monk
     monkeypatch.setattr(ssh_gateway, "find_ssh_user", lambda: pwd.getpwuid(os.getuid()))
     monkeypatch.setattr(ssh_gateway, "STOP_S", 0.0)
     (tmp_path / sshd_config.REQUESTS).mkdir()
-    gateway = SshGateway(tmp_path, connect_by_namespace)
+    gateway = SshGateway(tmp_path, refuse_connection)
     gateway._ensure_requests()
     former, end_expired, is_free = gateway._threads, gateway.sessions.end_expired, threading.Event()
 
@@ -273,7 +278,7 @@ def test_the_thread_of_the_connections_continues_after_an_error(
     monkeypatch.setattr(ssh_gateway, "find_ssh_user", lambda: pwd.getpwuid(os.getuid()))
     monkeypatch.setattr(ssh_gateway, "RETRY_S", 0.0)
     (tmp_path / sshd_config.REQUESTS).mkdir()
-    gateway = SshGateway(tmp_path, connect_by_namespace)
+    gateway = SshGateway(tmp_path, refuse_connection)
     gateway._ensure_requests()
     thread, has_failed, continues = gateway._threads[1], threading.Event(), threading.Event()
 
@@ -294,7 +299,7 @@ def test_the_thread_of_the_connections_continues_after_an_error(
 def test_a_missing_user_does_not_prevent_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh_gateway, "USER", "nosuchuser")
     wanted = HostWanted(ssh=make_ssh_server(SECRET, GATEWAY, LISTENER))
-    gateway = SshGateway(tmp_path, connect_by_namespace)
+    gateway = SshGateway(tmp_path, refuse_connection)
     gateway.receive(wanted, ())
     (step,) = find_sshd_changes(wanted, gateway.read())
     with pytest.raises(Refused, match="this gateway has no user nosuchuser, as which sshd runs: "):
@@ -326,9 +331,7 @@ def test_a_taken_port_is_named(world: SshWorld, in_gateway: Callable[[Callable[[
     assert in_gateway(start) == "cannot start sshd: cannot use TCP port 2222: Address already in use"
 
 
-def test_new_accounts_of_the_gateway_do_not_disturb_the_sshd(
-    in_namespace: Callable[[Callable[[], T]], T], tmp_path: Path
-) -> None:
+def test_new_accounts_of_the_gateway_do_not_disturb_the_sshd(in_namespace: Run, tmp_path: Path) -> None:
     """Like useradd(8), the test replaces /etc/passwd by a new file."""
     shutil.copytree("/etc", tmp_path / "etc", symlinks=True)
 
@@ -349,9 +352,7 @@ def test_new_accounts_of_the_gateway_do_not_disturb_the_sshd(
     assert in_namespace(work) == (0, "c1 10.0.0.1/24 22\n", "")
 
 
-def test_a_disk_that_is_unmounted_later_is_released(
-    in_namespace: Callable[[Callable[[], T]], T], tmp_path: Path
-) -> None:
+def test_a_disk_that_is_unmounted_later_is_released(in_namespace: Run, tmp_path: Path) -> None:
     def work() -> bool:
         link("set", index=find_index("lo"), state="up")
         unshare_mounts()
@@ -364,7 +365,7 @@ def test_a_disk_that_is_unmounted_later_is_released(
     assert in_namespace(work)
 
 
-def test_connections_are_made_in_the_namespace_of_the_network(in_namespace: Callable[[Callable[[], T]], T]) -> None:
+def test_connections_are_made_in_the_namespace_of_the_network(in_namespace: Run) -> None:
     def listen() -> tuple[int, socket.socket]:
         link("set", index=find_index("lo"), state="up")
         return os.open("/proc/thread-self/ns/net", os.O_RDONLY), socket.create_server(("127.0.0.1", 22))
