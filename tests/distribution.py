@@ -50,7 +50,7 @@ class Record:
     lab: str = ""
 
 
-TABLE_OF_RUN = pytest.StashKey[dict[str, Record]]()
+TABLE_OF_RUN = pytest.StashKey[Mapping[str, Record]]()
 
 
 @dataclass(frozen=True, slots=True)

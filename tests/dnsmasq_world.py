@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import kernel_links
+from network_namespaces import Run
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.dhcp6 import DUID_LL, DHCP6_Solicit, DHCP6OptClientId, DHCP6OptIA_NA
 from scapy.layers.dns import DNS, DNSQR
@@ -25,8 +26,6 @@ from virtcloud.agent.host_services.server_difference import ObservedServer
 from virtcloud.agent.network import names
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.model.wanted import Segment
-
-Run = Callable[[Callable[[], object]], object]
 
 SERVER, SERVER_MAC, BROADCAST = dnsmasq_config.ADDRESS, dnsmasq_config.MAC, "ff:ff:ff:ff:ff:ff"
 GUEST_MAC, GUEST4, GUEST6 = "02:00:00:00:00:01", "10.0.0.5", "fd00::5"

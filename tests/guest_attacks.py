@@ -2,7 +2,7 @@
 
 from scapy.contrib.cdp import CDPv2_HDR
 from scapy.contrib.dtp import DTP
-from scapy.contrib.lacp import LACP, SlowProtocol
+from scapy.contrib.lacp import LACP
 from scapy.contrib.lldp import (
     LLDPDUChassisID,
     LLDPDUEndOfLLDPDU,
@@ -10,6 +10,7 @@ from scapy.contrib.lldp import (
     LLDPDUTimeToLive,
 )
 from scapy.contrib.mac_control import MACControlPause
+from scapy.contrib.slowprot import SlowProtocol
 from scapy.contrib.vtp import VTP
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.dhcp6 import DHCP6_Advertise

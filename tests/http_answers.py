@@ -18,7 +18,7 @@ class HttpRequest:
     headers: Mapping[str, str]
     body: bytes
 
-    def document(self) -> Any:  # noqa: ANN401 - JSON
+    def document(self) -> Any:
         return json.loads(self.body or b"null")
 
 

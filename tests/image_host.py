@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -92,10 +92,8 @@ def serve_file() -> Iterator[FileServer]:
         thread.join()
 
 
-@contextmanager
-def no_sbf(_name: str, _offset: int, _etag: str | None) -> Iterator[FileTransfer]:
+def no_sbf(_name: str, _offset: int, _etag: str | None) -> AbstractContextManager[FileTransfer]:
     raise NotFound("image disk is not known")
-    yield
 
 
 @dataclass

@@ -5,12 +5,12 @@ from typing import Any
 from pyroute2 import IPRoute
 
 
-def link(command: str, **values: Any) -> tuple[Any, ...]:  # noqa: ANN401 - netlink's attributes
+def link(command: str, **values: Any) -> tuple[Any, ...]:
     with IPRoute() as route:
         return tuple(route.link(command, **values))
 
 
-def addr(command: str, **values: Any) -> tuple[Any, ...]:  # noqa: ANN401 - netlink's attributes
+def addr(command: str, **values: Any) -> tuple[Any, ...]:
     with IPRoute() as route:
         return tuple(route.addr(command, **values))
 
@@ -20,6 +20,6 @@ def find_index(name: str) -> int:
         return int(route.link_lookup(ifname=name)[0])
 
 
-def brport(command: str, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
+def brport(command: str, **values: Any) -> None:
     with IPRoute() as route:
         route.brport(command, **values)

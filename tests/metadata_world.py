@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import kernel_links
+from network_namespaces import Run
 from pyroute2 import IPRoute
 from seed_documents import SEED, seeded_guest, seeded_segment
 
@@ -32,7 +33,7 @@ LIMIT_S, SHORT_S = 5.0, 0.4
 FIRST, SECOND = "10.0.0.1", "10.0.0.2"
 
 
-def make_segment(cluster: str = "c1", vlan: int = 100, **changes: Any) -> Segment:  # noqa: ANN401 - keys of a segment
+def make_segment(cluster: str = "c1", vlan: int = 100, **changes: Any) -> Segment:
     """Return a segment with the guests n1 and n2. Each guest of each cluster has a different host key."""
     guests = [
         seeded_guest(
@@ -60,7 +61,7 @@ class GuestComputer:
         kernel.change(index, master=kernel_links.find_index(names.bridge_name(segment.vlan)), up=True)
         self.run(lambda: configure(*guest.addresses))
 
-    def run(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - the result of the work
+    def run(self, work: Callable[[], Any]) -> Any:
         return self._thread.submit(work).result()
 
     def fetch(self, path: str, server: str = ADDRESS, source: str = "", limit_s: float = LIMIT_S) -> Answer:
@@ -129,7 +130,7 @@ def set_filters(segments: tuple[Segment, ...]) -> None:
     NftablesFilters().replace(next(step.ports for step in steps if isinstance(step, FilterGuests)))
 
 
-def make_runner(in_namespace: Callable[..., Any], unshare: Callable[[], None]) -> Callable[..., Any]:
+def make_runner(in_namespace: Run, unshare: Callable[[], None]) -> Callable[..., Any]:
 
     @contextmanager
     def opened(*segments: Segment) -> Iterator[World]:

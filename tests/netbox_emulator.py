@@ -50,7 +50,7 @@ class EmulatedNetBox:
     url: str = ""
     _last: int = 0
 
-    def _add(self, kind: str, **fields: Any) -> int:  # noqa: ANN401 - JSON
+    def _add(self, kind: str, **fields: Any) -> int:
         self._last += 1
         path = next(path for path, name in LISTS.items() if name == kind)
         row = {"id": self._last, "url": f"{self.url}{path}{self._last}/", "display": str(fields.get("name", ""))}
@@ -71,7 +71,7 @@ class EmulatedNetBox:
         name: str | None,
         role: str,
         tags: tuple[str, ...] = ("virtcloud",),
-        **more: Any,  # noqa: ANN401 - custom fields
+        **more: Any,
     ) -> int:
         platform, address = more.pop("platform", None), more.pop("address", None)
         self.slugs |= {role, *tags}
@@ -213,7 +213,7 @@ def _matches(row: Row, key: str, values: list[str]) -> bool:
 
 
 @contextmanager
-def serve_netbox(**options: Any) -> Iterator[EmulatedNetBox]:  # noqa: ANN401 - fields of the emulator
+def serve_netbox(**options: Any) -> Iterator[EmulatedNetBox]:
     netbox = EmulatedNetBox(**options)
     with serve_answers(netbox.answer) as netbox.url:
         yield netbox

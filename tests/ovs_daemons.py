@@ -75,6 +75,10 @@ class Daemons:
     def get(self, port: str, column: str) -> object:
         return json.loads(self.run("ovs-vsctl", "get", "port", port, column))
 
+    def trunks(self, port: str) -> set[int]:
+        trunks: list[int] = json.loads(self.run("ovs-vsctl", "get", "port", port, "trunks"))
+        return set(trunks)
+
     def reaches(self, port: str, tag: int | None = None) -> set[str]:
         """Return the ports through which the switch would send a broadcast frame received on ``port``."""
         vlan = "" if tag is None else f",dl_vlan={tag}"

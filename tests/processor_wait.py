@@ -1,9 +1,9 @@
 """Durations of processes, without the time in which other processes used the processors."""
 
 import os
-import subprocess
 import time
 from pathlib import Path
+from typing import Protocol
 
 
 def waited_for_processor(pid: int) -> float:
@@ -31,7 +31,15 @@ class Stopwatch:
         return time.monotonic() - self._start - sum(max(seconds, 0) for seconds in waited)
 
 
-def seconds_to_end(process: subprocess.Popen[str], limit_s: float = 60) -> float:
+class Process(Protocol):
+    """A process of :mod:`subprocess`, or a similar one."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+
+def seconds_to_end(process: Process, limit_s: float = 60) -> float:
     """Wait until a process ends. Return the duration in seconds.
 
     The time for which ``process`` or the calling process waited for a processor is subtracted.

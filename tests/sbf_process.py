@@ -38,8 +38,9 @@ class SbfProcess:
         request = {"arguments": arguments, "umask": _read_umask(), "folder": str(Path.cwd())}
         outputs = [1 if stdout is None else stdout.fileno(), errors, own_report]
         socket.send_fds(_channel(), [json.dumps(request).encode()], outputs)
-        for descriptor in {own_report, write} - {None}:
-            os.close(descriptor)
+        for descriptor in {own_report, write}:
+            if descriptor is not None:
+                os.close(descriptor)
         self._report = FileIO(report)
         self.pid = int(self._report.read(PID_DIGITS))
         self.returncode: int | None = None

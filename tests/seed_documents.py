@@ -19,12 +19,12 @@ PEERS = (
 )
 
 
-def seeded_guest(**changes: Any) -> GuestWanted:  # noqa: ANN401 - keys of a guest
+def seeded_guest(**changes: Any) -> GuestWanted:
     keys = {"name": "n1", "image": "busybox", "memory_mb": 64, "cpus": 2, "mac": "12:00:00:00:00:01"}
     addresses = ["10.0.0.1/24", "fd00::1/64"]
     return GuestWanted.model_validate({**keys, "addresses": addresses, "seed": SEED, **changes})
 
 
-def seeded_segment(guest: GuestWanted, **changes: Any) -> Segment:  # noqa: ANN401 - keys of a segment
+def seeded_segment(guest: GuestWanted, **changes: Any) -> Segment:
     keys = {"id": "c1", "key": "demo", "vlan": 100, "port": "eth0", "members": {"c2": "4711.pbs"}, "peers": PEERS}
     return Segment.model_validate({**keys, "guests": [guest], **changes})

@@ -51,7 +51,7 @@ class WantedServer:
             )
         return document.model_dump_json().encode()
 
-    def report(self, path: str, document: Any) -> None:  # noqa: ANN401 - JSON
+    def report(self, path: str, document: Any) -> None:
         name = path.rpartition("/")[2]
         with self._changed:
             if name == "confirmed":

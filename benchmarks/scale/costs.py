@@ -118,7 +118,7 @@ def _make_connection_class(counter: CostCounter) -> type[sqlite3.Connection]:
         return rows
 
     class CountingConnection(sqlite3.Connection):
-        def cursor(self, *_arguments: Any) -> sqlite3.Cursor:  # noqa: ANN401 - the arguments of sqlite3
+        def cursor(self, *_arguments: Any, **_options: Any) -> Any:  # noqa: ANN401 - the arguments of sqlite3
             return super().cursor(CountingCursor)
 
     return CountingConnection

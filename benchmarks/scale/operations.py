@@ -11,7 +11,7 @@ from itertools import count
 from sbf_fakes.switches import FakeSwitches
 from sqlalchemy import update
 
-from benchmarks.scale.costs import CostCounter
+from benchmarks.scale.costs import CostCounter, ServerProcesses
 from benchmarks.scale.sizes import InstallationSize, name_host, name_site
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.reconcile.worker import ReconcileOutcome
@@ -137,7 +137,7 @@ class MeasuredService:
             revision = require_element(unit, name).wanted_revision
             confirmations.confirm_revision(unit, name, revision, timedelta(minutes=30))
 
-    server = None
+    server: ServerProcesses | None = None
     """The processes of the database server, whose processor time counts too."""
 
     def reconcile_switch(self) -> None:

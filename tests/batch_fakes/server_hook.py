@@ -37,7 +37,7 @@ class ServerHook:
     patient: bool = False
     """Whether to repeat an event if SBF does not answer. SBF can be slow while other tests run."""
 
-    def run(self, event: str, job: HookJob, former: HookJob | None = None, **more: Any) -> HookOutcome:  # noqa: ANN401 - fields of HookEvent
+    def run(self, event: str, job: HookJob, former: HookJob | None = None, **more: Any) -> HookOutcome:
         config = json.dumps({"sbf": self.sbf, "token_file": None, **self.settings})
         hook_event = HookEvent(event, job, former, config=config, alarm=ALARM_S, **more)
         for _ in range(TRIES if self.patient else 1):

@@ -80,6 +80,6 @@ def run_single_site() -> Iterator[SingleSite]:
 
 def until(reached: object) -> None:
     ends = time.monotonic() + 60
-    while not reached():  # type: ignore[operator]
+    while not reached():
         assert time.monotonic() < ends
         time.sleep(0.02)

@@ -42,14 +42,15 @@ UNKNOWN = problem(404, "not-found", "cluster 7.torque is not known")
 
 
 def answer_as_agent(request: FakeRequest) -> FakeAnswer:
-    done: FakeAnswer = {"ok": True}
-    return {
+    done = {"ok": True}
+    answers: dict[str, FakeAnswer] = {
         "up": done,
         "state": UP,
         "cancel": done,
         "remove": {**done, "gone": True},
         "list": listed(("7.torque", False)),
-    }[request["do"]]
+    }
+    return answers[request["do"]]
 
 
 def listed(*clusters: tuple[str, bool], state: str = "waiting") -> FakeAnswer:

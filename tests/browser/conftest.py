@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -52,8 +53,8 @@ def visit(chromium: Browser, world: World, address: str) -> Iterator[Visitor]:
     """
     visits: list[Visit] = []
 
-    def make(role: Role | None = Role.OPERATOR, name: str = "eva", *sites: str, **options: object) -> Visit:
-        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+    def make(role: Role | None = Role.OPERATOR, name: str = "eva", *sites: str, **options: Any) -> Visit:
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         found = Visit(context.new_page(), address)
         context.on("request", lambda request: found.requests.append(request.url))
         context.on(

@@ -11,7 +11,7 @@ from sbf_fakes.world import World, spec
 
 from sbf_service.console import events
 from sbf_service.store.tokens import revoke_token
-from virtcloud.model.access import Role
+from virtcloud.model.access import Role, TokenId
 from virtcloud.model.cluster import ClusterState
 
 PAGES = (
@@ -136,7 +136,7 @@ def test_a_revoked_token_leads_its_page_to_the_login(visit: Visitor, world: Worl
     page = visitor.open("clusters/climate-model")
     page.locator("#live-state:not([hidden])").wait_for()
     with world.store.change() as unit:
-        revoke_token(unit, token.split("_")[1])
+        revoke_token(unit, TokenId(token.split("_")[1]))
     page.wait_for_url("**/login?reason=ended*")
     assert page.get_by_text("your token was revoked").is_visible()
 

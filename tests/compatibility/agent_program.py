@@ -4,6 +4,7 @@ Arguments: the address of SBF, the name of the element.
 """
 
 import sys
+from typing import NoReturn
 
 from virtcloud.agent.difference import digest
 from virtcloud.client import SbfClient
@@ -34,7 +35,7 @@ class Machine:
     def remove_orphaned_files(self, _wanted: object) -> None:
         pass
 
-    def find_end_cause(self, *_: object) -> None:
+    def find_end_cause(self, *_: object) -> NoReturn:
         raise AssertionError("no guest of this machine ends")
 
     def read(self) -> ObservedHost:

@@ -34,7 +34,7 @@ class Installation:
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.peer.cli(self.url, *words)
 
-    def json(self, *words: str) -> Any:  # noqa: ANN401 - any JSON
+    def json(self, *words: str) -> Any:
         """Return the JSON output of the peer's command line. Raise AssertionError if the command fails."""
         done = self.cli(*words, "--json")
         assert done.returncode == 0, done

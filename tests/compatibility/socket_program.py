@@ -26,7 +26,7 @@ except ImportError:  # version 0.1
 class FakeRelays:
     """Replaces the relays of jobs. A relay is only a path."""
 
-    def ensure(self, opening: Any, uid: int) -> Path:  # noqa: ANN401 - the type differs between versions
+    def ensure(self, opening: Any, uid: int) -> Path:
         return self.socket_path(opening.key)
 
     def socket_path(self, key: str) -> Path:

@@ -14,7 +14,6 @@ from sqlalchemy.exc import IntegrityError
 
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.unit_of_work import Store
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import ClusterRequest, ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
@@ -43,9 +42,10 @@ def test_invariant_1_two_replicas_never_allocate_an_id_twice(world: World) -> No
     start = Barrier(30)
 
     def ask(number: int) -> int:
-        store: Store = stores[number]
         start.wait()
-        made = put_cluster(store, f"c{number}", ClusterRequest(spec=TWO_SITES), world.service.reserved, "alice")
+        made = put_cluster(
+            stores[number], f"c{number}", ClusterRequest(spec=TWO_SITES), world.service.reserved, "alice"
+        )
         return made.view.vlans["praha"]
 
     with ThreadPoolExecutor(30) as threads:
@@ -245,7 +245,11 @@ def test_invariant_5_an_outdated_revision_confirms_no_later_cluster(world: World
     """A cluster is created during a change of the switch. The next reconciliation configures this cluster."""
     world.settle()
     world.put("first", spec("brno-h1"))
-    world.switches["brno-sw1"].before_apply = lambda: world.put("late", spec("brno-h2")) and None
+
+    def create_late() -> None:
+        world.put("late", spec("brno-h2"))
+
+    world.switches["brno-sw1"].before_apply = create_late
     assert world.converge("brno-sw1") is ReconcileOutcome.OVERTAKEN
     progress = {one.element: one.progress for one in world.view("late").placements}
     assert progress["brno-sw1"] == "adding"

@@ -10,8 +10,8 @@ from emulators.arista_eos import AristaEos
 from emulators.confirm_timer import ConfirmTimerSwitch
 from emulators.eapi_server import CommandFault
 from emulators.fault_injection import Boot, InjectedFault
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedSession, SwitchState
+from emulators.session import CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import SwitchState
 from emulators.terminal import Terminal
 
 TOO_MANY_SESSIONS = (
@@ -164,7 +164,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
     @accepts("exec", "configure session <name> commit timer <time>")
     def commit_timer(self, session: EmulatedSession, name: str, text: str) -> None:
         self.refuse_if_commit_pending(name)
-        hours, minutes, seconds = map(int, re.fullmatch(r"(\d+):(\d+):(\d+)", text).groups())  # type: ignore[union-attr]
+        hours, minutes, seconds = map(int, re.fullmatch(r"(\d+):(\d+):(\d+)", text).groups())
         session_state = self.config_sessions[name]
         session_state.phase, session_state.until = (
             "pendingCommitTimer",

@@ -10,8 +10,7 @@ Sources of the output:
 from typing import ClassVar
 
 from emulators.ios_like import TrunkLists
-from emulators.session import FILTERS, accepts
-from emulators.switch_device import CommandRejected, EmulatedSession
+from emulators.session import FILTERS, CommandRejected, EmulatedSession, accepts
 
 
 class AristaEos(TrunkLists):

@@ -16,8 +16,8 @@ from typing import ClassVar
 
 from emulators import vlan_lists
 from emulators.ios_like import IosLikeSwitch
-from emulators.session import FILTERS, accepts
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
+from emulators.session import FILTERS, CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import EmulatedPort
 
 
 class ArubaAosCx(IosLikeSwitch):

@@ -14,7 +14,7 @@ from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.reconcile.sessions import PlatformOf
 from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.topology import Topology
-from virtcloud.model.values import PortName
+from virtcloud.model.values import Name, PortName
 
 
 def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
@@ -55,5 +55,5 @@ def attach_switch(world: World, platform: str, *, access: bool = False, **option
         former_platforms = sessions.platforms
         sessions.platforms = replace(former_platforms, of_switch=platform_for(switch, world))
         yield switch
-        sessions.end("brno-sw1")
+        sessions.end(Name("brno-sw1"))
         sessions.platforms = former_platforms

@@ -20,8 +20,8 @@ from typing import ClassVar
 
 from emulators import vlan_lists
 from emulators.ios_like import TrunkLists
-from emulators.session import FILTERS, accepts, section
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession, SwitchState
+from emulators.session import FILTERS, CommandRejected, EmulatedSession, accepts, section
+from emulators.switch_device import EmulatedPort, SwitchState
 
 
 class CiscoIos(TrunkLists):

@@ -40,7 +40,7 @@ class CiscoXr(ConfirmTimerSwitch):
     port_names = (*(f"GigabitEthernet0/0/0/{n}" for n in range(8)), "Bundle-Ether1")
     new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="trunk", allowed=set())
     subsystem = "netconf"
-    capabilities = (
+    capabilities: ClassVar[tuple[str, ...]] = (
         "urn:ietf:params:netconf:base:1.0",
         "urn:ietf:params:netconf:base:1.1",
         "urn:ietf:params:netconf:capability:candidate:1.0",
@@ -175,7 +175,7 @@ class CiscoXr(ConfirmTimerSwitch):
                 continue
             number = int(next(line.split()[2] for line in lines if "dot1q" in line))
             if " l2transport" in lines:
-                ports[port].allowed.add(number)  # type: ignore[union-attr]
+                ports[port].allowed.add(number)
             else:
                 ports[port].native, ports[port].mode = number, "access"
         return SwitchState(vlans, ports)

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from emulators.ios_like import TrunkLists
-from emulators.session import FILTERS, accepts
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
+from emulators.session import FILTERS, CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import EmulatedPort
 
 
 class CiscoNxos(TrunkLists):

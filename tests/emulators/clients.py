@@ -11,7 +11,8 @@ from typing import Self
 
 import paramiko
 
-from emulators.switch_device import EmulatedSession, EmulatedSwitch
+from emulators.session import EmulatedSession
+from emulators.switch_device import EmulatedSwitch
 from emulators.terminal import Hangup, Terminal
 from virtcloud.model.errors import Unreachable
 

@@ -16,8 +16,8 @@ from typing import ClassVar
 
 from emulators import vlan_lists
 from emulators.ios_like import IosLikeSwitch
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
+from emulators.session import CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import EmulatedPort
 
 LEGEND = """
 Codes: * - Default VLAN, G - GVRP VLANs, R - Remote Port Mirroring VLANs, P - Primary, C - Community, I - Isolated
@@ -85,7 +85,7 @@ class DellForce10(IosLikeSwitch):
         if self.running.vlans.pop(int(number), None) is None:
             raise CommandRejected("% Error: No such interface.")
         for port in self.running.ports.values():
-            port.allowed.discard(int(number))  # type: ignore[union-attr]
+            port.allowed.discard(int(number))
 
     @accepts("vlan", "description <text...>")
     def vlan_description(self, session: EmulatedSession, text: str) -> None:
@@ -102,15 +102,15 @@ class DellForce10(IosLikeSwitch):
             if self.running.ports[name].mode == "routed":
                 raise CommandRejected(f"% Error: Port is not in Layer-2 mode {self.shortened(name)}.")
             self.running.ports[name].mode = "trunk"
-            self.running.ports[name].allowed.add(int(session.context[0]))  # type: ignore[union-attr]
+            self.running.ports[name].allowed.add(int(session.context[0]))
 
     @accepts("vlan", "no tagged <ports...>")
     def no_tagged(self, session: EmulatedSession, ports: str) -> None:
         for name in self.members(ports):
             port = self.running.ports[name]
-            if int(session.context[0]) not in port.allowed:  # type: ignore[operator]
+            if int(session.context[0]) not in port.allowed:
                 raise CommandRejected(f"% Error: Port is not a member of this Vlan {self.shortened(name)}.")
-            port.allowed.discard(int(session.context[0]))  # type: ignore[union-attr]
+            port.allowed.discard(int(session.context[0]))
             port.mode = "trunk" if port.allowed else "access"
 
     @accepts("vlan", "untagged <ports...>")
@@ -146,8 +146,8 @@ class DellForce10(IosLikeSwitch):
             members = [
                 ("T", name)
                 for name, port in self.running.ports.items()
-                if port.mode == "trunk" and number in port.allowed
-            ]  # type: ignore[operator]
+                if port.mode == "trunk" and number in (port.allowed or ())
+            ]
             members += [
                 ("U", name)
                 for name, port in self.running.ports.items()
@@ -183,7 +183,7 @@ class DellForce10(IosLikeSwitch):
                 "!",
             ]
         for number, name in sorted(self.running.vlans.items()):
-            tagged = [port for port, state in self.running.ports.items() if number in state.allowed]  # type: ignore[operator]
+            tagged = [port for port, state in self.running.ports.items() if number in state.allowed]
             rows += [f"interface Vlan {number}", *([f" description {name}"] if name else []), " no ip address"]
             untagged = [
                 port for port, state in self.running.ports.items() if state.mode == "access" and state.native == number

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from emulators import vlan_lists
 from emulators.ios_like import IosLikeSwitch
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
+from emulators.session import CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import EmulatedPort
 
 
 class DellOs10(IosLikeSwitch):
@@ -79,12 +79,12 @@ class DellOs10(IosLikeSwitch):
         for port in session.ports:
             if port.mode != "trunk":
                 raise CommandRejected("% Error: Port is not in trunk mode.")
-            port.allowed |= self.numbers(text)  # type: ignore[operator]
+            port.allowed |= self.numbers(text)
 
     @accepts("interface", "no switchport trunk allowed vlan <list>")
     def disallow(self, session: EmulatedSession, text: str) -> None:
         for port in session.ports:
-            port.allowed -= self.numbers(text)  # type: ignore[operator]
+            port.allowed -= self.numbers(text)
 
     def numbers(self, text: str) -> set[int]:
         try:

@@ -12,7 +12,7 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -37,8 +37,12 @@ class EapiDevice(Protocol):
     address: str
     certificate: str
     off: bool
+    closing: threading.Event
 
     def run_commands(self, commands: list[Any], encoding: str) -> list[dict[str, Any]]: ...
+
+
+D = TypeVar("D", bound=EapiDevice)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -92,7 +96,7 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def listening(device: EapiDevice) -> Iterator[EapiDevice]:
+def listening(device: D) -> Iterator[D]:
     """Serve a switch on a free port of the loopback interface during the context.
 
     Set the switch's ``address`` and ``certificate`` before yielding the switch.
@@ -106,7 +110,7 @@ def listening(device: EapiDevice) -> Iterator[EapiDevice]:
     try:
         yield device
     finally:
-        device.closing.set()  # type: ignore[attr-defined]
+        device.closing.set()
         server.shutdown()
         server.server_close()
         thread.join(timeout=5)

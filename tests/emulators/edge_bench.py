@@ -35,7 +35,7 @@ def emulate_edge(platform: str, **options: object) -> AbstractContextManager[Emu
 
 
 POOL = VlanSet.parse("100-299")
-TRANSPORTS = {
+TRANSPORTS: dict[str, dict[str, object]] = {
     "vpls": {"kind": "vpls", "vpn_ids": "10100-10299", "asn": 65000},
     "shared": {"kind": "vpls", "vpn_id": 77, "asn": 65000},
     "qinq": {"kind": "qinq", "s_tags": "1000-1199"},
@@ -278,8 +278,9 @@ def backbone_of(transport: Transport) -> Backbone:
 
 
 def edge_driver_for(device: Emulated, transport: Transport, *ports: str, read_timeout: float = 5) -> EdgeDriver:
-    secrets = {"password": SecretStr(device.password), "enable": SecretStr(device.secret)}
-    login = DeviceLogin(edge_element(device, *ports), device.username, read_timeout=read_timeout, **secrets)
+    password, enable = SecretStr(device.password), SecretStr(device.secret)
+    element = edge_element(device, *ports)
+    login = DeviceLogin(element, device.username, password=password, enable=enable, read_timeout=read_timeout)
     return EDGE_PLATFORMS[device.platform].driver(login, backbone_of(transport))
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from emulators.ios_like import IosLikeSwitch
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession, SwitchState
+from emulators.session import CommandRejected, EmulatedSession
+from emulators.switch_device import EmulatedPort, SwitchState
 
 
 @dataclass

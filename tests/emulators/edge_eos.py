@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from emulators.arista_eos import AristaEos
 from emulators.edge_device import EdgePort, EmulatedEdge, after, put
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
+from emulators.session import CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import EmulatedPort
 
 
 class EdgeEos(AristaEos, EmulatedEdge):
@@ -106,5 +106,5 @@ class EdgeEos(AristaEos, EmulatedEdge):
         return found
 
     def _sorted(self, kind: str) -> list[tuple[int, list[str]]]:
-        split = [(*key.split(), lines) for key, lines in self.services.items()]
-        return sorted((int(number), lines) for what, number, lines in split if what == kind)
+        split = [(key.split(), lines) for key, lines in self.services.items()]
+        return sorted((int(number), lines) for (what, number), lines in split if what == kind)

@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from emulators.cisco_ios import CiscoIos
 from emulators.edge_device import EmulatedEdge, after, put
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedSession
+from emulators.session import CommandRejected, EmulatedSession, accepts
 
 MOST = 4000
 

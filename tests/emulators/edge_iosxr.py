@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from emulators.edge_device import CandidateEdge, EdgePort, EdgeState, after, put
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedSession
+from emulators.session import CommandRejected, EmulatedSession, accepts
 
 DOMAIN = "l2vpn bridge group <group> bridge-domain <domain>"
 

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 
 from emulators.edge_device import CandidateEdge, EdgeState
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedSession
+from emulators.session import CommandRejected, EmulatedSession, accepts
 from emulators.terminal import Hangup
 
 STATEMENTS = re.compile(

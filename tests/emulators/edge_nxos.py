@@ -6,8 +6,8 @@ from typing import ClassVar
 from emulators import vlan_lists
 from emulators.cisco_nxos import CiscoNxos
 from emulators.edge_device import EdgePort, EmulatedEdge, after, put
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
+from emulators.session import CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import EmulatedPort
 
 
 class EdgeNxos(CiscoNxos, EmulatedEdge):
@@ -138,5 +138,5 @@ class EdgeNxos(CiscoNxos, EmulatedEdge):
         return found
 
     def _sorted(self, kind: str) -> list[tuple[int, list[str]]]:
-        split = [(*key.split(), lines) for key, lines in self.services.items()]
-        return sorted((int(number), lines) for what, number, lines in split if what == kind)
+        split = [(key.split(), lines) for key, lines in self.services.items()]
+        return sorted((int(number), lines) for (what, number), lines in split if what == kind)

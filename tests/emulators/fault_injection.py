@@ -143,7 +143,8 @@ class Power:
 
 
 if TYPE_CHECKING:
-    from emulators.switch_device import EmulatedSession, SwitchState
+    from emulators.session import EmulatedSession
+    from emulators.switch_device import SwitchState
 
 COMMON_FAULTS = ("hang", "hang written", "disconnect", "disconnect written", "ignore", "slow")
 """The faults of a save on any platform.
@@ -182,6 +183,7 @@ class Saving:
     """Questions before a save in an unusual state, by cause."""
 
     running: "SwitchState"
+    startup: "SwitchState"
 
     def __init__(self) -> None:
         self.saves = 0

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from emulators import vlan_lists
-from emulators.session import FILTERS, accepts
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession, EmulatedSwitch
+from emulators.session import FILTERS, CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import EmulatedPort, EmulatedSwitch
 from emulators.terminal import Hangup
 
 MOST_RANGES = 10

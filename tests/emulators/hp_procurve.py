@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from emulators import vlan_lists
 from emulators.ios_like import IosLikeSwitch
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
+from emulators.session import CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import EmulatedPort
 
 BANNER = (
     "HP J9729A 2920-48G Switch\nSoftware revision WB.16.02\n\nCopyright (C) 1991-2016 Hewlett Packard Enterprise\n\n"
@@ -98,18 +98,18 @@ class HpProcurve(IosLikeSwitch):
             return
         del self.running.vlans[number]
         for port in self.running.ports.values():
-            port.allowed -= {number}  # type: ignore[operator]
+            port.allowed -= {number}
             port.native = 1 if port.native == number else port.native
 
     @accepts("config", "vlan <number> tagged <ports>")
     def tagged(self, session: EmulatedSession, text: str, ports: str) -> None:
         for port in self.members(text, ports):
-            port.allowed |= {int(text)}  # type: ignore[operator]
+            port.allowed |= {int(text)}
 
     @accepts("config", "no vlan <number> tagged <ports>")
     def no_tagged(self, session: EmulatedSession, text: str, ports: str) -> None:
         for port in self.members(text, ports):
-            port.allowed -= {int(text)}  # type: ignore[operator]
+            port.allowed -= {int(text)}
 
     @accepts("config", "vlan <number> untagged <ports>")
     def untag(self, session: EmulatedSession, text: str, ports: str) -> None:

@@ -15,8 +15,7 @@ from typing import ClassVar
 
 from emulators.cisco_ios import CiscoIos
 from emulators.ios_like import TrunkLists
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedSession
+from emulators.session import CommandRejected, EmulatedSession, accepts
 
 
 class PlainErrors(CiscoIos):

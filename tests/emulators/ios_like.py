@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from emulators import vlan_lists
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession, EmulatedSwitch
+from emulators.session import CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import EmulatedPort, EmulatedSwitch
 from emulators.terminal import Hangup
 
 

@@ -38,7 +38,8 @@ def grammar_of(kind: type) -> Grammar:
 
 
 def match(pattern: str, line: str) -> tuple[str, ...] | None:
-    typed, values = line.split(), []
+    typed = line.split()
+    values: list[str] = []
     words = pattern.split()
     for index, word in enumerate(words):
         if index >= len(typed):
@@ -102,7 +103,7 @@ class EmulatedSession:
             self._apply_fault(line, fault)
 
     def _apply_fault(self, line: str, fault: InjectedFault) -> None:
-        actions = {
+        actions: dict[str, Callable[[], object]] = {
             "ignore": lambda: self._ignore(line),
             "disconnect": lambda: self._disconnect(line, fault),
             "hang": self._hang,
@@ -181,11 +182,15 @@ class EmulatedSession:
         if not bar or apply_filter is None:
             return False
         output: list[str] = []
-        self.print_pages = output.append  # type: ignore[method-assign]
+
+        def keep(text: str) -> None:
+            output.append(text)
+
+        self.print_pages = keep
         try:
             self._execute(command)
         finally:
-            del self.print_pages  # type: ignore[method-assign]
+            del self.print_pages
         self.print_pages(apply_filter("\n".join(output), pattern))
         return True
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import ClassVar
 
-from emulators.session import accepts
-from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession, EmulatedSwitch, SwitchState
+from emulators.session import CommandRejected, EmulatedSession, accepts
+from emulators.switch_device import EmulatedPort, EmulatedSwitch, SwitchState
 from emulators.terminal import Hangup
 
 SAVES = "Running command: /usr/local/bin/sonic-cfggen -d --print-data > /etc/sonic/config_db.json\n"
@@ -106,7 +106,7 @@ class Sonic(EmulatedSwitch):
             raise CommandRejected(f"Error: {name} is in routed mode!\nUse switchport mode command to change port mode")
         if number in (port.allowed or ()):
             raise CommandRejected(f"Error: {name} is already a member of Vlan{number}!")
-        port.allowed |= {number}  # type: ignore[operator]
+        port.allowed |= {number}
 
     @accepts("exec", "sudo -n config vlan member add -u <number> <port>")
     def member_add_untagged(self, session: EmulatedSession, text: str, name: str) -> None:
@@ -132,7 +132,7 @@ class Sonic(EmulatedSwitch):
             return
         if port is None or number not in (port.allowed or ()):
             raise CommandRejected(f"Error: {name} is not a member of Vlan{number}")
-        port.allowed -= {number}  # type: ignore[operator]
+        port.allowed -= {number}
 
     @accepts("exec", "sudo -n config switchport mode <mode> <port>", "sudo config switchport mode <mode> <port>")
     def switchport_mode(self, session: EmulatedSession, mode: str, name: str) -> None:

@@ -10,8 +10,11 @@ from pydantic import SecretStr
 from emulators import EMULATED_PLATFORMS, emulate
 from emulators.switch_device import EmulatedSwitch
 from sbf_service.drivers.contract import DeviceLogin, EdgeDriver, SwitchDriver, SwitchScope
+from sbf_service.drivers.edge.command_line_edge import CommandLineEdge
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from sbf_service.drivers.switch.command_line_switch import CommandLineSwitch
 from sbf_service.drivers.switch.dialect import Commands
+from sbf_service.drivers.transport.ssh import SshCommandLine
 from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -59,8 +62,8 @@ class SwitchBench:
 
 def login_for(switch: EmulatedSwitch, *ports: PortName, read_timeout: float = 5) -> DeviceLogin:
     element = SwitchElement(name=Name("sw1"), ports=ports, platform=switch.platform, address=switch.address)
-    secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}
-    return DeviceLogin(element, switch.username, read_timeout=read_timeout, **secrets)
+    password, enable = SecretStr(switch.password), SecretStr(switch.secret)
+    return DeviceLogin(element, switch.username, password=password, enable=enable, read_timeout=read_timeout)
 
 
 def driver_for(switch: EmulatedSwitch, *ports: PortName, read_timeout: float = 5) -> SwitchDriver:
@@ -69,7 +72,14 @@ def driver_for(switch: EmulatedSwitch, *ports: PortName, read_timeout: float = 5
 
 def set_read_timeout(driver: SwitchDriver | EdgeDriver, seconds: float) -> None:
     """Change the time limit for the answer to each later command. The driver must have an SSH session."""
-    object.__setattr__(driver._conversation._line._login, "read_timeout", seconds)  # type: ignore[attr-defined]
+    object.__setattr__(get_ssh_line(driver)._login, "read_timeout", seconds)
+
+
+def get_ssh_line(driver: SwitchDriver | EdgeDriver) -> SshCommandLine:
+    assert isinstance(driver, CommandLineSwitch | CommandLineEdge)
+    line = driver._conversation._line
+    assert isinstance(line, SshCommandLine)
+    return line
 
 
 MakeBench = Callable[..., SwitchBench]

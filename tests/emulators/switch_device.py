@@ -93,7 +93,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         self.running = SwitchState({1: self.default_name}, {name: type(self).new_port() for name in self.port_names})
         if factory:
             self.running = self.factory_state()
-        self.startup = deepcopy(self.running)
+        self.startup: SwitchState = deepcopy(self.running)
         self.lost: list[float] = []
         self.recorders: list[ConfigurationRecorder] = []
         self.open_sessions: list[EmulatedSession] = []
@@ -234,5 +234,5 @@ class _NullChannel:
 
 
 def _split(name: str) -> tuple[str, str]:
-    letters, numbers = re.fullmatch(r"([A-Za-z-]*)\s*(.*)", name).groups()  # type: ignore[union-attr]
+    letters, numbers = re.fullmatch(r"([A-Za-z-]*)\s*(.*)", name).groups()
     return letters.lower(), numbers

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec, ClusterState
@@ -22,7 +23,7 @@ PROGRESS = {
     ClusterState.RELEASED: PlacementProgress.REMOVED,
     ClusterState.FAILED: PlacementProgress.REMOVED,
 }
-SITE = {
+SITE: dict[str, Any] = {
     "name": "brno",
     "hosts": ["h1", "h2"],
     "pool": "100-199",
@@ -33,7 +34,7 @@ SITE = {
 SWITCH = {"name": "brno-sw", "kind": "switch", "site": "brno", "wanted_revision": 4, "confirmed_revision": 3}
 TOPOLOGY = {"name": "small", "sites": [{"name": "brno", "switches": [{"name": "s", "ports": ["p"], "platform": "x"}]}]}
 
-DOCUMENTS = {
+DOCUMENTS: dict[str, Any] = {
     "/v1/sites": [SITE],
     "/v1/sites/brno": SITE,
     "/v1/sites/brno/pool": {"vlans": "100-199"},

@@ -40,7 +40,7 @@ class Hook:
     lab: Lab
     key: str
 
-    def ask(self, do: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    def ask(self, do: str, **more: Any) -> dict[str, Any]:
         return ask(self.lab, HEAD, {"do": do, "cluster": self.key, "attempt": 1, **more})[0]
 
     def up(self) -> None:

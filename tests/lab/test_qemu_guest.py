@@ -347,7 +347,7 @@ def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
 def test_a_hung_libvirtd_does_not_delay_the_removal_of_vlans(mixed: Lab) -> None:
     before = take_snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
-        alone = {"owner": "alice", "deadline_s": 60, "guests": DISK_SPEC["guests"][2:]}  # type: ignore[index]
+        alone = {"owner": "alice", "deadline_s": 60, "guests": DISK_SPEC["guests"][2:]}
         view = client.put_cluster("hung", ClusterRequest(spec=ClusterSpec.model_validate(alone)))
         wait_for_state(client, view, ClusterState.ACTIVE)
         run_checked(mixed, "praha-h1", "pkill", "-STOP", "libvirtd")

@@ -107,7 +107,7 @@ def test_the_code_of_the_page_on_all_guests_works(
             cluster.run(USER_FILES, wait=120, check=True)
             cluster.run(LOG_FILE, check=True, options=SshOptions(user="root"))
         for command in commands:
-            program = [Path(sys.executable).with_name("virtcloud"), *shlex.split(command)]
+            program = [str(Path(sys.executable).with_name("virtcloud")), *shlex.split(command)]
             subprocess.run(program, check=True)  # noqa: S603 - commands of our own page
         (block,) = read_blocks(page)
         asyncio.run(execute(block, {}))

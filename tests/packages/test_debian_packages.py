@@ -34,7 +34,7 @@ links:
 
 
 def read_file_names(built: Built, name: str) -> str:
-    command = ["dpkg-deb", "--contents", built.package(name)]
+    command = ["dpkg-deb", "--contents", str(built.package(name))]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603 - our own
 
 

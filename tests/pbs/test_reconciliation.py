@@ -3,8 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from batch_scenarios.scenarios import FOREVER
-from batch_scenarios.stage import HostFault, ScenarioStage
+from batch_scenarios.stage import FOREVER, HostFault, ScenarioStage
 from pydantic import SecretStr
 
 from virtcloud.client.sbf import SbfClient

@@ -48,13 +48,13 @@ def described(site: Site) -> Iterator[Site]:
     """The site with an inventory of SBF, one host, one gateway and a switch, with nothing installed."""
     access_link.prepare_host(site, "brno-h1")
     topology = site.folder / "topology.yaml"
-    sbf = {
+    sbf: dict[str, object] = {
         "sbf_topology": str(topology),
         "sbf_pools": {"brno": "100-199"},
         "sbf_settings": access_link.SETTINGS,
         "sbf_files": access_link.write_secrets(site),
     }
-    groups = {
+    groups: dict[str, tuple[str, dict[str, object]]] = {
         "sbf": ("sbf1", sbf),
         "guest_hosts": ("brno-h1", {"agent_accepted_faults": ACCEPTED, "agent_settings": access_link.AGENT_SETTINGS}),
         "gateways": ("brno-gw", {"agent_accepted_faults": ACCEPTED}),

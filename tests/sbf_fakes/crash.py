@@ -22,7 +22,7 @@ def crash_at(world: World, statement: int) -> Iterator[list[str]]:
     engine = world.store.engine
     seen: list[str] = []
 
-    def count(connection: Any, _cursor: Any, sql: str, *_rest: Any) -> None:  # noqa: ANN401 - the parameters of SQLAlchemy's event
+    def count(connection: Any, _cursor: Any, sql: str, *_rest: Any) -> None:
         seen.append(sql)
         if len(seen) >= statement:
             connection.connection.dbapi_connection.rollback()  # a database rolls back when a process ends

@@ -63,7 +63,7 @@ def ask(  # noqa: PLR0913 - a call and its caller
     world: World,
     method: str,
     path: str,
-    body: Any = None,  # noqa: ANN401 - any JSON value
+    body: Any = None,
     *,
     token: str | None = None,
     local: LocalPeer | None = None,

@@ -79,7 +79,7 @@ def stop_agent(world: World, gateway: str) -> None:
     world.settle()
 
 
-def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None:
+def put(world: World, key: str = "demo", *hosts: str, **changes: Any) -> None:
     world.put(key, spec(*(hosts or ("brno-h1",)), **changes))
     world.settle()
 

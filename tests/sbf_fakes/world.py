@@ -36,6 +36,7 @@ from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, ElementView, Pool, SiteView
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import HostWanted
@@ -104,9 +105,9 @@ def edge_site(name: str, *transports: str, hosts: int = 1) -> dict[str, object]:
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10199", "asn": 65000}
 
 
-def three_edges(*transports: dict[str, object], hosts: int = 1) -> Topology:
+def three_edges(*transports: Mapping[str, object], hosts: int = 1) -> Topology:
     """Return three sites with ``hosts`` hosts each, joined at provider edges by ``transports`` (default: EVPN)."""
-    documents = transports or (EVPN,)
+    documents: tuple[Mapping[str, object], ...] = transports or (EVPN,)
     links = [{"a": f"{name}-h{n}:eth0", "b": f"{name}-sw1:p{n}"} for name in SITES for n in range(1, hosts + 1)]
     links += [{"a": f"{name}-sw1:uplink", "b": f"{name}-pe1:ac"} for name in SITES]
     names = [str(document["name"]) for document in documents]
@@ -181,7 +182,7 @@ class World:
         return replace(self.service.store, clock=clock), replace(self.restarted().store, clock=clock)
 
     @property
-    def store(self) -> object:
+    def store(self) -> Store:
         return self.service.store
 
     def close(self) -> None:
@@ -232,7 +233,7 @@ class World:
             return make_site_view(unit, read_topology(unit).site(name), self.service.reserved)
 
     def converge(self, name: str) -> ReconcileOutcome:
-        return self.service.scheduler.worker.reconcile(name)
+        return self.service.scheduler.worker.reconcile(Name(name))
 
     def converge_switches(self) -> bool:
         """Reconcile every due device until its revision is confirmed or the reconciliation has failed once.
@@ -292,7 +293,7 @@ class World:
         with self.store.read() as unit:
             return read_topology(unit)
 
-    def element(self, name: str) -> object:
+    def element(self, name: str) -> ElementView:
         with self.store.read() as unit:
             return elements.make_element_view(unit, name)
 

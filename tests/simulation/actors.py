@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sbf_service.drivers.contract import EdgeCapabilities, EdgePlatform, SwitchCapabilities, SwitchPlatform
+from sbf_service.drivers.contract import DeviceLogin, EdgeCapabilities, EdgePlatform, SwitchCapabilities, SwitchPlatform
 from sbf_service.reconcile.deadlines import DeadlineSweep
 from sbf_service.reconcile.scheduler import WorkerScheduler
 from sbf_service.reconcile.sessions import DeviceSessions, Platforms
 from sbf_service.reconcile.worker import Worker
 from sbf_service.settings import ServiceSettings
-from simulation.devices import Edge, EdgeSession, Host, Switch, SwitchSession
+from simulation.devices import D, Edge, EdgeSession, Host, Switch, SwitchSession
 from simulation.store import STARTED
 from simulation.transactions import Database, Devices, MemoryCandidates, MemoryDeadlines, MemoryTransactions
 from virtcloud.model.transport import TransportKind
@@ -60,15 +60,17 @@ class Replica:
 
     def _of_switch(self, _described: object) -> SwitchPlatform:
         return SwitchPlatform(
-            SwitchCapabilities(), lambda login: SwitchSession(self._device(login.device.name), self.holder)
+            SwitchCapabilities(), lambda login: SwitchSession(self._device(Switch, login), self.holder)
         )
 
     def _of_edge(self, _described: object) -> EdgePlatform:
         facts = EdgeCapabilities(kinds=frozenset(TransportKind))
-        return EdgePlatform(facts, lambda login, _: EdgeSession(self._device(login.device.name), self.holder))
+        return EdgePlatform(facts, lambda login, _: EdgeSession(self._device(Edge, login), self.holder))
 
-    def _device(self, name: Name) -> Switch | Edge:
-        return self.devices[name]
+    def _device(self, kind: type[D], login: DeviceLogin) -> D:
+        device = self.devices[login.device.name]
+        assert isinstance(device, kind)
+        return device
 
 
 @dataclass(frozen=True)

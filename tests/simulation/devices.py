@@ -6,6 +6,7 @@ empty if the device was erased.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from sbf_service.domain.ownership import make_vlan_name
 from sbf_service.drivers.contract import EdgeScope, SwitchScope
@@ -108,7 +109,8 @@ class Switch(Device):
 
         With ``factory``, the managed ports have no list and carry all VLANs.
         """
-        managed = dict.fromkeys(self.managed, None if factory else frozenset())
+        allowed: frozenset[int] | None = None if factory else frozenset()
+        managed: dict[PortName, frozenset[int] | None] = dict.fromkeys(self.managed, allowed)
         self.running = self.startup = SwitchConfig(self.foreign_vlans, managed | {OTHERS_PORT: self.foreign_vlans})
 
     def restart(self, *, erased: bool) -> None:
@@ -141,6 +143,9 @@ class Edge(Device):
         return {circuit for circuit in self.running.circuits if circuit.service == OTHERS_SERVICE}
 
 
+D = TypeVar("D", Switch, Edge)
+
+
 def _restart(device: Switch | Edge) -> None:
     device.boots += 1
     if device.running != device.startup:
@@ -150,14 +155,14 @@ def _restart(device: Switch | Edge) -> None:
 
 
 @dataclass
-class Session:
+class Session(Generic[D]):
     """A session of one replica with a device.
 
     A reading opens a session, and so does a command while none is open. A command fails if the device has restarted
     since the session was opened.
     """
 
-    device: Device
+    device: D
     holder: str
     boot: int | None = None
 
@@ -222,10 +227,8 @@ class Session:
 
 
 @dataclass
-class SwitchSession(Session):
+class SwitchSession(Session[Switch]):
     """The driver of a switch."""
-
-    device: Switch
 
     def read(self, managed: SwitchScope) -> SwitchObserved:
         self._begin_reading()
@@ -286,10 +289,8 @@ def _allow(now: SwitchConfig, port: PortName, also: VlanSet = NONE, none: VlanSe
 
 
 @dataclass
-class EdgeSession(Session):
+class EdgeSession(Session[Edge]):
     """The driver of a provider edge."""
-
-    device: Edge
 
     def read(self, managed: EdgeScope) -> EdgeObserved:
         self._begin_reading()
@@ -300,10 +301,10 @@ class EdgeSession(Session):
         refused: list[str] = []
         for part in difference.clear:
             if self._change("clear", refused):
-                self._configure(parts=self.device.running.parts - {part})
+                self._configure(replace(self.device.running, parts=self.device.running.parts - {part}))
         for circuit in difference.remove:
             if self._change("remove", refused):
-                self._configure(circuits=self.device.running.circuits - {circuit})
+                self._configure(replace(self.device.running, circuits=self.device.running.circuits - {circuit}))
         for circuit in difference.add:
             self._add(circuit, refused)
         if refused:
@@ -312,14 +313,14 @@ class EdgeSession(Session):
     def _add(self, circuit: Circuit, refused: list[str]) -> None:
         half = CircuitRemnant(transport=circuit.transport, service=circuit.service)
         if self._change("make", refused):
-            self._configure(parts=self.device.running.parts | {half})
+            config = self.device.running
+            self._configure(replace(config, parts=config.parts | {half}))
             if self._change("join", refused):
-                self._configure(
-                    parts=self.device.running.parts - {half}, circuits=self.device.running.circuits | {circuit}
-                )
+                config = self.device.running
+                self._configure(EdgeConfig(config.circuits | {circuit}, config.parts - {half}))
 
-    def _configure(self, **changes: frozenset[Circuit] | frozenset[CircuitRemnant]) -> None:
-        self.device.running = replace(self.device.running, **changes)
+    def _configure(self, config: EdgeConfig) -> None:
+        self.device.running = config
 
 
 @dataclass

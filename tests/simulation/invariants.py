@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from simulation.devices import OTHERS_SERVICE, Edge, Host, Switch, SwitchConfig
+from simulation.devices import OTHERS_SERVICE, Edge, EdgeConfig, Host, Switch, SwitchConfig
 from simulation.stage import Stage, Watched
 from simulation.store import Cluster, MemoryStore
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
@@ -92,10 +92,10 @@ class Invariants:
                     when = "" if config is device.running else " after a restart"
                     raise BrokenError(f"invariant 2: {name}{when} carries {stray}, which no cluster has claimed there")
         for name, host in self.hosts.items():
-            if not host.doubtful and (stray := set(host.segments.items()) - self.segments(name)):
-                raise BrokenError(f"invariant 2: {name} carries {stray}, which no cluster has claimed there")
+            if not host.doubtful and (strays := set(host.segments.items()) - self.segments(name)):
+                raise BrokenError(f"invariant 2: {name} carries {strays}, which no cluster has claimed there")
 
-    def carried(self, device: Switch | Edge, config: object) -> set[tuple[PortName, int]]:
+    def carried(self, device: Switch | Edge, config: SwitchConfig | EdgeConfig) -> set[tuple[PortName, int]]:
         theirs = device.foreign_vlans if isinstance(device, Switch) else None
         at = device.name, config is device.running
         before = self._carried.get(at)
@@ -142,12 +142,9 @@ class Invariants:
     def list_carried_services(self) -> set[int]:
         """Return the service IDs of SBF that edges carry. Omit edges in an unknown state."""
         edges = [one for one in self.devices.values() if isinstance(one, Edge) and not one.doubtful]
-        found = {
-            one.service
-            for edge in edges
-            for config in (edge.running, edge.startup)
-            for one in (*config.circuits, *config.parts)
-        }
+        configs = [config for edge in edges for config in (edge.running, edge.startup)]
+        circuits = {circuit.service for config in configs for circuit in config.circuits}
+        found = circuits | {part.service for config in configs for part in config.parts}
         return found - {OTHERS_SERVICE}
 
     def find_element(self, name: Name) -> Switch | Edge | Host:
@@ -191,9 +188,10 @@ class Invariants:
             require(rests, f"invariant 3: {row.id} does not come to rest: {row.state}")
 
 
-def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[PortName, int]]:
+def carried(device: Switch | Edge, config: SwitchConfig | EdgeConfig, pool: VlanSet) -> set[tuple[PortName, int]]:
     """Return each port with each VLAN that it carries in ``config``, except VLANs outside the pool or in other use."""
     if isinstance(config, SwitchConfig):
+        assert isinstance(device, Switch)
         ours = frozenset(pool) - device.foreign_vlans
         return {(port, vlan) for port in device.managed for vlan in config.carried(port) & ours}
     return {(one.port, int(one.vlan)) for one in config.circuits if one.vlan in pool}

@@ -344,11 +344,12 @@ class MemoryStore:
         transport = (
             self.topology.transport(root.transport) if root.transport else choose_transport(self.topology, hosts)
         )
-        translates = transport is not None and transport.translates
-        vlans = self._allocate_vlans(root, spec, translates=translates)
-        root.service = root.service or (allocate_service_id(self._make_service_pool(transport)) if translates else None)
+        translating = transport if transport is not None and transport.translates else None
+        vlans = self._allocate_vlans(root, spec, translates=translating is not None)
+        if root.service is None and translating is not None:
+            root.service = allocate_service_id(self._make_service_pool(translating))
         root.claims = {**root.claims, **vlans}
-        row.transport = root.transport = transport and transport.name
+        row.transport = root.transport = None if transport is None else transport.name
         row.path = tuple((end.element, end.port) for end in find_cluster_ports(self.topology, row.make_live()))
         elements = sorted({name for name, _ in row.path})
         self.increment_revisions(elements)
@@ -439,7 +440,7 @@ class MemoryStore:
         if effects.frees:
             for site, vlan in row.claims.items():
                 self.freed.setdefault(site, {})[vlan] = self.now
-            if row.service is not None:
+            if row.service is not None and row.transport is not None:
                 self.freed_services.setdefault(row.transport, {})[row.service] = self.now
             row.claims, row.service = {}, None
 

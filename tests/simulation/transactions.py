@@ -19,17 +19,18 @@ from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import TASKS
 from sbf_service.reconcile.transactions import LeaseLostError
 from sbf_service.store.observed_state import list_observed_items
-from simulation.devices import Edge, Switch
+from simulation.devices import Device as SimulatedDevice
 from simulation.stage import Stage
 from simulation.store import MemoryStore
+from virtcloud.model.element import Device, Element
 from virtcloud.model.element import Edge as EdgeElement
-from virtcloud.model.element import Element
 from virtcloud.model.errors import DatabaseUnavailable, Unsafe
 from virtcloud.model.values import Name
+from virtcloud.model.wanted import HostWanted
 
 T = TypeVar("T")
 UNREACHABLE, ANSWERS_ARE_LOST = "is unreachable", "loses its answers"
-Devices = Mapping[Name, Switch | Edge]
+Devices = Mapping[Name, SimulatedDevice]
 
 
 @dataclass
@@ -99,7 +100,14 @@ class MemoryTransactions:
 
     def _task(self, name: Name, fence: int) -> ReconcileTask:
         revision, confirmed, wanted = self.store.read_wanted(name)
-        device, row = self.store.topology.element(name), self.store.elements[name]
+        device, row, kept = (
+            self.store.topology.element(name),
+            self.store.elements[name],
+            self.store.read_confirmed(name),
+        )
+        assert isinstance(device, Device)
+        assert not isinstance(wanted, HostWanted)
+        assert not isinstance(kept, HostWanted)
         return TASKS[row.kind](
             device=device,
             site=row.site,
@@ -107,7 +115,7 @@ class MemoryTransactions:
             revision=revision,
             confirmed=confirmed,
             wanted=wanted,
-            kept=self.store.read_confirmed(name),
+            kept=kept,
             scope=self._scope(device),
             backbone=self._backbone(device),
             users={},

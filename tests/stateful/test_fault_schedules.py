@@ -5,6 +5,7 @@ Other tests plant a bug in the code of SBF, and check that a schedule finds it.
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from simulation.invariants import BrokenError, Invariants
@@ -44,7 +45,7 @@ def test_ten_thousand_fault_schedules_break_nothing(first: int) -> None:
 
 
 CHECKED = "reading.check_read_back()"
-BUGS = {
+BUGS: dict[str, tuple[Any, ...]] = {
     "frees VLAN IDs before all elements confirmed": (
         "invariant 2",
         (

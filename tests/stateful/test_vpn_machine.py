@@ -22,8 +22,9 @@ from sbf_service.store import clusters, vpn_profile_views, vpn_profiles, vpn_use
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.vpn_profiles import NewDevice
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
-from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.cluster import WANTED_STATES, ClusterSpec
 from virtcloud.model.errors import BadInput, Conflict, NotFound
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
 from virtcloud.model.vpn import VpnConnections
@@ -62,15 +63,15 @@ class VpnMachine(RuleBasedStateMachine):
             self.world.close()
         shutil.rmtree(self.folder)
 
-    def make_topology(self) -> object:
-        plain = {name: {"name": name, "ports": ["eth0"]} for name in GATEWAYS}
+    def make_topology(self) -> Topology:
+        plain: dict[str, dict[str, object]] = {name: {"name": name, "ports": ["eth0"]} for name in GATEWAYS}
         made = {name: gateway(name) if self.offering[name] else plain[name] for name in GATEWAYS}
         return topology_with_gateways(brno=(made["brno-gw"],), praha=(made["praha-gw"],))
 
     # Calls.
 
     @rule(key=KEYS, wanted=SPECS)
-    def create(self, key: str, wanted: object) -> None:
+    def create(self, key: str, wanted: ClusterSpec) -> None:
         with suppress(Conflict):
             self.world.put(key, wanted)
 

@@ -28,7 +28,7 @@ def element_try(capfd: pytest.CaptureFixture[str]) -> ElementTry:
         with pytest.raises(SystemExit) as end:
             main(["element", "try", *map(str, arguments)])
         output = capfd.readouterr()
-        return Completed(arguments, int(end.value.code or 0), output.out, output.err)
+        return Completed([], int(end.value.code or 0), output.out, output.err)
 
     return run
 

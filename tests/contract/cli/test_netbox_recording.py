@@ -68,7 +68,7 @@ def test_each_unusable_object_is_named_in_a_note(merged: NetBoxMerge) -> None:
     ]
 
 
-def list_fields(value: Any, path: str = "") -> set[str]:  # noqa: ANN401 - JSON
+def list_fields(value: Any, path: str = "") -> set[str]:
     if isinstance(value, dict):
         return {field for key, part in value.items() for field in list_fields(part, f"{path}.{key}")}
     if isinstance(value, list) and value and isinstance(value[0], dict):

@@ -1,8 +1,9 @@
 """Tests of the streams of events."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sbf_fakes.console_browser import logged_in
@@ -33,14 +34,16 @@ def open_browser(world: World, role: Role = Role.USER, name: str = "alice") -> B
     return Browser(caller, secret, session.expires_at)
 
 
-def follow(world: World, browser: Browser, counts: StreamCounts) -> AsyncIterator[str]:
+def follow(world: World, browser: Browser, counts: StreamCounts) -> AsyncGenerator[str]:
 
     def read_version() -> int:
         with world.store.read() as unit:
             return clusters.require_cluster(unit, "hers").version
 
     response = stream_events(world.service, browser, counts, ("cluster:hers",), read_version)
-    return response.body_iterator  # type: ignore[return-value]
+    iterator: Any = response.body_iterator
+    assert isinstance(iterator, AsyncGenerator)
+    return iterator
 
 
 async def next_event(stream: AsyncIterator[str]) -> str:

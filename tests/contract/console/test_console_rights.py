@@ -3,7 +3,6 @@
 import base64
 import html
 import re
-from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -16,7 +15,7 @@ from virtcloud.model.access import Role
 
 
 @pytest.fixture
-def installed(world: World) -> Iterator[World]:
+def installed(world: World) -> World:
     world.put("hers", spec("brno-h1", "praha-h1", owner="alice"))
     world.put("his", spec("praha-h2", owner="bob"))
     world.settle()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emulators.confirm_timer import ConfirmTimerSwitch
@@ -110,7 +111,8 @@ def test_a_service_killed_before_confirming_is_reverted(bench: SwitchBench, monk
         bench.driver.close()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench.driver._session, "confirm", kill)
+    driver: Any = bench.driver
+    monkeypatch.setattr(driver._session, "confirm", kill)
     with pytest.raises(KeyboardInterrupt):
         bench.converge("112")
     switch.expire_timer()

@@ -3,6 +3,7 @@
 For a new driver, add to ``DEVICES`` a simulated or real ``Device`` that tests can inspect and disconnect.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -48,7 +49,7 @@ class InMemory:
     switch: FakeSwitch = field(default_factory=lambda: FakeSwitch("sw1"))
 
     def __post_init__(self) -> None:
-        self.driver = FakeDriver(self.switch)
+        self.driver: SwitchDriver = FakeDriver(self.switch)
 
     def tag(self, port: str, *vlans: int) -> None:
         self.switch.ports.setdefault(port, set()).update(vlans)
@@ -80,7 +81,7 @@ class LinuxBridgeInMemory:
     switch: LinuxSwitch = field(default_factory=lambda: LinuxSwitch({"p1": {}, "p2": {}, "p3": {}}))
 
     def __post_init__(self) -> None:
-        self.driver = LinuxBridge(Name("sw1"), LinuxLine(self.switch))
+        self.driver: SwitchDriver = LinuxBridge(Name("sw1"), LinuxLine(self.switch))
 
     def tag(self, port: str, *vlans: int) -> None:
         self.switch.ports[port] |= {vlan: [] for vlan in vlans}
@@ -113,7 +114,7 @@ class RealOpenVSwitch:
     def __post_init__(self) -> None:
         self.daemons.reset()
         self.line = LocalShell(self.daemons.environment)
-        self.driver = OpenVSwitch(Name("sw1"), self.line)
+        self.driver: SwitchDriver = OpenVSwitch(Name("sw1"), self.line)
 
     def tag(self, port: str, *vlans: int) -> None:
         self.daemons.alter(port, f"trunks={','.join(map(str, vlans))}")
@@ -122,7 +123,7 @@ class RealOpenVSwitch:
         self.daemons.alter(port, "trunks=[]")
 
     def carried(self, port: str) -> str:
-        return self.untagged(port) or str(VlanSet(set(self.daemons.get(port, "trunks")) - {4095}))
+        return self.untagged(port) or str(VlanSet(self.daemons.trunks(port) - {4095}))
 
     def untagged(self, port: str) -> str:
         tag = self.daemons.get(port, "tag")
@@ -138,7 +139,7 @@ class RealOpenVSwitch:
         self.line.before = "alias ovs-vsctl='echo welcome'"
 
 
-DEVICES = {"in memory": InMemory, "linux_bridge": LinuxBridgeInMemory}
+DEVICES: dict[str, Callable[[], Device]] = {"in memory": InMemory, "linux_bridge": LinuxBridgeInMemory}
 
 
 @pytest.fixture(params=[*DEVICES, pytest.param("openvswitch", marks=pytest.mark.openvswitch)])

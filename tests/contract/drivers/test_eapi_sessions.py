@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from emulators.arista_eapi import AristaEapi, ConfigSession
 from emulators.eapi_server import self_signed
+from emulators.fault_injection import Kind
 from emulators.switch_bench import MakeBench, SwitchBench, login_for
 
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
@@ -43,7 +44,7 @@ def test_a_change_is_confirmed_in_both_forms_of_sessions(release: float, make_be
 
 @pytest.mark.parametrize(("fault", "command"), [("ignore", "allowed vlan add"), ("refuse", "commit timer")])
 def test_a_revert_restores_the_running_not_the_startup_configuration(
-    bench: SwitchBench, fault: str, command: str
+    bench: SwitchBench, fault: Kind, command: str
 ) -> None:
     arista_switch(bench).configure("vlan 77")
     arista_switch(bench).fail(fault, command, times=9)

@@ -22,6 +22,7 @@ from emulators.edge_bench import (
 )
 from emulators.switch_bench import set_read_timeout
 
+from sbf_service.drivers.contract import EdgeDriver, ListsCommands
 from sbf_service.drivers.edge.dialects import EDGE_DIALECTS
 from sbf_service.drivers.registry import EDGE_PLATFORMS
 from virtcloud.model.edge import (
@@ -128,11 +129,16 @@ def test_after_a_lost_session_the_next_session_continues(first_bench: EdgeBench)
     assert first_bench.reached() == first_bench.expected(112, 120)
 
 
+def list_commands(driver: EdgeDriver, difference: EdgeDifference) -> tuple[str, ...]:
+    assert isinstance(driver, ListsCommands)
+    return driver.list_commands(difference)
+
+
 @pytest.mark.parametrize("done", [False, True])
 def test_a_session_lost_at_any_line_is_repaired(direct: EdgeBench, done: bool) -> None:
     """The connection is lost at each line in turn, while a circuit is created or removed."""
     before = direct.device.running_config()
-    for line in direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),))):
+    for line in list_commands(direct.driver, EdgeDifference(add=(direct.circuit(112),))):
         with direct.device.failing("disconnect", line, done=done), suppress(Unreachable):
             direct.converge(112)
         assert not direct.converge(112)
@@ -140,7 +146,7 @@ def test_a_session_lost_at_any_line_is_repaired(direct: EdgeBench, done: bool) -
         assert not direct.converge()
         assert direct.device.running_config() == before
     direct.converge(112)
-    for line in direct.driver.list_commands(EdgeDifference(remove=(direct.circuit(112),))):
+    for line in list_commands(direct.driver, EdgeDifference(remove=(direct.circuit(112),))):
         with direct.device.failing("disconnect", line, done=done), suppress(Unreachable):
             direct.converge()
         assert not direct.converge()
@@ -154,7 +160,7 @@ def _build_wanted(bench: EdgeBench, *vlans: int) -> EdgeWanted:
 
 def test_the_effect_of_any_refused_line_is_repaired(direct: EdgeBench) -> None:
     before = direct.device.running_config()
-    for line in dict.fromkeys(direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),)))):
+    for line in dict.fromkeys(list_commands(direct.driver, EdgeDifference(add=(direct.circuit(112),)))):
         with direct.device.failing("refuse", line), pytest.raises(Refused, match=REFUSAL_PATTERN):
             direct.converge(112)
         assert not direct.converge(112)
@@ -243,7 +249,7 @@ def test_one_session_is_sufficient(platform: str, make_edge_bench: MakeBench) ->
 def test_a_reboot_restores_the_saved_configuration_visibly(first_bench: EdgeBench) -> None:
     first_bench.converge(112)
     saves = bool(EDGE_DIALECTS[first_bench.device.platform].save)
-    first_bench.device.save = lambda: None  # type: ignore[method-assign]
+    first_bench.device.save = lambda: None
     first_bench.converge(120)
     first_bench.device.reboot()
     with suppress(Unreachable):  # the driver may detect the end of the session before or after the next command

@@ -137,4 +137,4 @@ def test_a_list_that_is_not_emptied_delays_no_other_port(make_bench: MakeBench) 
     with pytest.raises(Refused, match=f"port {bench.a}: wanted an empty list"):
         bench.converge("112", "120")
     assert modes(bench) == ["access", "trunk"]
-    assert (bench.carries(bench.names[1]), POOL & set(bench.switch.running.vlans)) == ({120}, {120})
+    assert (bench.carries(bench.names[1]), set(POOL) & set(bench.switch.running.vlans)) == ({120}, {120})

@@ -9,6 +9,7 @@ from emulators.foreign_use import occupy
 from emulators.switch_bench import MakeBench, SwitchBench
 
 from sbf_service.domain.ownership import mark_foreign_vlans
+from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchObserved, SwitchWanted, compare_switch
 
@@ -95,5 +96,5 @@ def test_foreign_configuration_is_unchanged_after_a_clusters_life(bench: SwitchB
 def test_the_members_of_an_aggregate_are_not_foreign(bench: SwitchBench) -> None:
     converge(bench, "150")
     occupy(bench.switch, trunks={bench.other: {150}})
-    managed = replace(bench.managed, members=(bench.managed.ports[0], unmanaged_port(bench)))
+    managed = replace(bench.managed, members=(bench.managed.ports[0], PortName(unmanaged_port(bench))))
     assert mark_foreign_vlans(bench.driver.read(managed), VlanSet([150])).foreign == ()

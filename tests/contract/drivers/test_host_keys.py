@@ -23,10 +23,9 @@ OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJSJZw4r0uCkyBAxxVvJAjHCGlLE3yq
 def read(switch: EmulatedSwitch, known_hosts: Path) -> SwitchObserved:
     port = PortName(switch.port_names[0])
     element = SwitchElement(name=Name("sw1"), ports=(port,), platform=switch.platform, address=switch.address)
-    secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}
-    driver = SWITCH_PLATFORMS[switch.platform].driver(
-        DeviceLogin(element, switch.username, known_hosts=known_hosts, **secrets)
-    )
+    password, enable = SecretStr(switch.password), SecretStr(switch.secret)
+    login = DeviceLogin(element, switch.username, password=password, enable=enable, known_hosts=known_hosts)
+    driver = SWITCH_PLATFORMS[switch.platform].driver(login)
     try:
         return driver.read(SwitchScope((port,), VlanSet.parse("100-199")))
     finally:

@@ -6,7 +6,7 @@ import pytest
 from edge_claims import EDGE, MANAGED, OVERLAY, STAGS, A, B, EdgeClaims, circuit, converge
 from sbf_fakes.linux_edge import LinuxPe, PeLine
 
-from sbf_service.drivers.contract import Backbone
+from sbf_service.drivers.contract import Backbone, EdgeDriver
 from sbf_service.drivers.edge.linux_edge import LinuxEdge
 from virtcloud.model.edge import EdgeDifference
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
@@ -21,7 +21,7 @@ class InMemory:
     machine: LinuxPe = field(default_factory=LinuxPe)
 
     def __post_init__(self) -> None:
-        self.driver = LinuxEdge(EDGE, BACKBONE, PeLine(self.machine))
+        self.driver: EdgeDriver = LinuxEdge(EDGE, BACKBONE, PeLine(self.machine))
 
     def do(self, program: str, *lines: str) -> None:
         faults = [fault for line in lines if (fault := self.machine.do(program, line))]
@@ -74,8 +74,8 @@ def test_a_refused_removal_never_joins_two_services(bench: InMemory, monkeypatch
 
 
 def test_customer_vlans_are_removed_first_and_devices_enabled_last(bench: InMemory) -> None:
-    commands = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine)).list_commands(EdgeDifference(add=(A,), remove=(B,)))
-    assert commands == (
+    driver = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine))
+    assert driver.list_commands(EdgeDifference(add=(A,), remove=(B,))) == (
         "bridge vlan del dev ac1 vid 101",
         "ip link del stag2007",
         "ip link add vni10042 type vxlan id 10042 local 10.255.0.1 dstport 4789 nolearning",
@@ -85,7 +85,7 @@ def test_customer_vlans_are_removed_first_and_devices_enabled_last(bench: InMemo
         "bridge vlan add dev ac1 vid 100",
         "ip link set vni10042 up",
     )
-    assert bench.driver.list_commands(EdgeDifference()) == ()
+    assert driver.list_commands(EdgeDifference()) == ()
 
 
 def test_a_bridge_with_a_default_pvid_is_unsafe(bench: InMemory) -> None:
@@ -113,4 +113,4 @@ def test_an_edge_without_a_required_field_is_refused(added: object, missing: str
     incomplete = EDGE.model_copy(update={missing: None})
     driver = LinuxEdge(incomplete, BACKBONE, PeLine(LinuxPe()))
     with pytest.raises(Refused, match=f"found no {missing} in the topology: add the edge's {missing}"):
-        driver.apply(EdgeDifference(add=(added,)))  # type: ignore[arg-type]
+        driver.apply(EdgeDifference(add=(added,)))

@@ -29,8 +29,9 @@ def test_only_a_session_ended_by_the_switch_is_lost() -> None:
     with emulate("cisco_ios") as switch:
         port = PortName(switch.port_names[0])
         element = SwitchElement(name=Name("sw1"), ports=(port,), platform="cisco_ios", address=switch.address)
-        secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}
-        driver = SWITCH_PLATFORMS["cisco_ios"].driver(DeviceLogin(element, switch.username, **secrets))
+        password, enable = SecretStr(switch.password), SecretStr(switch.secret)
+        login = DeviceLogin(element, switch.username, password=password, enable=enable)
+        driver = SWITCH_PLATFORMS["cisco_ios"].driver(login)
         assert isinstance(driver, DetectsSessionLoss)
         assert not driver.is_lost()
         driver.read(SwitchScope((port,), VlanSet.parse("100-199")))

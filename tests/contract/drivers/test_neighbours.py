@@ -45,8 +45,9 @@ def open_bench(platform: str) -> Iterator[Bench]:
     with emulate(platform) as switch:
         ports = tuple(PortName(port.replace(" ", "")) for port in switch.port_names[:3])
         element = SwitchElement(name=Name("sw1"), ports=ports, platform=platform, address=switch.address)
-        secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}
-        driver = SWITCH_PLATFORMS[platform].driver(DeviceLogin(element, switch.username, **secrets))
+        password, enable = SecretStr(switch.password), SecretStr(switch.secret)
+        login = DeviceLogin(element, switch.username, password=password, enable=enable)
+        driver = SWITCH_PLATFORMS[platform].driver(login)
         assert isinstance(driver, ReadsNeighbours)
         yield Bench(switch, ports, driver)
         driver.close()

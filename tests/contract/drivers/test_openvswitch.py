@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from ovs_daemons import Daemons
@@ -106,7 +107,7 @@ def record_trunks(switch: Daemons) -> Iterator[list[list[int]]]:
     switch.alter("br0", "trunks=[]")
 
 
-def _members(trunks: object) -> list[int]:
+def _members(trunks: Any) -> list[int]:
     return trunks[1] if isinstance(trunks, list) else [trunks]
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from emulators.session import EmulatedSession
 from emulators.switch_bench import MakeBench, driver_for, login_for, set_read_timeout
-from emulators.switch_device import EmulatedSession
 
 from sbf_service.credential_settings import Credential, SecretSource
 from sbf_service.device_credentials import make_login
@@ -48,7 +48,7 @@ def test_a_login_with_a_late_prompt_is_repeated(make_bench: MakeBench) -> None:
         bench.switch.closing.wait(delays.pop(0) if delays else 0)
         return prompt(session)
 
-    bench.switch.prompt = prompt_late  # type: ignore[method-assign]
+    bench.switch.prompt = prompt_late
     assert bench.read().vlans == NO_VLANS
     assert bench.switch.logins == 2
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sbf_fakes.http_calls import ask, client
@@ -26,10 +27,10 @@ def database(sqlite_database: str) -> str:
     return sqlite_database
 
 
-def rows(world: World, query: str = "") -> list[dict[str, object]]:
+def rows(world: World, query: str = "") -> list[dict[str, Any]]:
     answer = ask(world, "GET", f"/v1/audit{query}")
     assert answer.status_code == 200, answer.text
-    entries: list[dict[str, object]] = answer.json()
+    entries: list[dict[str, Any]] = answer.json()
     return entries
 
 
@@ -46,7 +47,7 @@ def test_rows_of_an_element_have_the_applied_difference(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     changes = [row for row in rows(world, "?element=brno-sw1") if row["what"] == "switch_change"]
-    assert [(row["who"], row["why"], row["difference"]["add"]) for row in changes] == [  # type: ignore[index]
+    assert [(row["who"], row["why"], row["difference"]["add"]) for row in changes] == [
         ("sbf@one", "revision 3 for demo", {"p1": "100"})
     ]
 
@@ -202,7 +203,7 @@ def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
 def added_and_removed(row: dict[str, object]) -> tuple[list[tuple[object, ...]], list[str]]:
     """Return the clusters that a host added (key, VLAN ID, port, guests) and removed."""
     difference = HostDifference.model_validate(row["difference"])
-    added = [
+    added: list[tuple[object, ...]] = [
         (segment.key, segment.vlan, segment.port, [guest.name for guest in segment.guests])
         for segment in difference.add
     ]

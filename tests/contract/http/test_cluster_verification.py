@@ -117,7 +117,7 @@ class Served:
         """Start an agent's listener, which polls for checks. An ``earlier`` agent cannot parse checks."""
         sbf: SbfClient = self.client(Role.AGENT, host).sbf
         if earlier:
-            sbf.waiting_sessions = _drop_kinds(sbf)  # type: ignore[method-assign]
+            sbf.waiting_sessions = _drop_kinds(sbf)
 
         @contextmanager
         def open_bridge(_segment: Segment) -> Iterator[BridgeSocket]:

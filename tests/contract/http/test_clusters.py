@@ -8,6 +8,7 @@ from sbf_fakes.http_calls import ask, body, problem, run_with_client
 from sbf_fakes.world import World, spec, three_sites
 
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
 
 
 def test_a_cluster_is_created_once(world: World) -> None:
@@ -181,7 +182,7 @@ def test_a_long_poll_finds_what_another_replica_changed(world: World) -> None:
 
     async def wait_and_act(client: httpx.AsyncClient) -> None:
         poll = asyncio.create_task(client.get(f"/v1/clusters/demo?after={before}&wait=30"))
-        await asyncio.to_thread(other.scheduler.worker.reconcile, "brno-sw1")
+        await asyncio.to_thread(other.scheduler.worker.reconcile, Name("brno-sw1"))
         await asyncio.to_thread(world.service.change_reader.poll_once)
         answer = await asyncio.wait_for(poll, 5)
         assert answer.json()["version"] > before

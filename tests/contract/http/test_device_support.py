@@ -1,6 +1,6 @@
 """Tests of the errors for a topology with devices that SBF cannot configure."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     installation.close()
 
 
-def put(world: World, change: Change, *transports: dict[str, object]) -> tuple[int, str, str]:
+def put(world: World, change: Change, *transports: Mapping[str, object]) -> tuple[int, str, str]:
     document = three_edges(*transports).model_dump(mode="json")
     change(document["sites"][0]["edges"][0])
     return problem(ask(world, "PUT", "/v1/topology", document))

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+import httpx
 import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, spec
@@ -23,7 +24,9 @@ def demo(world: World) -> World:
     return world
 
 
-def power(world: World, power: str, resets: int | None = None, guest: str = "g1", token: str | None = None) -> object:
+def power(
+    world: World, power: str, resets: int | None = None, guest: str = "g1", token: str | None = None
+) -> httpx.Response:
     return ask(world, "PUT", f"{GUESTS}/{guest}/power", {"power": power, "resets": resets}, token=token)
 
 

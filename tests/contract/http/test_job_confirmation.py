@@ -1,5 +1,7 @@
 """Tests that a job starter's token has no effect until the batch server confirms the job."""
 
+from typing import Any
+
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, problem
@@ -13,7 +15,7 @@ CLUSTER = f"/v1/clusters/{KEY}"
 
 
 def request_cluster(
-    world: World, *hosts: str, host: str = "brno-h1", attempt: int = 1, **changes: object
+    world: World, *hosts: str, host: str = "brno-h1", attempt: int = 1, **changes: Any
 ) -> httpx.Response:
     token = world.token(Role.JOB_STARTER, host)
     wanted = {"spec": spec(*hosts, **changes).model_dump(mode="json"), "attempt": attempt}
@@ -32,7 +34,7 @@ def confirm(world: World, *hosts: str, owner: str = "alice", **statement: object
 
 
 def request_and_confirm(
-    world: World, *hosts: str, statement: dict[str, object] | None = None, **changes: object
+    world: World, *hosts: str, statement: dict[str, Any] | None = None, **changes: Any
 ) -> httpx.Response:
     assert request_cluster(world, *hosts, **changes).status_code == 503
     confirm(world, *hosts, **(statement or {}))
@@ -100,7 +102,7 @@ def test_a_guest_outside_the_jobs_hosts_is_refused(world: World) -> None:
     )
 
 
-JOINS = {"guests": [], "hosts": ["brno-h1"], "joins": "private"}
+JOINS: dict[str, Any] = {"guests": [], "hosts": ["brno-h1"], "joins": "private"}
 
 
 def test_a_network_the_job_did_not_request_is_refused(world: World) -> None:

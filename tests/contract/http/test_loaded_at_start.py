@@ -65,7 +65,7 @@ def test_a_call_during_the_renewal_of_tokens_does_not_disturb(world: World) -> N
     late = cache._found
 
     class CachedTokens(dict[str, Any]):
-        def get(self, digest: str, default: Any = None) -> Any:  # noqa: ANN401 - the signature of dict
+        def get(self, digest: str, default: Any = None) -> Any:
             late.add("found by the call")
             return super().get(digest, default)
 

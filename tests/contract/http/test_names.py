@@ -1,5 +1,7 @@
 """Tests of names, requested VLAN IDs, owners and attempt numbers of clusters."""
 
+from typing import Any
+
 import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.world import World, spec
@@ -7,7 +9,7 @@ from sbf_fakes.world import World, spec
 from virtcloud.model.access import Role
 
 
-def request_for(*hosts: str, attempt: int | None = None, **changes: object) -> dict[str, object]:
+def request_for(*hosts: str, attempt: int | None = None, **changes: Any) -> dict[str, object]:
     return {"spec": spec(*hosts, **changes).model_dump(mode="json"), "attempt": attempt}
 
 
@@ -44,7 +46,7 @@ def test_only_entitled_callers_read_which_cluster_has_a_name(world: World) -> No
     world.put("ring", spec("brno-h1", name="loop"))
     bob = world.token(Role.USER, "bob")
 
-    def refused(key: str, **changes: str) -> str:
+    def refused(key: str, **changes: Any) -> str:
         request = request_for("brno-h2", owner="bob", **changes)
         return problem(ask(world, "PUT", f"/v1/clusters/{key}", request, token=bob))[2]
 

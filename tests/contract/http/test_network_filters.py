@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sbf_fakes.http_calls import ask, problem
@@ -23,7 +24,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     installation.close()
 
 
-def put(world: World, key: str, *hosts: str, **keys: object) -> tuple[int, str]:
+def put(world: World, key: str, *hosts: str, **keys: Any) -> tuple[int, str]:
     answer = ask(world, "PUT", f"/v1/clusters/{key}", {"spec": spec(*hosts, **keys).model_dump(mode="json")})
     return (answer.status_code, "" if answer.is_success else problem(answer)[2])
 

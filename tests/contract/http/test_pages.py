@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import event
+from sqlalchemy.pool import QueuePool
 
 from sbf_service.http import pages
 from sbf_service.store import pages as store_pages
@@ -298,13 +300,15 @@ def test_without_parameters_the_whole_list_is_one_answer(example: World) -> None
 def test_a_whole_list_is_read_in_short_transactions(filled: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_pages, "MAX_PAGE", 2)
     monkeypatch.setattr(store_pages.PagePart.__init__, "__defaults__", (2, None))
-    engine, transactions, open_while_formatting = filled.service.store.engine, [], []
+    engine, transactions, open_while_formatting = filled.service.store.engine, list[int](), list[int]()
+    pool = engine.pool
     event.listen(engine, "begin", lambda _connection: transactions.append(1))
     adapter = pages._list_adapter(ClusterView)
 
     class Watched:
-        def dump_json(self, rows: object, **options: object) -> bytes:
-            open_while_formatting.append(engine.pool.checkedout())
+        def dump_json(self, rows: list[Any], **options: Any) -> bytes:
+            assert isinstance(pool, QueuePool)
+            open_while_formatting.append(pool.checkedout())
             return adapter.dump_json(rows, **options)
 
     monkeypatch.setattr(pages, "_list_adapter", lambda _kind: Watched())

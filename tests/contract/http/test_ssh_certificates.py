@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -39,7 +40,7 @@ def bob(world: World) -> str:
     return world.token(Role.USER, "bob")
 
 
-def put(world: World, *hosts: str, key: str = "demo", **changes: object) -> None:
+def put(world: World, *hosts: str, key: str = "demo", **changes: Any) -> None:
     world.put(key, spec(*(hosts or ("brno-h1",)), **changes))
     world.settle()
 

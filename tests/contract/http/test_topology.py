@@ -12,7 +12,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.vlans import VlanSet
 
 
-def changed_topology(world: World, change: Any) -> Topology:  # noqa: ANN401 - a function that edits a document in place
+def changed_topology(world: World, change: Any) -> Topology:
     document = world.topology().model_dump(mode="json")
     change(document)
     return Topology.model_validate(document)

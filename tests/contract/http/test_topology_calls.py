@@ -31,7 +31,7 @@ def test_a_credential_that_the_service_lacks_is_refused(world: World) -> None:
     )
 
 
-def test_without_a_topology_the_error_names_the_remedy(tmp_path: Any) -> None:  # noqa: ANN401
+def test_without_a_topology_the_error_names_the_remedy(tmp_path: Any) -> None:
     from sbf_fakes.world import make_world  # noqa: PLC0415
 
     empty = make_world(tmp_path)

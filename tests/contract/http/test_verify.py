@@ -51,7 +51,7 @@ class NeighbourDriver(FakeDriver):
         return self.neighbours_of[self.switch.name]
 
 
-NEIGHBOURS = {
+NEIGHBOURS: dict[str, tuple[Neighbour, ...]] = {
     "brno-sw1": (Neighbour("p1", "aa", "eth0", "brno-h1"), Neighbour("up", "bb", "up", "brno-sw2")),
     "brno-sw2": (Neighbour("p2", "cc", "eth0", "brno-h2"), Neighbour("up", "dd", "up", "brno-sw1")),
 }

@@ -22,7 +22,7 @@ OMITTED = {"grants", "guest_macs", "router_addresses", "gateway_addresses", "rou
 SEGMENT = {"id", "key", "vlan", "port", "untagged", "guests", "members"}
 
 
-def get(world: World, path: str, **headers: str) -> Any:  # noqa: ANN401 - any JSON
+def get(world: World, path: str, **headers: str) -> Any:
     return ask(world, "GET", path, headers=headers or None).json()
 
 

@@ -9,12 +9,12 @@ from emulators.confirm_timer import ConfirmTimerSwitch
 from emulators.switch_bench import login_for
 from sbf_fakes.world import World, spec, three_sites
 
-from sbf_service.drivers.contract import DeviceLogin, SwitchPlatform
+from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchPlatform
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.reconcile.worker import ReconcileOutcome
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.element import Switch
-from virtcloud.model.values import PortName
+from virtcloud.model.values import Name, PortName
 
 PORTS = {"brno-sw1:p1": "ge-0/0/0", "brno-sw1:p2": "ge-0/0/1", "brno-sw1:uplink": "ge-0/0/2"}
 
@@ -31,7 +31,7 @@ def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTime
         assert isinstance(switch, ConfirmTimerSwitch)
         platform, fake_platform_of = SWITCH_PLATFORMS["juniper_junos"], world.switches.platform_of
 
-        def driver(_: DeviceLogin) -> object:
+        def driver(_: DeviceLogin) -> SwitchDriver:
             return platform.driver(login_for(switch, *(PortName(name) for name in PORTS.values())))
 
         def platform_of(element: Switch) -> SwitchPlatform:
@@ -42,7 +42,7 @@ def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTime
         sessions = world.service.scheduler.worker.sessions
         monkeypatch.setattr(sessions, "platforms", replace(sessions.platforms, of_switch=platform_of))
         yield switch
-        sessions.end("brno-sw1")
+        sessions.end(Name("brno-sw1"))
 
 
 def test_a_confirmed_commit_makes_a_cluster_active(world: World, junos: ConfirmTimerSwitch) -> None:

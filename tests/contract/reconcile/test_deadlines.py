@@ -19,6 +19,7 @@ from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import DatabaseUnavailable
+from virtcloud.model.values import Name
 
 
 def find_due_clusters(world: World) -> list[str]:
@@ -179,7 +180,8 @@ def test_an_invalid_cluster_does_not_hide_a_switch_error(world: World, monkeypat
     make_untransitionable(monkeypatch, world.view("member").id)
     world.clock.advance(151)
     transactions = world.service.scheduler.worker.transactions
-    fence = transactions.acquire_lease("brno-sw1")
-    transactions.fail("brno-sw1", fence, ErrorReport("no answer", reachable=False))
+    fence = transactions.acquire_lease(Name("brno-sw1"))
+    assert fence is not None
+    transactions.fail(Name("brno-sw1"), fence, ErrorReport("no answer", reachable=False))
     with world.store.read() as unit:
         assert unit.session.get_one(ElementRow, "brno-sw1").trouble == "no answer"

@@ -11,6 +11,7 @@ from sbf_fakes.http_calls import ask
 from sbf_fakes.switches import FakeSwitch
 from sbf_fakes.world import World, make_world, spec
 
+from virtcloud.model.values import Name
 from virtcloud.model.wanted import SwitchDifference
 
 INTERVAL_S = 301
@@ -113,7 +114,7 @@ def test_reconciling_an_unreachable_switch_returns_the_error(world: World) -> No
 def test_reconciling_a_switch_busy_at_another_replica_is_a_conflict(world: World) -> None:
     other = world.restarted()
     object.__setattr__(other.scheduler.worker.transactions, "holder", "sbf@two")
-    with other.scheduler.worker.hold_lease("brno-sw1"):
+    with other.scheduler.worker.hold_lease(Name("brno-sw1")):
         answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
     other.store.close()
     assert (answer.status_code, world.switches["brno-sw1"].calls) == (409, [])

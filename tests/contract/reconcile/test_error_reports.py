@@ -87,7 +87,7 @@ def test_a_new_error_of_one_cluster_changes_its_view(world: World) -> None:
 
 
 def test_unprintable_output_of_a_device_is_stored(world: World) -> None:
-    def refuse(_call: str) -> None:
+    def refuse(call: str) -> None:
         raise Refused("switch brno-sw1: the device answered '% \x00 Bad\udcff \x1b[31mport\nline 2'")
 
     world.switches["brno-sw1"].answer = refuse
@@ -99,7 +99,7 @@ def test_unprintable_output_of_a_device_is_stored(world: World) -> None:
 def test_an_unprintable_fault_of_a_driver_is_stored(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL + 1, "sbf_service")  # pytest-xdist cannot send a log with a lone surrogate
 
-    def fail(_call: str) -> None:
+    def fail(call: str) -> None:
         raise ValueError("no number: '\x00\udcff'")
 
     world.switches["brno-sw1"].answer = fail

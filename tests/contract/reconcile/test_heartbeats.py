@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import paramiko
 import pytest
 from emulators import emulate
 from emulators.switch_device import EmulatedSwitch
-from pydantic import SecretStr
 from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import select
 
@@ -22,6 +22,7 @@ from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.transport.device_session import CancelScope, ConversationCancelledError
 from sbf_service.reconcile.heartbeats import LEASE_LOST, HeldLease, LeaseHeartbeats, compute_deadline
+from sbf_service.reconcile.sessions import DeviceSessions
 from sbf_service.reconcile.worker import ReconcileOutcome, Worker
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.cluster_creation import put_cluster
@@ -79,6 +80,7 @@ def test_a_released_lease_is_not_renewed(world: World) -> None:
     length = world.service.settings.timing.lease
     with world.store.change_row() as unit:
         fence = acquire_lease(unit, SW1, "one", length)
+        assert fence is not None
         release_lease(unit, SW1, fence)
         assert not renew_lease(unit, SW1, fence, length)
         assert acquire_lease(unit, SW1, "two", length) == 2
@@ -107,20 +109,20 @@ class ScriptedRenewals:
         return answer
 
 
-@dataclass
-class RecordingSessions:
+class RecordingSessions(DeviceSessions):
     """Records the deadlines of conversations, and the reasons of disconnections."""
 
-    deadlines: list[float] = field(default_factory=list)
-    disconnections: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.deadlines: list[float] = []
+        self.disconnections: list[str] = []
 
-    def set_deadline(self, _name: Name, until: float, _why: str) -> None:
+    def set_deadline(self, name: Name, until: float, why: str) -> None:
         self.deadlines.append(until)
 
-    def clear_deadline(self, _name: Name) -> None:
+    def clear_deadline(self, name: Name) -> None:
         pass
 
-    def disconnect(self, _name: Name, why: str) -> None:
+    def disconnect(self, name: Name, why: str) -> None:
         self.disconnections.append(why)
 
 
@@ -249,7 +251,7 @@ def test_a_login_that_never_ends_is_cancelled() -> None:
         assert time.monotonic() - started < 20
 
 
-def driver_of(element: SwitchElement, **secrets: SecretStr) -> tuple[SwitchDriver, CancelScope]:
+def driver_of(element: SwitchElement, **secrets: Any) -> tuple[SwitchDriver, CancelScope]:
     login = DeviceLogin(element, "admin", read_timeout=30, connect_timeout=30, **secrets)
     return SWITCH_PLATFORMS[element.platform].driver(login), login.cancel_scope
 
@@ -357,7 +359,8 @@ def test_a_replica_without_renewal_ends_before_another_begins(tmp_path: Path, mo
         replicas.put("demo")
         replicas.device.slowness = 0.4
         events: list[str] = []
-        monkeypatch.setattr(first.holding.__self__, "renew", unavailable)
+        holding: Any = first.holding  # a method of the heartbeats
+        monkeypatch.setattr(holding.__self__, "renew", unavailable)
         monkeypatch.setattr(first.sessions, "end", recorded(events, "one ended", first.sessions.end))
         monkeypatch.setattr(second.sessions, "driver", recorded(events, "two began", second.sessions.driver))
         thread = start_conversation(lambda: first.reconcile(SW1), replicas.device)

@@ -14,6 +14,7 @@ from sbf_fakes.world import World, make_world, spec
 from sbf_service.drivers.contract import DeviceLogin, SwitchCapabilities, SwitchDriver, SwitchPlatform
 from sbf_service.reconcile.on_demand import OnDemandReader
 from sbf_service.reconcile.sessions import DeviceSessions, Platforms
+from sbf_service.reconcile.transactions import StoreWorkerTransactions
 from sbf_service.reconcile.worker import ReconcileOutcome, Worker
 from virtcloud.model.element import Switch
 from virtcloud.model.topology import Topology
@@ -55,10 +56,10 @@ def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
 
     settings, worker = world.service.settings, world.service.scheduler.worker
     platforms = Platforms(platform_of, world.edges.platform_of)
+    transactions = worker.transactions
+    assert isinstance(transactions, StoreWorkerTransactions)
     workers = [
-        replace(
-            worker, transactions=replace(worker.transactions, holder=name), sessions=DeviceSessions(settings, platforms)
-        )
+        replace(worker, transactions=replace(transactions, holder=name), sessions=DeviceSessions(settings, platforms))
         for name in ("one", "two")
     ]
     yield workers[0], workers[1]

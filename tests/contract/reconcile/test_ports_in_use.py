@@ -26,6 +26,7 @@ from sbf_service.store.pools import put_pool
 from sbf_service.store.ports import adopt_ports, parse_removed_switch, read_port_records, release_ports
 from sbf_service.store.revisions import require_element
 from virtcloud.model.cluster import ClusterState
+from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict
 from virtcloud.model.port_use import PortRelease
 from virtcloud.model.topology import Topology
@@ -131,12 +132,15 @@ def adopt(world: World, *ports: str) -> None:
     uses = {view.port: view.use for view in views}
     with world.store.change(who="ivo (site administrator)") as unit:
         switch = read_topology(unit).element(Name("brno-sw1"))
+        assert isinstance(switch, Switch)
         adopt_ports(unit, switch, {PortName(port): uses[PortName(port)] for port in ports})
 
 
 def release(world: World, *ports: str, forget: bool = False) -> None:
     with world.store.change(who="ivo (site administrator)") as unit:
         switch, wanted = read_topology(unit).element(Name("brno-sw1")), read_wanted_revision(unit, "brno-sw1").wanted
+        assert isinstance(switch, Switch)
+        assert isinstance(wanted, SwitchWanted)
         release_ports(unit, switch, wanted, PortRelease(ports=ports, forget=forget))
 
 
@@ -381,6 +385,7 @@ def test_a_removed_unreachable_switch_stays_until_forgotten(small: World, attach
     assert elements_of_brno(small) == ["brno-sw1"]
     with small.store.change(who="eva (operator)") as unit:
         removed = parse_removed_switch(require_element(unit, "brno-sw1"))
+        assert removed is not None
         release = PortRelease(ports=tuple(switch.port_names[:3]), forget=True)
         release_ports(unit, removed, SwitchWanted(ports={}), release)
     assert elements_of_brno(small) == []

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED
 from emulators import emulate
+from emulators.session import EmulatedSession
 from emulators.switch_device import EmulatedSwitch
 from sbf_fakes.world import World, spec
 
@@ -139,6 +140,11 @@ def test_a_restart_during_the_save_frees_no_vlan(make: Make) -> None:
     world = make("cisco_ios")
     alice_port, _ = create_and_delete(world)
     save = world.switch.store
-    world.switch.store = lambda session: (world.switch.reboot(), save(session))  # type: ignore[method-assign]
+
+    def reboot_and_save(session: EmulatedSession) -> None:
+        world.switch.reboot()
+        save(session)
+
+    world.switch.store = reboot_and_save
     world.converge("brno-sw1")
     assert (world.ports_in_112(), str(world.site("brno").free)) == ({alice_port}, "")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ HOSTS = ("brno-h1", "praha-h1")
 TIMING = "connect_timeout = 2\nread_timeout = 0.5\nretry_first = 0.2\nretry_most = 1\nworker_lease = 6\n"
 
 
-def wait_until(holds: Callable[[], Any], seconds: float = 40) -> Any:  # noqa: ANN401 - any value that is not false
+def wait_until(holds: Callable[[], Any], seconds: float = 40) -> Any:
     deadline = time.monotonic() + seconds
     while not (value := holds()):
         assert time.monotonic() < deadline, "the condition was not met in time"
@@ -82,7 +83,7 @@ class Installation:
         first.http.put("/v1/topology", json=self._topology()).raise_for_status()
         for site in SITES:
             first.http.put(f"/v1/sites/{site}/pool", json={"vlans": "100-139"}).raise_for_status()
-            wait_until(lambda name=f"{site}-sw1": self.is_confirmed(first, name))
+            wait_until(partial(self.is_confirmed, first, f"{site}-sw1"))
         first.confirm_hosts()
         return self.replicas
 

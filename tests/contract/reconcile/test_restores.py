@@ -226,6 +226,7 @@ def test_the_forgotten_ports_of_an_unchecked_switch_end_the_hold(machines: Machi
     assert UNCHECKED_NETWORK in held.requires
     with restored.store.change() as unit:
         removed = parse_removed_switch(require_element(unit, SPARE))
+        assert removed is not None
         release_ports(unit, removed, SwitchWanted(ports={}), PortRelease(ports=("p1",), forget=True))
     (free,) = restored.wanted_of_host("brno-h1").segments
     assert UNCHECKED_NETWORK not in free.requires

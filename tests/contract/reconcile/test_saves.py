@@ -14,6 +14,7 @@ from sbf_fakes.world import FakeClock, World, make_world, spec, three_edges
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.observed_state import compute_save_pause
 from virtcloud.model.cluster import ClusterState
+from virtcloud.model.element import Device
 from virtcloud.model.values import Name
 
 ALICE = spec("brno-h1")
@@ -290,7 +291,9 @@ def test_a_driver_without_save_is_read_once_after_a_change(world: World) -> None
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
     calls = len(switch.calls)
-    driver = world.service.scheduler.worker.sessions.driver(world.topology().element(Name("brno-sw1")))
+    device = world.topology().element(Name("brno-sw1"))
+    assert isinstance(device, Device)
+    driver = world.service.scheduler.worker.sessions.driver(device)
     driver.save = lambda: False
     assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
     assert switch.calls[calls:] == ["read", "apply", "read"]

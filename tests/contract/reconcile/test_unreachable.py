@@ -1,7 +1,5 @@
 """Tests of unreachable elements."""
 
-from collections.abc import Callable
-
 import pytest
 from sbf_fakes.http_calls import ask
 from sbf_fakes.world import World, spec, three_edges
@@ -23,24 +21,34 @@ def active(world: World) -> World:
     return world
 
 
-def control_scheduler(world: World) -> Callable[[float], None]:
+class SchedulerClock:
+    """A monotonic clock that :func:`advance` advances."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def control_scheduler(world: World) -> None:
     """Replace the clocks and threads of the scheduler.
 
-    Return a function that advances all clocks and runs due workers.
+    :func:`advance` advances the clocks.
     """
-    scheduler, now = world.service.scheduler, [1000.0]
-    scheduler.clock = scheduler._queue.clock = lambda: now[0]
+    scheduler = world.service.scheduler
+    scheduler.clock = scheduler._queue.clock = SchedulerClock()
     scheduler._queue.jitter = lambda: 0
     scheduler.spawn = lambda work, _name: work()
     scheduler._start_due()
 
-    def advance(seconds: float) -> None:
-        now[0] += seconds
-        world.clock.advance(seconds)
-        scheduler._start_due()
 
-    world.advance = advance
-    return advance
+def advance(world: World, seconds: float) -> None:
+    """Advance all clocks, and run due workers."""
+    scheduler = world.service.scheduler
+    assert isinstance(scheduler.clock, SchedulerClock)
+    scheduler.clock.now += seconds
+    world.clock.advance(seconds)
+    scheduler._start_due()
 
 
 def placement(world: World, element: str) -> PlacementView:
@@ -74,7 +82,7 @@ def test_a_booting_switch_is_read_again_with_pauses(active: World) -> None:
     counts = []
     for _ in range(60):
         before = count_reads(active)
-        active.advance(1)
+        advance(active, 1)
         counts.append(count_reads(active) - before)
     assert (counts[0], sum(counts[:10]), sum(counts)) == (1, 5, 7)
 
@@ -82,21 +90,21 @@ def test_a_booting_switch_is_read_again_with_pauses(active: World) -> None:
 def test_a_booted_switch_is_read_within_the_longest_pause(active: World) -> None:
     boot(active)
     for _ in range(60):
-        active.advance(1)
+        advance(active, 1)
     active.switches["brno-sw1"].cut_off = False
     for _ in range(31):
-        active.advance(1)
+        advance(active, 1)
     assert (active.view("demo").state, active.element("brno-sw1").reachable) == (ClusterState.ACTIVE, True)
 
 
 @pytest.mark.parametrize("error", [Refused("login refused"), Unsafe("unknown answer"), ZeroDivisionError("fault")])
 def test_a_switch_that_could_not_be_read_is_unreachable(active: World, error: Exception) -> None:
     boot(active, error)
-    active.advance(1)
+    advance(active, 1)
     assert (active.view("demo").state, active.element("brno-sw1").reachable) == (ClusterState.DEGRADED, False)
     before = count_reads(active)
     for _ in range(60):
-        active.advance(1)
+        advance(active, 1)
     assert count_reads(active) - before == 6
 
 
@@ -115,7 +123,7 @@ def test_the_answer_to_a_new_cluster_shows_unreachable_elements(active: World) -
 def test_a_switch_that_refuses_a_change_is_reachable(active: World) -> None:
     active.switches["brno-sw1"].refuses = True
     active.put("other", spec("brno-h2"))
-    active.advance(1)
+    advance(active, 1)
     assert (active.view("demo").state, active.element("brno-sw1").reachable) == (ClusterState.ACTIVE, True)
 
 
@@ -125,10 +133,10 @@ def test_an_edge_that_restarts_is_unreachable_until_it_is_read(world: World) -> 
     world.settle()
     control_scheduler(world)
     world.edges["brno-pe1"].cut_off = True
-    world.advance(301)
+    advance(world, 301)
     assert (world.view("demo").state, world.element("brno-pe1").reachable) == (ClusterState.DEGRADED, False)
     world.edges["brno-pe1"].cut_off = False
-    world.advance(2)
+    advance(world, 2)
     assert (world.view("demo").state, world.element("brno-pe1").reachable) == (ClusterState.ACTIVE, True)
 
 
@@ -145,7 +153,7 @@ def test_a_starting_service_reads_every_device_once(active: World) -> None:
 
 def test_a_replica_reads_a_device_that_another_could_not_read(active: World) -> None:
     boot(active)
-    active.advance(1)
+    advance(active, 1)
     other = active.restarted()
     other.scheduler.spawn = lambda work, _name: work()
     other.scheduler._queue.since = active.clock.now.replace(year=2000)
@@ -157,7 +165,7 @@ def test_a_replica_reads_a_device_that_another_could_not_read(active: World) -> 
 
 def test_an_observed_state_has_the_time_of_its_reading(active: World) -> None:
     boot(active)
-    active.advance(10)
+    advance(active, 10)
     shown = ask(active, "GET", "/v1/elements/brno-sw1").json()
     assert (shown["carried"]["p1"], shown["read_at"], shown["reachable"]) == ("100", "2026-01-01T00:00:00Z", False)
     difference = ask(active, "GET", "/v1/elements/brno-sw1/difference").json()
@@ -166,7 +174,7 @@ def test_an_observed_state_has_the_time_of_its_reading(active: World) -> None:
 
 def test_placements_have_the_time_of_the_elements_last_reading(active: World) -> None:
     boot(active)
-    active.advance(10)
+    advance(active, 10)
     view = placement(active, "brno-sw1")
     assert (str(view.progress), view.reachable, str(view.seen_at)) == (
         "confirmed",

@@ -147,10 +147,10 @@ def test_a_removal_during_a_reading_excludes_no_vlan(world: World, switch: FakeS
         port = add_port_row(unit, "brno-sw2", PortName("q1"))
         port.taken, port.use_before = True, PortUse().model_dump_json()
 
-    def answer(_call: str) -> None:
+    def answer(call: str) -> None:
         world.put_topology(three_sites())
 
-    world.switches["brno-sw2"].answer = answer  # type: ignore[method-assign]
+    world.switches["brno-sw2"].answer = answer
     world.converge("brno-sw2")
     assert (other_uses(world), free_vlans(world)) == ([], "100-139")
 

@@ -214,7 +214,7 @@ def test_a_switch_with_a_new_description_gets_a_new_session(world: World) -> Non
 
 
 def test_a_fault_of_a_driver_does_not_end_the_service(world: World) -> None:
-    def broken(_call: str) -> None:
+    def broken(call: str) -> None:
         raise ZeroDivisionError("division by zero")
 
     world.switches["brno-sw1"].answer = broken
@@ -235,7 +235,7 @@ def test_a_removal_during_a_conversation_is_no_fault(world: World, caplog: pytes
     document["sites"][0]["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["q1"]})
     world.put_topology(Topology.model_validate(document))
 
-    def answer(_call: str) -> None:
+    def answer(call: str) -> None:
         world.put_topology(three_sites())
 
     world.switches["brno-sw2"].answer = answer

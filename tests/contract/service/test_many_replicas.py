@@ -72,7 +72,7 @@ def test_a_database_restart_under_load_loses_and_doubles_nothing(
 
     def create(number: int) -> list[str]:
         keys, wanted = list[str](), [spec(f"{site}-h1") for site in SITES]
-        store: Store = stores[number % 2]
+        store = stores[number % 2]
         after = 0
         while after < 10:
             key, request = f"c{number}-{len(keys)}", ClusterRequest(spec=wanted[(number + len(keys)) % 3])

@@ -5,6 +5,7 @@ The alerts fire without their delay (``for``). A page with metrics replaces the 
 
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,7 +29,6 @@ from sbf_fakes.world import EVPN, FakeClock, World, make_world, spec, three_edge
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from sbf_service.http import metric_families
 from sbf_service.http.app import create_app
 from virtcloud.model.access import Role
 
@@ -60,7 +60,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     cause_faults(installation)
     settings = installation.service.settings
     settings.__dict__["tls_certificate"] = write_certificate(tmp_path / "sbf.crt", timedelta(days=3))
-    monkeypatch.setattr(metric_families.shutil, "disk_usage", lambda _path: Usage())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage())
     yield installation
     settings.__dict__["tls_certificate"] = None
     installation.close()

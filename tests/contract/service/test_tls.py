@@ -47,7 +47,11 @@ class Installation:
 def running_service(folder: Path, **changes: str | dict[str, dict[str, str]]) -> Iterator[Installation]:
     authority = Authority("authority")
     certificate, key = authority.sign(folder, "sbf")
-    settings = {"database": f"sqlite:///{folder}/sbf.db", "listen": "127.0.0.1:0", "socket": f"{folder}/sbf.sock"}
+    settings: dict[str, str | dict[str, dict[str, str]]] = {
+        "database": f"sqlite:///{folder}/sbf.db",
+        "listen": "127.0.0.1:0",
+        "socket": f"{folder}/sbf.sock",
+    }
     settings |= {"tls_certificate": str(certificate), "tls_key": str(key)} | changes
     create_sqlite(f"sqlite:///{folder}/sbf.db")
     config = folder / "sbf.toml"
@@ -74,7 +78,7 @@ def _toml(name: str, value: str | dict[str, dict[str, str]]) -> str:
 
 def wait_until(reached: object) -> None:
     ends = time.monotonic() + 60
-    while not reached():  # type: ignore[operator]
+    while not reached():
         assert time.monotonic() < ends
         time.sleep(0.02)
 

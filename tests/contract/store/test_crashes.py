@@ -23,7 +23,7 @@ from virtcloud.model.topology_parts import arrange_links
 def read_tables(world: World) -> dict[str, list[Any]]:
     with world.store.engine.connect() as connection:
         return {
-            name: connection.execute(text(f"SELECT * FROM {name} ORDER BY 1, 2")).fetchall()  # noqa: S608 - names of the schema
+            name: list(connection.execute(text(f"SELECT * FROM {name} ORDER BY 1, 2")))  # noqa: S608 - names of the schema
             for name in Base.metadata.tables
         }
 

@@ -1,6 +1,7 @@
 """Tests of the errors and log lines for statements that the database refuses."""
 
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from sbf_service.__main__ import main
-from sbf_service.store import database
 from sbf_service.store.database import make_engine
 from sbf_service.store.service_tables import ReplicaRow
 from virtcloud.model.errors import Conflict
@@ -63,7 +63,7 @@ def test_a_first_connection_waits_for_another_programs_first_connection(
     engine = make_engine(f"sqlite:///{tmp_path}/sbf.db")
     with closing(sqlite3.connect(tmp_path / "sbf.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr(database.time, "sleep", lambda _: other.execute("COMMIT"))
+        monkeypatch.setattr(time, "sleep", lambda _: other.execute("COMMIT"))
         with engine.connect() as connection:
             assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
     engine.dispose()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sbf_fakes.http_calls import ask
@@ -29,7 +30,7 @@ def address(world: World, gateway: str = "brno-gw", key: str = "demo") -> tuple[
         return ensure_gateway_addresses(unit, require_cluster(unit, key), Name(gateway))
 
 
-def put(world: World, key: str = "demo", **changes: object) -> None:
+def put(world: World, key: str = "demo", **changes: Any) -> None:
     world.put(key, spec("brno-h1", vpn=True, **changes))
     world.settle()
 

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from threading import Barrier, Event
 from time import monotonic, sleep
 
@@ -37,6 +38,10 @@ _END_WRITERS = text(
 @pytest.fixture
 def database(postgresql: str) -> str:
     return postgresql
+
+
+def _lock_scope(scope: LockScope, _unit: Unit) -> LockScope:
+    return scope
 
 
 def put(world: World, store: Store, key: str, wanted: ClusterSpec) -> PutResult:
@@ -200,7 +205,8 @@ def test_locks_of_random_overlapping_sites_never_deadlock(world: World) -> None:
         start.wait()
         for _ in range(40):
             chosen = frozenset(choice.sample([f"s{one}" for one in range(6)], 4))
-            stores[number].change_scope(lambda _unit, chosen=chosen: LockScope(chosen), lambda _unit: None)
+            scope = LockScope(chosen)
+            stores[number].change_scope(partial(_lock_scope, scope), lambda _unit: None)
         return number
 
     with ThreadPoolExecutor(4) as threads:
@@ -301,6 +307,7 @@ def test_a_reader_of_the_audit_log_misses_no_row(world: World) -> None:
     """A change in Praha inserts an audit row later than a change in Brno, but is committed earlier."""
     brno = world.restarted().store.change_scopes([lambda _unit: LockScope(frozenset({"brno"}))], wait=True)
     (unit,) = brno.__enter__()
+    assert isinstance(unit, Unit)
     record_audit(unit, "first")
     world.put("demo", spec("praha-h1"))
     newest = find_settled_id(world.store, pause=lambda _seconds: brno.__exit__(None, None, None))
@@ -314,6 +321,7 @@ def test_a_slow_change_hides_no_row_from_a_follower(world: World, monkeypatch: p
     last = find_settled_id(world.store)
     brno = world.restarted().store.change_scopes([lambda _unit: LockScope(frozenset({"brno"}))], wait=True)
     (unit,) = brno.__enter__()
+    assert isinstance(unit, Unit)
     record_audit(unit, "first")
     world.put("demo", spec("praha-h1"))
     assert find_settled_id(world.store, last) == last

@@ -1,5 +1,8 @@
 """Tests of clusters that join a running network, and of refused requests."""
 
+from typing import Any
+
+import httpx
 import pytest
 from network_members import RING, changed_elements, guest, join_network, member, request_body, revisions, states
 from sbf_fakes.http_calls import ask, problem
@@ -128,7 +131,7 @@ def test_an_unknown_network_is_not_found(world: World) -> None:
 def test_only_owners_with_a_share_may_join(ring: World) -> None:
     scheduler = ring.token(Role.SCHEDULER, "pbs")
 
-    def join(owner: str, token: str) -> int:
+    def join(owner: str, token: str) -> httpx.Response:
         return ask(
             ring, "PUT", f"/v1/clusters/of-{owner}", request_body(member(hosts=["brno-h2"], owner=owner)), token=token
         )
@@ -138,7 +141,7 @@ def test_only_owners_with_a_share_may_join(ring: World) -> None:
     assert problem(join("carol", scheduler))[:2] == (403, "forbidden")
 
 
-def share(world: World, method: str, user: str, key: str = "root", **how: str) -> int:
+def share(world: World, method: str, user: str, key: str = "root", **how: Any) -> int:
     return ask(world, method, f"/v1/clusters/{key}/shares/{user}", **how).status_code
 
 

@@ -1,8 +1,9 @@
 """Tests of routers of networks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -24,7 +25,7 @@ ARCHIVE = {"name": "archive", "networks": ["198.51.100.0/24"], "ports": ["tcp/22
 NAMED = {"name": "data", "fqdns": ["Data.Example.org."], "ports": ["tcp/443"]}
 
 
-def make_topology(*destinations: dict[str, object]) -> Topology:
+def make_topology(*destinations: Mapping[str, object]) -> Topology:
     """Return three sites. Brno has destinations, and two gateways with links to the outside."""
     gateways = tuple(gateway(name, outside=LINK) for name in ("brno-gw", "brno-gw2"))
     document = topology_with_gateways(brno=gateways).model_dump(mode="json")
@@ -40,7 +41,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     installation.close()
 
 
-def put(world: World, key: str = "demo", host: str = "brno-h1", **changes: object) -> None:
+def put(world: World, key: str = "demo", host: str = "brno-h1", **changes: Any) -> None:
     world.put(key, spec(host, **changes))
     world.settle()
 
@@ -93,7 +94,7 @@ def test_a_network_without_router_has_none(world: World) -> None:
         ({"outside": ["web"], "joins": "other"}, "expected only a new network to have outside"),
     ],
 )
-def test_contradictions_of_a_router_are_refused(world: World, changes: dict[str, object], message: str) -> None:
+def test_contradictions_of_a_router_are_refused(world: World, changes: dict[str, Any], message: str) -> None:
     with pytest.raises((BadInput, ValidationError), match=message):
         put(world, **changes)
 

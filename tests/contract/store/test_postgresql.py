@@ -13,7 +13,9 @@ from sbf_fakes.http_calls import ask
 from sbf_fakes.world import World, spec
 from sqlalchemy import text
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import QueuePool
 
+from sbf_service.bootstrap import SbfService
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.database import begin_migration, make_engine, migrate, probe_write
 from sbf_service.store.leases import acquire_lease
@@ -46,6 +48,12 @@ def test_simultaneously_started_replicas_migrate_one_after_another(empty_postgre
         engine.dispose()
 
 
+def count_idle_connections(service: SbfService) -> int:
+    pool = service.store.engine.pool
+    assert isinstance(pool, QueuePool)
+    return pool.checkedin()
+
+
 def test_a_world_closes_the_connections_of_its_services(postgresql: str) -> None:
     """Python warns about an open connection when it deletes the connection, possibly during another test."""
     made = World(postgresql)
@@ -53,9 +61,9 @@ def test_a_world_closes_the_connections_of_its_services(postgresql: str) -> None
     former = made.service
     made.service = made.restarted()
     made.settle()
-    assert former.store.engine.pool.checkedin() > 0
+    assert count_idle_connections(former) > 0
     made.close()
-    assert [one.store.engine.pool.checkedin() for one in (former, made.service)] == [0, 0]
+    assert [count_idle_connections(one) for one in (former, made.service)] == [0, 0]
 
 
 def test_names_sort_independently_of_the_servers_locale(world: World) -> None:

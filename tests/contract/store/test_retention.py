@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sbf_fakes.world import World, spec
@@ -33,7 +34,7 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-def end_cluster(world: World, key: str, **changes: object) -> str:
+def end_cluster(world: World, key: str, **changes: Any) -> str:
     world.put(key, spec("brno-h1", **changes))
     world.settle()
     cluster_id = world.view(key).id
@@ -181,7 +182,7 @@ def test_a_run_killed_before_the_deletion_archives_rows_once(
         if name.startswith(kind):
             raise KeyboardInterrupt
 
-    write = retention.write_archive
+    write = write_archive
     monkeypatch.setattr(retention, "write_archive", write_and_die)
     with pytest.raises(KeyboardInterrupt):
         run(world, archive)

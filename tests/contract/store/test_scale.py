@@ -4,6 +4,7 @@ The costs are counted, not timed: SQL statements, rows fetched, instructions of 
 The larger installation has as many clusters at each site as the small one.
 """
 
+import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from sbf_service.store.cluster_queries import NOT_ENDED
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.service_ids import choose_service_id, claim_service_id
-from sbf_service.store.unit_of_work import Store
+from sbf_service.store.unit_of_work import Store, Unit
 from sbf_service.store.vlan_tables import FreedServiceRow, UnusedServiceRow
 from virtcloud.model.transport import ServiceRange, Transport
 
@@ -35,7 +36,7 @@ GRANULARITY = 60
 """The tolerance in steps. For each running statement, SQLite counts steps only in multiples of 20."""
 
 
-def disable_synchronous_writes(connection: object, _entry: object) -> None:
+def disable_synchronous_writes(connection: sqlite3.Connection, _entry: object) -> None:
     connection.execute("PRAGMA synchronous=OFF")
 
 
@@ -68,6 +69,12 @@ def _measure_operations(measured: MeasuredService) -> Iterator[tuple[str, Costs]
         yield name, measured.counter.costs
 
 
+def claim_next_service_id(unit: Unit, transport: Transport, cluster_id: str) -> None:
+    number = choose_service_id(unit, transport)
+    assert number is not None
+    claim_service_id(unit, transport, number, cluster_id)
+
+
 def _measure_service_claims(measured: MeasuredService) -> dict[str, Costs]:
     """Return the costs of two claims: of a service ID that was never used, and of a released service ID.
 
@@ -77,7 +84,7 @@ def _measure_service_claims(measured: MeasuredService) -> dict[str, Costs]:
     with measured.counter.measure(), measured.store.change() as unit:
         ids = unit.session.scalars(select(ClusterRow.id).where(NOT_ENDED).order_by(ClusterRow.id)).all()
         for cluster_id in ids[:-2]:
-            claim_service_id(unit, EVPN, choose_service_id(unit, EVPN), cluster_id)
+            claim_next_service_id(unit, EVPN, cluster_id)
         used = len(ids) - 2
         released = [
             {"transport": "evpn", "number": EVPN.services[used + number], "freed_at": unit.now}
@@ -89,7 +96,7 @@ def _measure_service_claims(measured: MeasuredService) -> dict[str, Costs]:
     found = {}
     for name, transport in (("claim of an unused service ID", EVPN), ("claim of a released service ID", everything)):
         with measured.store.dry_run() as unit, measured.counter.measure() as found[name]:
-            claim_service_id(unit, transport, choose_service_id(unit, transport), ids[-1])
+            claim_next_service_id(unit, transport, ids[-1])
     return found
 
 

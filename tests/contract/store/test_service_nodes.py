@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from sbf_fakes.http_calls import ask, problem
@@ -38,8 +39,8 @@ def world(installation: World) -> Iterator[World]:
     installation.settle()
 
 
-def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None:
-    world.put(key, spec(*(hosts or ("brno-h1",)), **{"services": ["nfs"]} | changes))
+def put(world: World, key: str = "demo", *hosts: str, **changes: Any) -> None:
+    world.put(key, spec(*(hosts or ("brno-h1",)), **{"services": ["nfs"], **changes}))
     world.settle()
 
 

@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 from sbf_fakes.poll_calls import counted_statements
@@ -25,6 +27,10 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import replace_site_part
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
+
+
+def return_topology(wanted: Topology, _former: Topology) -> Topology:
+    return wanted
 
 
 def with_open_filters(topology: Topology, name: str) -> Topology:
@@ -101,7 +107,7 @@ def test_a_cluster_created_during_the_preparation_is_protected(world: World, mon
     lost = read(world.store).sites[0].hosts[-1].name
     prepare = TopologyEffects.prepare
 
-    def prepare_slowly(*arguments: object) -> None:
+    def prepare_slowly(*arguments: Any) -> None:
         prepare(*arguments)
         world.put("demo", spec(lost))
 
@@ -116,7 +122,7 @@ def test_an_open_unit_reads_the_former_topology(world: World, changed: tuple[str
     with world.store.read() as unit:
         read_topology_version(unit)
         for name in changed:
-            store_change(world.store, lambda topology, site=name: with_open_filters(topology, site))
+            store_change(world.store, partial(with_open_filters, name=name))
         assert read_topology(unit) == former
     assert read(world.store) != former
 
@@ -129,7 +135,7 @@ def test_another_replica_reads_added_and_removed_sites(world: World) -> None:
         {**document, "sites": document["sites"][:2], "links": list(links_of(everything, 2))}
     )
     for topology in (fewer, everything):
-        store_change(world.store, lambda _former, wanted=topology: wanted)
+        store_change(world.store, partial(return_topology, topology))
         assert read(other) == topology == read(Store(world.store.engine))
 
 

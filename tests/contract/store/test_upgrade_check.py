@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from sbf_service.database_commands import upgrade
-from sbf_service.store import upgrade_check
 from sbf_service.store.alembic_upgrade import upgrade_to
 from sbf_service.store.database import begin_migration, list_migrations, make_engine
 from sbf_service.store.upgrade_check import plan_upgrade, try_upgrade
@@ -52,7 +51,7 @@ def test_a_database_that_cannot_be_converted_is_reported(old_database: Path) -> 
 
 
 def test_too_little_space_is_reported_before_the_trial(old_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upgrade_check.shutil, "disk_usage", lambda _folder: SimpleNamespace(free=1 << 18))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=1 << 18))
     engine = make_engine(f"sqlite:///{old_database}")
     with pytest.raises(BadInput, match=r"expected \d MiB of free space for the upgrade, found 0 MiB: free space first"):
         try_upgrade(engine)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from fake_machine import FakeElementApi, FakeHypervisor, FakeKernel, FakeManagedHost
 from mount_namespace import run_with_own_mounts
+from network_namespaces import Run
 
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal
@@ -32,7 +33,7 @@ def hypervisor() -> FakeHypervisor:
 
 @pytest.fixture
 def make_guest() -> Callable[..., GuestWanted]:
-    def make(name: str = "g1", **changes: Any) -> GuestWanted:  # noqa: ANN401 - keys of a guest
+    def make(name: str = "g1", **changes: Any) -> GuestWanted:
         keys = {
             "image": "busybox",
             "memory_mb": 64,
@@ -63,7 +64,7 @@ def make_segment(make_guest: Callable[..., GuestWanted]) -> Callable[..., Segmen
 
 
 @pytest.fixture(scope="session")
-def in_namespace() -> Callable[[Callable[[], T]], T]:
+def in_namespace() -> Run:
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: the real kernel's bridges need root")
 
@@ -88,7 +89,7 @@ def _unshare() -> None:
 
 
 @pytest.fixture
-def with_mounts() -> Callable[[Callable[[], T]], T]:
+def with_mounts() -> Run:
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
     return run_with_own_mounts

@@ -136,9 +136,9 @@ def test_an_sbf_that_stops_answering_fails_only_its_checks(
 
         is_stopped = False
 
-        def wanted(self, element: str) -> WantedDocument:
+        def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
             if self.is_stopped:
-                return super().wanted(element)
+                return super().wanted(element, after, wait)
             self.is_stopped = True
             return WantedDocument(element=Name(element), revision=7, confirmed_revision=6, wanted=HostWanted())
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
@@ -35,7 +36,12 @@ def test_logs_and_calls_have_the_request_ids_of_the_changes(
     caplog.set_level("INFO", "virtcloud.agent")
     sent: list[dict[str, str]] = []
     confirm = service.confirm
-    service.confirm = lambda *a, **k: (sent.append(call_headers()), confirm(*a, **k))  # type: ignore[method-assign,assign,func-returns-value]
+
+    def record_headers(*arguments: Any, **options: Any) -> None:
+        sent.append(call_headers())
+        confirm(*arguments, **options)
+
+    service.confirm = record_headers
     service.want(make_segment("a", 100, ("g1",)))
     calls = (CallContext(request_id="job-7.pbs-1"), CallContext(request_id="job-8.pbs-1"))
     service.document = service.document.model_copy(update={"calls": calls})

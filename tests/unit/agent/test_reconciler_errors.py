@@ -180,7 +180,7 @@ def test_a_removed_cluster_that_failed_leaves_nothing(
 def test_an_internal_error_is_reported_and_retried(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
-    def fail(_step: Step) -> None:
+    def fail(step: Step) -> None:
         raise TypeError("oops")
 
     host.apply = fail

@@ -23,6 +23,10 @@ class Clock:
         return self.now
 
 
+def wait_for(event: threading.Event) -> None:
+    event.wait()
+
+
 @pytest.fixture
 def stop() -> StopSignal:
     return StopSignal()
@@ -71,7 +75,7 @@ def test_a_hung_thread_stops_the_watchdog_notifications(
     supervisor: ThreadSupervisor, notified: list[str], stop: StopSignal, clock: Clock
 ) -> None:
     release = threading.Event()
-    thread = supervisor.start("socket", lambda _report: release.wait() and None, 60)
+    thread = supervisor.start("socket", lambda _report: wait_for(release), 60)
     clock.now = 60.0
     supervisor.report_progress()
     clock.now = 61.0
@@ -106,7 +110,7 @@ def test_a_thread_that_reports_progress_is_not_overdue(
 
 def test_a_thread_may_end_when_the_agent_stops(supervisor: ThreadSupervisor, stop: StopSignal) -> None:
     release = threading.Event()
-    thread = supervisor.start("socket", lambda _report: release.wait() and None, 60)
+    thread = supervisor.start("socket", lambda _report: wait_for(release), 60)
     supervisor.report_stopping()
     release.set()
     thread.join()
@@ -166,7 +170,7 @@ def test_a_wait_that_begins_after_the_signal_ends_immediately() -> None:
 
 def test_another_threads_pause_does_not_interrupt_the_main_thread() -> None:
     interruptible: list[bool] = []
-    stop = StopSignal(lambda _: interruptible.append(stop._interruptible))
+    signals = [StopSignal(lambda _: interruptible.append(signals[0]._interruptible))]
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(stop.pause, 1).result()
+        thread.submit(signals[0].pause, 1).result()
     assert interruptible == [False]

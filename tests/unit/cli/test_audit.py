@@ -83,14 +83,20 @@ def test_following_begins_after_the_highest_printed_id(run: RunCommand, monkeypa
     assert asked == [9]
 
 
-class GrowingAuditLog:
+class GrowingAuditLog(SbfClient):
     """A fake SBF whose audit log has a new row at the second call."""
 
     def __init__(self) -> None:
         self.after_ids: list[int | None] = []
 
-    def audit(
-        self, element: str | None, cluster: str | None, after: int, wait: float, request_id: str | None
+    def audit(  # noqa: PLR0913, PLR0917 - the parameters of SbfClient.audit
+        self,
+        element: str | None = None,
+        cluster: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        wait: float = 0,
+        request_id: str | None = None,
     ) -> list[AuditEntry]:
         self.after_ids.append(after)
         return [AuditEntry.model_validate({**ROW, "id": 8})] if len(self.after_ids) == 2 else []

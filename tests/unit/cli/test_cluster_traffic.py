@@ -11,7 +11,12 @@ RATES = [
     | {"received_frames": 1.5, "sent_frames": 0.5}
     for minute, received in ((1, 4096.0), (2, 2048.0))
 ]
-TRAFFIC = {"element": "brno-h1", "site": "brno", "reported_at": "2026-11-24T00:02:00Z", "rates": RATES}
+TRAFFIC: dict[str, object] = {
+    "element": "brno-h1",
+    "site": "brno",
+    "reported_at": "2026-11-24T00:02:00Z",
+    "rates": RATES,
+}
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def test_a_malformed_topology_is_reported_with_its_line(run: RunCommand, sbf: Fa
 def test_a_topology_that_is_shown_can_be_set_again(run: RunCommand, sbf: FakeSbf) -> None:
     output = run("topology", "show").stdout
     assert run("topology", "set", "-", stdin=output).exit_code == 0
-    assert sbf.put[0][1]["sites"][0]["name"] == "brno"  # type: ignore[index]
+    assert sbf.put[0][1]["sites"][0]["name"] == "brno"
 
 
 def _commands(command: click.Command, *names: str) -> Iterator[tuple[str, ...]]:

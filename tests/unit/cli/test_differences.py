@@ -1,14 +1,21 @@
 """Tests of the output of dry runs, differences and reconciliations."""
 
 import json
+from typing import Any
 
 import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
 
 CHANGE = {"create": "100", "add": {"p1": "100"}, "remove": {"p2": "139"}}
-DIFFERENCE = {"element": "brno-sw", "kind": "switch", "site": "brno", "switch": CHANGE, "lines": ["vlan 100"]}
-HOST = {
+DIFFERENCE: dict[str, Any] = {
+    "element": "brno-sw",
+    "kind": "switch",
+    "site": "brno",
+    "switch": CHANGE,
+    "lines": ["vlan 100"],
+}
+HOST: dict[str, Any] = {
     "element": "brno-h1",
     "kind": "host",
     "site": "brno",

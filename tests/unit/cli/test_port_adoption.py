@@ -1,6 +1,7 @@
 """Tests of ``virtcloud element adopt`` and ``release``. Adoption prints its effect and requires confirmation."""
 
 import json
+from typing import Any
 
 import pytest
 from cli_calls import RunCommand
@@ -18,8 +19,8 @@ EFFECT_LINE = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLA
 
 
 @pytest.fixture
-def posted(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, object]]]:
-    requests: list[tuple[str, dict[str, object]]] = []
+def posted(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    requests: list[tuple[str, dict[str, Any]]] = []
 
     def answer(method: str, path: str, body: bytes) -> tuple[int, bytes]:
         if method == "GET":
@@ -31,14 +32,14 @@ def posted(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dic
     return requests
 
 
-def test_adoption_without_a_terminal_needs_yes(run: RunCommand, posted: list[object]) -> None:
+def test_adoption_without_a_terminal_needs_yes(run: RunCommand, posted: list[tuple[str, dict[str, Any]]]) -> None:
     result = run(*ADOPT)
     assert (result.exit_code, posted) == (2, [])
     assert result.stdout.splitlines() == [EFFECT_LINE]
     assert "pass --yes" in result.stderr
 
 
-def test_adoption_sends_the_displayed_use(run: RunCommand, posted: list[object]) -> None:
+def test_adoption_sends_the_displayed_use(run: RunCommand, posted: list[tuple[str, dict[str, Any]]]) -> None:
     result = run(*ADOPT, "--yes")
     assert result.stdout.splitlines() == [EFFECT_LINE, "adopted Gi1/0/1 of brno-sw"]
     ((path, body),) = posted
@@ -46,7 +47,7 @@ def test_adoption_sends_the_displayed_use(run: RunCommand, posted: list[object])
     assert body["ports"]["Gi1/0/1"]["lines"] == ["switchport access vlan 20"]
 
 
-def test_a_dry_run_adopts_nothing(run: RunCommand, posted: list[object]) -> None:
+def test_a_dry_run_adopts_nothing(run: RunCommand, posted: list[tuple[str, dict[str, Any]]]) -> None:
     assert run(*ADOPT, "--dry-run").stdout.splitlines() == [EFFECT_LINE, "nothing was changed"]
     assert posted == []
 
@@ -56,20 +57,22 @@ def test_a_dry_run_adopts_nothing(run: RunCommand, posted: list[object]) -> None
     [("Gi9/0/9", "expected a managed port of switch brno-sw"), ("Gi1/0/2", "SBF already controls port Gi1/0/2")],
 )
 def test_a_port_that_cannot_be_adopted_is_refused(
-    run: RunCommand, posted: list[object], port: str, message: str
+    run: RunCommand, posted: list[tuple[str, dict[str, Any]]], port: str, message: str
 ) -> None:
     result = run("element", "adopt", "brno-sw", port, "--yes")
     assert (result.exit_code, posted) == (2, [])
     assert message in result.stderr
 
 
-def test_a_release_prints_that_the_configuration_is_restored(run: RunCommand, posted: list[object]) -> None:
+def test_a_release_prints_that_the_configuration_is_restored(
+    run: RunCommand, posted: list[tuple[str, dict[str, Any]]]
+) -> None:
     result = run("element", "release", "brno-sw", "Gi1/0/1")
     assert result.stdout == "released Gi1/0/1 of brno-sw: SBF restores the former configuration\n"
     assert posted == [("/v1/elements/brno-sw/ports/release", {"ports": ["Gi1/0/1"]})]
 
 
-def test_ports_are_listed_with_their_uses(run: RunCommand, posted: list[object]) -> None:
+def test_ports_are_listed_with_their_uses(run: RunCommand, posted: list[tuple[str, dict[str, Any]]]) -> None:
     first = run("element", "ports", "brno-sw").stdout.splitlines()[1]
     assert first.split("  ")[0] == "Gi1/0/1"
     assert "in use" in first

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from virtcloud.cli.progress import ProgressDisplay, ProgressLines, format_progress
 from virtcloud.model.cluster import ClusterSpec, ClusterState
+from virtcloud.model.views import ClusterView
 
 SPEC = ClusterSpec.model_validate(
     {"owner": "eva", "guests": [{"name": name, "host": "brno-h1", "image": "busybox"} for name in ("g1", "g2")]}
@@ -52,7 +53,7 @@ def test_an_error_with_several_lines_is_printed_on_one_line() -> None:
     failing = cluster.placements[0].model_copy(update={"trouble": "libvirt:\nno kernel\n"})
     assert format_progress(failing, cluster).endswith("; trouble: libvirt: no kernel")
     printed = StringIO()
-    ProgressLines(lambda _view: [("g1", "no\nkernel")], lambda: 0.0, Console(file=printed))(cluster)
+    ProgressLines[ClusterView](lambda _view: [("g1", "no\nkernel")], lambda: 0.0, Console(file=printed))(cluster)
     assert printed.getvalue().endswith("g1: no kernel\n")
 
 

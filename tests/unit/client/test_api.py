@@ -48,16 +48,16 @@ def test_a_malformed_spec_raises_a_virtcloud_error() -> None:
 
 def test_a_text_instead_of_a_list_shows_the_list_syntax() -> None:
     with pytest.raises(BadInput) as raised:
-        ClusterSpec(owner="eva", hosts="brno-h1")  # type: ignore[arg-type]
+        ClusterSpec(owner="eva", hosts="brno-h1")
     assert str(raised.value) == "ClusterSpec: hosts: expected a list such as ['brno-h1'], got the text 'brno-h1'"
 
 
 def test_a_fault_within_a_guest_has_its_path() -> None:
     guests = [{"name": "n1", "host": "brno-h1", "image": "debian", "memory_mb": 1}]
     with pytest.raises(BadInput, match=r"^ClusterSpec: guests\.0\.memory_mb: expected"):
-        ClusterSpec(owner="eva", guests=guests)  # type: ignore[arg-type]
+        ClusterSpec(owner="eva", guests=guests)
     with pytest.raises(BadInput, match=r"^Guest: memory_mb: expected"):
-        Guest(name="n1", host="brno-h1", image="debian", memory_mb=1)  # type: ignore[arg-type]
+        Guest(name="n1", host="brno-h1", image="debian", memory_mb=1)
 
 
 def test_the_default_owner_is_the_authenticated_user(client: Client, script: Script) -> None:

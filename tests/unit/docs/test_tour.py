@@ -77,4 +77,4 @@ def _recorded(called: set[str]) -> Iterator[None]:
         yield
     finally:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type] # the type stub has no None
+        threading.settrace(None)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -199,7 +200,7 @@ def test_a_closed_standard_input_is_an_empty_input(state: LabState, monkeypatch:
 
 def test_clients_are_served_after_a_lack_of_descriptors(state: LabState, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = threading.Event()
-    monkeypatch.setattr(control_server.time, "sleep", lambda _: lacking.set())
+    monkeypatch.setattr(time, "sleep", lambda _: lacking.set())
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         try:

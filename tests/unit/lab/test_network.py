@@ -157,7 +157,7 @@ def test_an_edge_that_cannot_be_built_is_refused(tmp_path: Path, old: str, new: 
 
 
 def edge(name: str) -> Edge:
-    element = LAB.elements[name]  # type: ignore[index]
+    element = LAB.elements[name]
     assert isinstance(element, Edge)
     return element
 

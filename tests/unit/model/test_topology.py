@@ -7,6 +7,7 @@ from virtcloud.model.document import read_document
 from virtcloud.model.element import Gateway
 from virtcloud.model.errors import BadDocument, NotFound
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import PortName
 
 GOOD = """\
 name: two-sites
@@ -119,8 +120,8 @@ AGGREGATES = AGGREGATES.replace("brno-h1:eth0", "brno-h1:bond0").replace("brno-s
 def test_an_aggregate_is_one_port_of_several_cables() -> None:
     topology = read(AGGREGATES)
     assert topology.peers["brno-h1:bond0"] == "brno-sw1:Po1"
-    assert topology.host("brno-h1").members("bond0") == ("eth0", "eth1")
-    assert topology.element("brno-sw1").members("uplink") == ("uplink",)
+    assert topology.host("brno-h1").members(PortName("bond0")) == ("eth0", "eth1")
+    assert topology.element("brno-sw1").members(PortName("uplink")) == ("uplink",)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ vlans = st.frozensets(st.integers(100, 110), max_size=5).map(VlanSet)
 ports = st.dictionaries(st.sampled_from(["p1", "p2", "p3"]).map(PortName), vlans)
 
 
+Ports = dict[PortName, VlanSet]
+
+
 def applied(carried: SwitchObserved, difference: SwitchDifference) -> SwitchObserved:
     after = {port: have - difference.remove.get(port, VlanSet()) for port, have in carried.ports.items()}
     for port, added in difference.add.items():
@@ -20,20 +23,20 @@ def applied(carried: SwitchObserved, difference: SwitchDifference) -> SwitchObse
 
 
 @given(ports, ports, vlans)
-def test_a_difference_applied_leaves_no_difference(wanted: dict, carried: dict, existing: VlanSet) -> None:
+def test_a_difference_applied_leaves_no_difference(wanted: Ports, carried: Ports, existing: VlanSet) -> None:
     target = SwitchWanted(ports=wanted)
     before = SwitchObserved(vlans=existing, ports=carried)
     assert not compare_switch(target, applied(before, compare_switch(target, before)))
 
 
 @given(ports, ports)
-def test_a_difference_contains_no_unmanaged_port(wanted: dict, carried: dict) -> None:
+def test_a_difference_contains_no_unmanaged_port(wanted: Ports, carried: Ports) -> None:
     difference = compare_switch(SwitchWanted(ports=wanted), SwitchObserved(vlans=VlanSet(), ports=carried))
     assert {*difference.add, *difference.remove} <= set(wanted)
 
 
 @given(ports, vlans)
-def test_an_open_port_is_closed_if_any_vlan_is_wanted(wanted: dict, existing: VlanSet) -> None:
+def test_an_open_port_is_closed_if_any_vlan_is_wanted(wanted: Ports, existing: VlanSet) -> None:
     target = SwitchWanted(ports={**wanted, PortName("open"): VlanSet()})
     carried = SwitchObserved(vlans=existing, ports={}, open=(PortName("open"), PortName("somebody-elses")))
     assert compare_switch(target, carried).close == ((PortName("open"),) if target.vlans else ())

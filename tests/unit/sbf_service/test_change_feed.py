@@ -65,7 +65,7 @@ def test_remote_changes_reach_only_remote_listeners() -> None:
     feed.add_listener(local.append)
     feed.add_listener(remote.append, remote=True)
     feed.publish_remote(frozenset({"tokens"}))
-    assert (local, remote) == ([], [{"tokens"}])
+    assert (local, remote) == ([], [frozenset({"tokens"})])
 
 
 def test_a_closed_loop_does_not_prevent_other_wakes() -> None:

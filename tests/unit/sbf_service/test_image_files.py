@@ -18,7 +18,7 @@ LOCK = fcntl.flock
 class NearlyFullDisk(BytesIO):
     """A file that writes at most three bytes at a time, as an unbuffered file can do on a nearly full disk."""
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
+    def write(self, data: Any) -> int:
         return super().write(memoryview(data)[:3])
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sbf_service.bootstrap import build_service
+from sbf_service.reconcile.transactions import StoreWorkerTransactions
 from sbf_service.settings import ServiceSettings, read_settings
 from sbf_service.settings_reload import NEEDS_RESTART, copy_settings, find_changes, reload_settings
 
@@ -50,6 +51,7 @@ def test_parts_of_the_service_use_reloaded_values(file: Path) -> None:
     file.write_text(changed + '[credentials.praha]\nusername = "two"\n')
     reload_settings(settings, file)
     worker = service.scheduler.worker
+    assert isinstance(worker.transactions, StoreWorkerTransactions)
     assert worker.transactions.timing.drain_deadline == 7
     assert service.scheduler.sweep.timing.drain_deadline == 7
     assert service.heartbeats.max_wait == 30

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virtcloud.model.cluster import WANTED_STATES, ClusterState
+from virtcloud.model.values import ClusterKey
 from virtcloud.scheduler.decision import (
     AlertName,
     ClusterEnd,
@@ -44,7 +45,9 @@ RUNS = observation([cluster("12.pbssrv")], job(12))
 
 
 def test_a_missing_job_ends_its_cluster_after_the_grace_period() -> None:
-    assert decide_all([(0, GONE), (100, GONE)]).ends == (ClusterEnd("12.pbssrv", 1, "job 12.pbssrv is gone", "alice"),)
+    assert decide_all([(0, GONE), (100, GONE)]).ends == (
+        ClusterEnd(ClusterKey("12.pbssrv"), 1, "job 12.pbssrv is gone", "alice"),
+    )
 
 
 @pytest.mark.parametrize("observations", [[(0, GONE)], [(0, GONE), (99, GONE)], [(0, GONE), (50, RUNS), (150, GONE)]])
@@ -82,7 +85,9 @@ def test_the_cluster_of_an_unmentioned_job_is_kept() -> None:
 def test_the_cluster_of_an_earlier_attempt_is_ended() -> None:
     observed = observation([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, description="runs"))
     assert decide_all([(0, observed), (100, observed)]).ends == (
-        ClusterEnd("12.pbssrv", 2, "job 12.pbssrv runs as attempt 3, the cluster belongs to attempt 2", "alice"),
+        ClusterEnd(
+            ClusterKey("12.pbssrv"), 2, "job 12.pbssrv runs as attempt 3, the cluster belongs to attempt 2", "alice"
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from batch_fakes.scheduler import FakeClocks, FakeClusterApi, FakeLog, FakeSched
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Forbidden, QuotaExceeded, ServiceUnreachable
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import ClusterKey
 from virtcloud.scheduler.decision import Alert, AlertName, GraceRules
 from virtcloud.scheduler.job_reconciler import Clocks, JobReconciler
 from virtcloud.scheduler.job_states import JobPhase
@@ -56,8 +57,8 @@ def test_only_the_cluster_of_a_missing_job_is_ended(reconciliation: Reconciliati
 
 def test_each_action_of_a_round_is_progress(reconciliation: Reconciliation) -> None:
     """A long round must not look like a hanging thread: the agent would restart and forget the mismatches."""
-    reconciliation.sbf.stored |= {key: cluster(key) for key in ("3.pbssrv", "4.pbssrv")}
-    reconciliation.sbf.stored["1.pbssrv"] = cluster("1.pbssrv", lease_s=60)
+    reconciliation.sbf.stored |= {ClusterKey(key): cluster(key) for key in ("3.pbssrv", "4.pbssrv")}
+    reconciliation.sbf.stored[ClusterKey("1.pbssrv")] = cluster("1.pbssrv", lease_s=60)
     progress: list[int] = []
     for _ in range(2):
         reconciliation.reconciler.run_round(lambda: progress.append(len(reconciliation.sbf.ended)))
@@ -124,7 +125,7 @@ def test_a_later_attempt_is_not_ended(reconciliation: Reconciliation) -> None:
     reconciliation.run_rounds(1)
     old = reconciliation.sbf.clusters()
     reconciliation.sbf.stored[old[1].key] = cluster("2.pbssrv", attempt=2)
-    reconciliation.sbf.clusters = lambda *_, **__: old  # type: ignore[method-assign]
+    reconciliation.sbf.clusters = lambda *_, **__: old
     report = reconciliation.run_rounds(1)
     assert (reconciliation.sbf.ended, names(report), reconciliation.log.events[-1]) == ([], [], "cluster_gone_before")
 
@@ -160,7 +161,7 @@ def test_a_refused_extension_raises_an_alert(reconciliation: Reconciliation) -> 
 
 def test_an_unexpected_error_is_logged_and_ends_nothing(reconciliation: Reconciliation) -> None:
     reconciliation.run_rounds(1)
-    reconciliation.scheduler.jobs = lambda *_: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    reconciliation.scheduler.jobs = lambda *_: 1 / 0  # type: ignore[assignment]
     report = reconciliation.run_rounds(1)
     assert (names(report), "fault" in reconciliation.log.events, reconciliation.sbf.ended) == (
         [AlertName.FAULT],
@@ -198,7 +199,7 @@ def test_a_report_lists_mismatches_with_their_duration(reconciliation: Reconcili
 
 def test_an_ended_cluster_is_not_ended_again(reconciliation: Reconciliation) -> None:
     reconciliation.run_rounds(5)
-    assert (reconciliation.sbf.stored["2.pbssrv"].state, len(reconciliation.sbf.ended)) == (ClusterState.DRAINING, 1)  # type: ignore[index]
+    assert (reconciliation.sbf.stored["2.pbssrv"].state, len(reconciliation.sbf.ended)) == (ClusterState.DRAINING, 1)
 
 
 def test_a_missing_topology_does_not_stop_reconciliation(reconciliation: Reconciliation) -> None:
@@ -206,7 +207,7 @@ def test_a_missing_topology_does_not_stop_reconciliation(reconciliation: Reconci
     def refuse() -> Topology:
         raise Forbidden("scheduler@pbssrv may not see the topology")
 
-    reconciliation.sbf.topology = refuse  # type: ignore[method-assign]
+    reconciliation.sbf.topology = refuse
     watch = NodeWatch(reconciliation.scheduler, reconciliation.sbf, SchedulerSettings(), reconciliation.clock.monotonic)
     reconciliation.reconciler = reconciliation.start(watch.alerts)
     report = reconciliation.run_rounds(2)

@@ -127,7 +127,7 @@ def test_control_characters_in_strings_are_accepted() -> None:
 @pytest.mark.parametrize("facts", ['"R"', '{"job_state": "Y"}', '{"job_state": "M"}', '{"Resource_List": "x"}'])
 def test_a_moved_or_malformed_job_is_unreadable(facts: str) -> None:
     commands = FakeCommands({"qselect": (0, "", ""), "qstat": (0, f'{{"Jobs": {{"7.pbssrv": {facts}}}}}', "")})
-    assert OpenPbsScheduler(commands).jobs(SERVER, {"7"})["7.pbssrv"].phase is JobPhase.UNREADABLE  # type: ignore[index]
+    assert OpenPbsScheduler(commands).jobs(SERVER, {"7"})["7.pbssrv"].phase is JobPhase.UNREADABLE
 
 
 def test_jobs_are_queried_in_batches_of_a_hundred() -> None:

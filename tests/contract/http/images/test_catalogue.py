@@ -17,7 +17,7 @@ def bob(world: World) -> str:
     return world.token(Role.USER, "bob")
 
 
-def with_image(*hosts: str, owner: str = "alice", image: str = "disk", **changes: object) -> Any:  # noqa: ANN401 - a spec
+def with_image(*hosts: str, owner: str = "alice", image: str = "disk", **changes: object) -> Any:
     guests = [{"name": f"g{n}", "host": host, "image": image} for n, host in enumerate(hosts)]
     return spec(owner=owner, guests=guests, **changes)
 

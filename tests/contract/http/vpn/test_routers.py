@@ -1,6 +1,7 @@
 """Tests of devices that are the routers of networks."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ from virtcloud.model.values import Name
 PROFILES = "/v1/clusters/demo/vpn/profiles"
 
 
-def put(world: World, key: str = "demo", **changes: object) -> None:
+def put(world: World, key: str = "demo", **changes: Any) -> None:
     world.put(key, spec("brno-h1", **{"router": "device", **changes}))
     world.settle()
 

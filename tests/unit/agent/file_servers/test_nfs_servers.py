@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 import pytest
 from mount_namespace import is_disk_released, unshare_mounts
+from network_namespaces import Run
 from nfs_client import EXIST, INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, STALE, NfsClient
 
 from virtcloud.agent.file_servers import nfs_probe, nfs_probe_program
@@ -34,7 +36,6 @@ from virtcloud.model.wanted import Segment
 pytestmark = pytest.mark.skipif(
     shutil.which(PROGRAM, path=SEARCH_PATH) is None, reason="NOT TESTED: nfs-ganesha is not installed"
 )
-Run = Callable[[Callable[[], object]], object]
 OWNER, OWNER_ID = "nobody", 65534
 LOOPBACK = "127.0.0.1"
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1  # linux/sockios.h
@@ -88,11 +89,14 @@ class FileGateway:
         return next(line.partition("\t")[2] for line in lines if line.startswith(f"{key}:"))
 
 
+T = TypeVar("T")
+
+
 @pytest.fixture
 def in_network(in_namespace: Run) -> Run:
 
-    def run(work: Callable[[], object]) -> object:
-        def run_with_loopback() -> object:
+    def run(work: Callable[[], T]) -> T:
+        def run_with_loopback() -> T:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
                 fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
             unshare_mounts()

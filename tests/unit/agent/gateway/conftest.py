@@ -8,13 +8,12 @@ from typing import Any
 
 import kernel_links
 import pytest
+from network_namespaces import Run
 from openvpn_world import UDP, GatewayWorld
 from vpn_documents import VpnAuthority
 
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.model.vpn import VpnProtocol
-
-Run = Callable[[Callable[[], object]], object]
 
 
 @pytest.fixture(scope="module")

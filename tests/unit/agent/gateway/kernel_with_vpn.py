@@ -6,9 +6,11 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 import kernel_links
 from fake_machine import FakeUplinkRecords
+from network_namespaces import Run
 from openvpn_world import LIMIT_S, TEST_FRAME, UDP, GatewayWorld, StockClient
 from vpn_documents import VpnAuthority, VpnDevice
 
@@ -20,8 +22,7 @@ from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, Step
 from virtcloud.model.wanted import HostWanted, Segment
 
-Run = Callable[[Callable[[], object]], object]
-
+T = TypeVar("T")
 SOL_PACKET, PACKET_AUXDATA, TP_STATUS_VLAN_VALID = 263, 8, 1 << 4  # linux/if_packet.h
 MARKS = (b"first", b"second", b"third")
 
@@ -109,8 +110,8 @@ def open_receiver(interface: str) -> socket.socket:
     return receiver
 
 
-def run(in_namespace: Run, work: Callable[[TwoClusters], object]) -> object:
-    def run_opened() -> object:
+def run(in_namespace: Run, work: Callable[[TwoClusters], T]) -> T:
+    def run_opened() -> T:
         with TemporaryDirectory(prefix="vpn-") as temporary, closing(NetlinkKernel()) as kernel:
             kernel.change(kernel_links.find_index("lo"), up=True)
             gateway = TwoClusters(kernel, Path(temporary))
@@ -123,7 +124,7 @@ def run(in_namespace: Run, work: Callable[[TwoClusters], object]) -> object:
 
 
 def test_devices_reach_their_own_cluster_and_each_other(in_namespace: Run) -> None:
-    def work(gateway: TwoClusters) -> object:
+    def work(gateway: TwoClusters) -> list[set[tuple[str, int | None]]]:
         gateway.reconcile(gateway.wanted)
         clients = [gateway.connect(device) for device in gateway.devices]
         with ExitStack() as stack:
@@ -135,7 +136,7 @@ def test_devices_reach_their_own_cluster_and_each_other(in_namespace: Run) -> No
             last = ((("third", 100), ("third", 200)), (("third", None),), (("third", None),))
             return [receive_marks(receiver, *marks) for receiver, marks in zip(receivers, last, strict=True)]
 
-    uplink, same_cluster, other_cluster = run(in_namespace, work)  # type: ignore[misc]
+    uplink, same_cluster, other_cluster = run(in_namespace, work)
     assert uplink == {("first", 100), ("second", 200), ("third", 100), ("third", 200)}
     assert same_cluster == {("first", None), ("third", None)}
     assert other_cluster == {("second", None), ("third", None)}
@@ -156,7 +157,7 @@ def test_drift_of_the_vpn_is_corrected(in_namespace: Run) -> None:
 
 
 def test_the_end_of_a_network_ends_its_connections_only(in_namespace: Run) -> None:
-    def work(gateway: TwoClusters) -> object:
+    def work(gateway: TwoClusters) -> tuple[str, list[str], set[str]]:
         gateway.reconcile(gateway.wanted)
         for device in gateway.devices:
             gateway.connect(device)
@@ -164,7 +165,7 @@ def test_the_end_of_a_network_ends_its_connections_only(in_namespace: Run) -> No
         names = {interface.name for interface in gateway.kernel.list_interfaces()}
         return steps[-1], [connection.profile for connection in gateway.world.gateway.connections], names
 
-    steps, profiles, names = run(in_namespace, work)  # type: ignore[misc]
+    steps, profiles, names = run(in_namespace, work)
     assert (steps, profiles) == ("then", ["b1"])
     ours = {name for name in names if name.endswith((".100", ".200")) or name in {"br100", "br200"}}
     assert ours == {"br200", "uplink0.200", "vpn-udp.200"}

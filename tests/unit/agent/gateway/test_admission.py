@@ -29,7 +29,7 @@ FINGERPRINT, OTHER = "aa" * 32, "bb" * 32
 REQUEST = DeviceRequest(3, 1, FINGERPRINT, "p1", "192.0.2.1:5000")
 
 
-def make_grant(**changes: Any) -> VpnGrant:  # noqa: ANN401 - keys of a grant
+def make_grant(**changes: Any) -> VpnGrant:
     keys = {
         "profile": "p1",
         "cluster": "c1",
@@ -42,7 +42,7 @@ def make_grant(**changes: Any) -> VpnGrant:  # noqa: ANN401 - keys of a grant
     return VpnGrant.model_validate(keys | changes)
 
 
-def make_network(*grants: VpnGrant, **changes: Any) -> Segment:  # noqa: ANN401 - keys of a segment
+def make_network(*grants: VpnGrant, **changes: Any) -> Segment:
     keys = {"id": "c1", "key": "demo", "vlan": 100, "port": "eth0", "grants": grants}
     return Segment.model_validate(keys | changes)
 
@@ -50,11 +50,11 @@ def make_network(*grants: VpnGrant, **changes: Any) -> Segment:  # noqa: ANN401 
 GRANTS = index_grants([make_network(make_grant())])
 
 
-def make_session(**changes: Any) -> DeviceSession:  # noqa: ANN401 - keys of a session
+def make_session(**changes: Any) -> DeviceSession:
     return admit(REQUEST, decide(REQUEST, GRANTS, NOW), NOW).model_copy(update=changes)
 
 
-def find_reasons(network: Segment | None, now: datetime = NOW, **changes: Any) -> list[tuple[str, bool]]:  # noqa: ANN401
+def find_reasons(network: Segment | None, now: datetime = NOW, **changes: Any) -> list[tuple[str, bool]]:
     grants = None if network is None else index_grants([network])
     ended = find_ended_sessions([make_session(**changes)], grants, now)
     return [(one.reason, one.connects_again) for one in ended]
@@ -138,7 +138,7 @@ def test_without_a_document_a_session_ends_with_its_lease() -> None:
 
 def test_a_connection_during_the_receipt_of_grants_is_not_lost() -> None:
     class SlowDict(dict[str, tuple[datetime, VpnProtocol, int]]):
-        def items(self) -> Any:  # noqa: ANN401 - a view or a list
+        def items(self) -> Any:
             listed = list(super().items())
             connecting.start()
             connecting.join(0.3)

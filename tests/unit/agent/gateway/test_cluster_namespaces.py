@@ -15,6 +15,7 @@ import kernel_links
 import pytest
 import routing_world
 from fake_machine import FakeUplinkRecords
+from network_namespaces import Run
 
 from virtcloud.agent.gateway import cluster_namespaces
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
@@ -25,7 +26,6 @@ from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.errors import NotFound, Refused, Unsafe
 from virtcloud.model.wanted import Segment
 
-Run = Callable[[Callable[[], object]], object]
 GATEWAY4, GATEWAY6 = "10.0.0.246", "fd00::246"
 
 

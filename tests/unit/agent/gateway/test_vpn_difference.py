@@ -58,7 +58,7 @@ SESSION = DeviceSession.model_validate(
 )
 
 
-def make_network(*grants: dict[str, Any], **changes: Any) -> Segment:  # noqa: ANN401 - keys of a segment
+def make_network(*grants: dict[str, Any], **changes: Any) -> Segment:
     keys = {"id": "c1", "key": "demo", "vlan": 100, "port": "eth0", "grants": grants}
     return Segment.model_validate(keys | {"guest_macs": ("02:00:00:00:00:01",)} | changes)
 

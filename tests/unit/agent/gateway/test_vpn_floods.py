@@ -61,7 +61,7 @@ def silent_connections() -> Iterator[None]:
         yield
 
 
-def connect_s(world: GatewayWorld, authority: VpnAuthority, name: str, protocol: Any) -> float:  # noqa: ANN401
+def connect_s(world: GatewayWorld, authority: VpnAuthority, name: str, protocol: Any) -> float:
     device = authority.make_device(name)
     world.grant(*(grant for segment in world.segments for grant in segment.grants), device.grant("10.0.0.200/24"))
     begin = time.monotonic()

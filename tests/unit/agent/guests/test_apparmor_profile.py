@@ -24,7 +24,7 @@ UUID = "4dea22b3-1d52-d8f3-2516-782e98ab3fa0"
 
 def list_allowed_files(domain: str) -> dict[str, str]:
     xml = domain.replace("<memory", f"<uuid>{UUID}</uuid><memory", 1)
-    argv = [HELPER, "--dryrun", "--create", "--uuid", f"libvirt-{UUID}"]
+    argv = [str(HELPER), "--dryrun", "--create", "--uuid", f"libvirt-{UUID}"]
     done = subprocess.run(argv, input=xml, capture_output=True, text=True, check=True)  # noqa: S603 - no input
     rules = re.findall(r'^  (deny )?"(.*)" (\w+),$', done.stdout + done.stderr, re.MULTILINE)
     return {f"{denied}{path}": rights for denied, path, rights in rules if "libvirt" not in path}

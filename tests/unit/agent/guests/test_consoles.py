@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ import pytest
 from virtcloud.agent.guests import consoles as module
 from virtcloud.agent.guests.consoles import GuestConsoles, list_log_files
 from virtcloud.model.errors import Refused
+
+
+def is_logged(text: bytes, log_file: Path) -> bool:
+    return text in read_log(log_file)
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ def test_a_full_log_keeps_one_former_file(
     consoles.add("vc-a-g1", terminal[1], log_file)
     for text in (b"0123456789", b"abcdefghij", b"end"):
         os.write(terminal[0], text)
-        await_true(lambda text=text: text in read_log(log_file))
+        await_true(partial(is_logged, text, log_file))
     assert [path.read_bytes() for path in list_log_files(log_file)] == [b"abcdefghij", b"end"]
 
 
@@ -158,7 +163,7 @@ def test_the_end_of_a_guest_ends_its_console(consoles: GuestConsoles, tmp_path: 
     consoles.add("vc-a-g1", os.ttyname(host), tmp_path / "console.log")
     os.close(host)
     ended = threading.Event()
-    with consoles.connect("vc-a-g1", lambda data: data or ended.set()):
+    with consoles.connect("vc-a-g1", lambda data: None if data else ended.set()):
         os.close(guest)
         assert ended.wait(10)
     assert not consoles.knows("vc-a-g1")

@@ -3,16 +3,14 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from network_namespaces import Run
 
 from virtcloud.agent.guests import mounts
 from virtcloud.agent.guests.container_disks import ensure_container_disks
 from virtcloud.model.wanted import GuestWanted
 
-T = TypeVar("T")
-Run = Callable[[Callable[[], T]], T]
 SHIFT = 0x10000000
 
 
@@ -28,7 +26,7 @@ def loop_devices() -> None:
 
 
 def test_a_disk_belongs_to_the_guests_root_user(
-    tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run[None]
+    tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run
 ) -> None:
     def check() -> None:
         ensure(make_guest, tmp_path, data=16)
@@ -41,7 +39,7 @@ def test_a_disk_belongs_to_the_guests_root_user(
 
 
 def test_a_disk_is_kept_until_its_size_changes(
-    tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run[None]
+    tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run
 ) -> None:
     def check() -> None:
         ensure(make_guest, tmp_path, data=16, other=16)
@@ -58,7 +56,7 @@ def test_a_disk_is_kept_until_its_size_changes(
 
 
 def test_a_disk_keeps_the_owner_that_the_guest_chose(
-    tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run[None]
+    tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run
 ) -> None:
     def check() -> None:
         ensure(make_guest, tmp_path, data=16)
@@ -77,7 +75,7 @@ def test_a_disk_keeps_the_owner_that_the_guest_chose(
 def test_an_interrupted_change_of_the_owner_is_repeated(
     tmp_path: Path,
     make_guest: Callable[..., GuestWanted],
-    with_mounts: Run[None],
+    with_mounts: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def chown(*_: object) -> None:
@@ -98,7 +96,7 @@ def test_an_interrupted_change_of_the_owner_is_repeated(
 def test_an_interrupted_creation_leaves_no_disk(
     tmp_path: Path,
     make_guest: Callable[..., GuestWanted],
-    with_mounts: Run[None],
+    with_mounts: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def create(image: Path, size_mb: int) -> None:

@@ -3,11 +3,11 @@
 import ctypes
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from network_namespaces import Run
 
 from virtcloud.agent.guests.container_mtu import set_mtu_in
 from virtcloud.agent.network.kernel import NetlinkKernel
@@ -20,7 +20,7 @@ def read_mtu(name: str) -> list[int]:
         return [interface.mtu for interface in kernel.list_interfaces() if interface.name == name]
 
 
-def test_only_the_containers_interface_gets_the_mtu(in_namespace: Callable[[Callable[[], object]], object]) -> None:
+def test_only_the_containers_interface_gets_the_mtu(in_namespace: Run) -> None:
     def work() -> object:
         enter = ctypes.CDLL(None).unshare
         with ThreadPoolExecutor(1, initializer=enter, initargs=(CLONE_NEWNET,)) as container:
@@ -36,7 +36,7 @@ def test_only_the_containers_interface_gets_the_mtu(in_namespace: Callable[[Call
     assert in_namespace(work) == ([1500], [1450])
 
 
-def test_a_container_without_the_interface_is_an_error(in_namespace: Callable[[Callable[[], object]], object]) -> None:
+def test_a_container_without_the_interface_is_an_error(in_namespace: Run) -> None:
     def work() -> object:
         namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         with pytest.raises(OSError, match="No such device"):

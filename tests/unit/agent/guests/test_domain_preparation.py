@@ -76,7 +76,7 @@ def test_a_seed_is_the_last_disk_and_is_removed(images: Path, hypervisor: FakeHy
     guests.ensure_guest(segment, segment.guests[0])
     seed = images / "logs" / names.domain_name("c1", "n1") / "seed.iso"
     disk = ET.fromstring(hypervisor.started[-1]).findall("devices/disk")[-1]  # noqa: S314 - written by the agent
-    assert (disk.find("source").get("file"), disk.find("readonly") is not None) == (str(seed), True)  # type: ignore[union-attr]
+    assert (disk.find("source").get("file"), disk.find("readonly") is not None) == (str(seed), True)
     assert b"-----BEGIN OPENSSH PRIVATE KEY-----" in seed.read_bytes()
     guests.ensure_no_guests("c1", ("n1",))
     assert not seed.exists()

@@ -130,7 +130,7 @@ def test_an_image_is_checked_without_roots_rights(  # noqa: PLR0913, PLR0917 - f
 ) -> None:
     run, calls = subprocess.run, list[tuple[Any, Any]]()
 
-    def record(argv: Any, **options: Any) -> object:  # noqa: ANN401 - as subprocess.run
+    def record(argv: Any, **options: Any) -> object:
         calls.append((argv, options.get("user")))
         return run(argv, **options)
 

@@ -5,19 +5,16 @@ import os
 import stat
 import struct
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from network_namespaces import Run
 
 from virtcloud.agent.guests import guest_roots, mounts
 from virtcloud.agent.guests.guest_roots import GuestRoots
 from virtcloud.agent.guests.shifted_owners import CAPABILITIES
 from virtcloud.model.errors import Refused
 
-T = TypeVar("T")
-Run = Callable[[Callable[[], T]], T]
 SHIFT = 0x10000000
 RAW_SOCKETS = struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # capabilities(7), version 2: cap_net_raw, effective
 
@@ -78,7 +75,7 @@ def test_the_reason_for_a_missing_user_namespace_is_named(tmp_path: Path, monkey
 
 
 def test_owners_are_shifted_into_the_guests_range(
-    roots: GuestRoots, image: Path, shifted: str, with_mounts: Run[None]
+    roots: GuestRoots, image: Path, shifted: str, with_mounts: Run
 ) -> None:
     def check() -> None:
         root = roots.ensure("g1", image)
@@ -97,7 +94,7 @@ def test_owners_are_shifted_into_the_guests_range(
     with_mounts(check)
 
 
-def test_two_guests_have_different_ids(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+def test_two_guests_have_different_ids(roots: GuestRoots, image: Path, with_mounts: Run) -> None:
     def check() -> None:
         assert [roots.ensure(name, image).id_shift for name in ("g1", "g2", "g1")] == [SHIFT, SHIFT + 65536, SHIFT]
 
@@ -105,7 +102,7 @@ def test_two_guests_have_different_ids(roots: GuestRoots, image: Path, with_moun
 
 
 def test_a_file_system_without_idmapped_mounts_is_tried_once(
-    roots: GuestRoots, image: Path, with_mounts: Run[None], monkeypatch: pytest.MonkeyPatch
+    roots: GuestRoots, image: Path, with_mounts: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = []
 
@@ -124,7 +121,7 @@ def test_a_file_system_without_idmapped_mounts_is_tried_once(
 
 
 def test_a_guest_changes_neither_image_nor_other_guests(
-    roots: GuestRoots, image: Path, shifted: str, with_mounts: Run[None]
+    roots: GuestRoots, image: Path, shifted: str, with_mounts: Run
 ) -> None:
     def check() -> None:
         first, second = (roots.ensure(name, image).folder for name in ("g1", "g2"))
@@ -138,7 +135,7 @@ def test_a_guest_changes_neither_image_nor_other_guests(
     with_mounts(check)
 
 
-def test_a_root_is_kept_after_a_reboot(roots: GuestRoots, image: Path, shifted: str, with_mounts: Run[None]) -> None:
+def test_a_root_is_kept_after_a_reboot(roots: GuestRoots, image: Path, shifted: str, with_mounts: Run) -> None:
     def check() -> None:
         folder = roots.ensure("g1", image).folder
         (folder / "kept").write_text("by the guest")
@@ -152,7 +149,7 @@ def test_a_root_is_kept_after_a_reboot(roots: GuestRoots, image: Path, shifted: 
     with_mounts(check)
 
 
-def test_a_changed_image_replaces_the_root(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+def test_a_changed_image_replaces_the_root(roots: GuestRoots, image: Path, with_mounts: Run) -> None:
     def check() -> None:
         (roots.ensure("g1", image).folder / "kept").touch()
         (image / "new").touch()
@@ -163,7 +160,7 @@ def test_a_changed_image_replaces_the_root(roots: GuestRoots, image: Path, with_
 
 @pytest.mark.parametrize("step", ["mount_overlay", "shift_owners", "write_durably"])
 def test_a_half_made_root_is_made_anew(
-    roots: GuestRoots, image: Path, with_mounts: Run[None], monkeypatch: pytest.MonkeyPatch, step: str
+    roots: GuestRoots, image: Path, with_mounts: Run, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
 
     class KilledError(Exception):
@@ -190,7 +187,7 @@ def test_a_half_made_root_is_made_anew(
     with_mounts(check)
 
 
-def test_a_guests_disk_has_a_maximum_size(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+def test_a_guests_disk_has_a_maximum_size(roots: GuestRoots, image: Path, with_mounts: Run) -> None:
     def check() -> None:
         folder = roots.ensure("g1", image, 16).folder
         with pytest.raises(OSError, match="No space left") as raised, (folder / "large").open("wb") as file:
@@ -206,7 +203,7 @@ def test_a_guests_disk_has_a_maximum_size(roots: GuestRoots, image: Path, with_m
     with_mounts(check)
 
 
-def test_only_the_guest_may_enter_its_folder(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+def test_only_the_guest_may_enter_its_folder(roots: GuestRoots, image: Path, with_mounts: Run) -> None:
     """If other users could enter the folder, they could run programs that the guest made set-user-ID."""
 
     def check() -> None:
@@ -219,7 +216,7 @@ def test_only_the_guest_may_enter_its_folder(roots: GuestRoots, image: Path, wit
     with_mounts(check)
 
 
-def test_devices_of_an_image_cannot_be_opened(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+def test_devices_of_an_image_cannot_be_opened(roots: GuestRoots, image: Path, with_mounts: Run) -> None:
     os.mknod(image / "zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
 
     def check() -> None:
@@ -229,7 +226,7 @@ def test_devices_of_an_image_cannot_be_opened(roots: GuestRoots, image: Path, wi
     with_mounts(check)
 
 
-def test_a_tree_of_any_depth_is_removed(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+def test_a_tree_of_any_depth_is_removed(roots: GuestRoots, image: Path, with_mounts: Run) -> None:
     def check() -> None:
         folder = roots.ensure("g1", image).folder
         descriptor = os.open(folder.parent / "layers/upper", os.O_RDONLY)

@@ -22,7 +22,7 @@ from virtcloud.model.errors import Refused
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can unpack a root file system")
 
 
-def member(name: str, data: bytes = b"", **changes: Any) -> tuple[tarfile.TarInfo, bytes]:  # noqa: ANN401 - TarInfo's fields
+def member(name: str, data: bytes = b"", **changes: Any) -> tuple[tarfile.TarInfo, bytes]:
     info = tarfile.TarInfo(name)
     info.size, info.mode = len(data), 0o755
     for key, value in changes.items():
@@ -102,10 +102,9 @@ def test_programs_keep_their_capabilities(host: Host, server: FileServer) -> Non
 def test_an_archive_writes_nothing_outside_its_folder(host: Host, server: FileServer) -> None:
     victim = host.path / "victim"
     victim.mkdir()
-    link = {"type": tarfile.SYMTYPE, "linkname": str(victim)}
     up = "../" * 30 + str(victim).lstrip("/")
     server.data = archive(
-        member("out", **link),
+        member("out", type=tarfile.SYMTYPE, linkname=str(victim)),
         member("out/one", b"x"),
         member(f"{up}/two", b"x"),
         member(f"{victim}/three", b"x"),

@@ -94,7 +94,7 @@ def test_a_damaged_record_of_a_use_stops_no_eviction(host: Host, server: FileSer
 class NearlyFullFile(io.FileIO):
     """A file that writes at most three bytes at a time, as an unbuffered file can do on a nearly full disk."""
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
+    def write(self, data: Any) -> int:
         return super().write(data[:3])
 
 

@@ -5,11 +5,11 @@ import signal
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
 from xml.etree import ElementTree as ET
 
 import pytest
 from fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel, FakeUplinkRecords
+from network_namespaces import Run
 
 from virtcloud.agent.guests.domain_preparation import GuestSettings
 from virtcloud.agent.guests.guests import LocalGuests
@@ -20,8 +20,6 @@ from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.wanted import Segment
 
-T = TypeVar("T")
-Run = Callable[[Callable[[], T]], T]
 GUESTS = ("g1", "g2", "g3", "g4", "g5", "g6")
 
 
@@ -61,7 +59,7 @@ def make_reconciler(folder: Path, service: FakeElementApi, hypervisor: RecordedH
 
 @pytest.mark.parametrize(("kill_at", "early"), [(1, True), (3, False), (5, True)])
 def test_guests_half_started_by_a_killed_agent_all_run(
-    tmp_path: Path, make_segment: Callable[..., Segment], with_mounts: Run[None], kill_at: int, early: bool
+    tmp_path: Path, make_segment: Callable[..., Segment], with_mounts: Run, kill_at: int, early: bool
 ) -> None:
     (tmp_path / "busybox/rootfs").mkdir(parents=True)
     (tmp_path / "busybox/image.yaml").write_text("kind: lxc\n")

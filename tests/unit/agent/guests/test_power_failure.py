@@ -10,12 +10,12 @@ import subprocess
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from network_namespaces import Run
 from seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, seeded_guest, seeded_segment
 
 from virtcloud.agent.files import write_durably
@@ -35,8 +35,6 @@ from virtcloud.model.image import ImageSource
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import GuestWanted
 
-T = TypeVar("T")
-Run = Callable[[Callable[[], T]], T]
 MIB = 1 << 20
 KEYS = "home/alice/.ssh/authorized_keys"
 
@@ -94,7 +92,7 @@ def seed(roots: GuestRoots, image: Path, size_mb: int | None) -> Path:
 
 @pytest.mark.parametrize("size_mb", [None, 16])
 def test_a_container_has_its_seed_after_a_power_failure(
-    tmp_path: Path, container: Path, size_mb: int | None, with_mounts: Run[None]
+    tmp_path: Path, container: Path, size_mb: int | None, with_mounts: Run
 ) -> None:
     """The journal can contain a file's name before the disk contains the file's data.
 
@@ -117,7 +115,7 @@ def test_a_container_has_its_seed_after_a_power_failure(
 
 
 def test_a_container_without_a_seed_starts_after_a_power_failure(
-    tmp_path: Path, container: Path, with_mounts: Run[None]
+    tmp_path: Path, container: Path, with_mounts: Run
 ) -> None:
     def work() -> None:
         with host_disk(tmp_path) as disk:
@@ -130,7 +128,7 @@ def test_a_container_without_a_seed_starts_after_a_power_failure(
     with_mounts(work)
 
 
-def test_a_container_keeps_what_it_synced(tmp_path: Path, container: Path, with_mounts: Run[None]) -> None:
+def test_a_container_keeps_what_it_synced(tmp_path: Path, container: Path, with_mounts: Run) -> None:
     def work() -> None:
         with host_disk(tmp_path) as disk:
             disk.guest()
@@ -144,7 +142,7 @@ def test_a_container_keeps_what_it_synced(tmp_path: Path, container: Path, with_
 
 
 def test_a_virtual_machines_disk_survives_a_power_failure(
-    tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run[None]
+    tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run
 ) -> None:
     image = QemuImage(kind="qemu", disk=tmp_path / "image.raw", disk_format="raw")
     (tmp_path / "image.raw").write_bytes(bytes(MIB))
@@ -163,7 +161,7 @@ def test_a_virtual_machines_disk_survives_a_power_failure(
 
 @pytest.mark.parametrize("moment", ["unpack", "remove_partial_file"])
 def test_a_fetched_image_is_complete_after_a_power_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, with_mounts: Run[None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, with_mounts: Run
 ) -> None:
     archive = make_archive(tmp_path / "local/image.tar")
     source = ImageSource.model_validate(
@@ -193,7 +191,7 @@ def test_a_fetched_image_is_complete_after_a_power_failure(
     with_mounts(work)
 
 
-def test_a_guests_image_stays_in_use_after_a_power_failure(tmp_path: Path, with_mounts: Run[None]) -> None:
+def test_a_guests_image_stays_in_use_after_a_power_failure(tmp_path: Path, with_mounts: Run) -> None:
     archive = make_archive(tmp_path / "local/image.tar")
     source = ImageSource.model_validate(
         {"sha256": sha256(archive).hexdigest(), "size": len(archive), "format": "tar", "file": "image.tar"}
@@ -234,7 +232,5 @@ def fetch(host: Path, local: Path, source: ImageSource) -> LxcImage:
     return image
 
 
-@contextmanager
-def no_sbf(_name: str, _offset: int, _etag: str | None) -> Iterator[FileTransfer]:
+def no_sbf(_name: str, _offset: int, _etag: str | None) -> AbstractContextManager[FileTransfer]:
     raise NotFound("image c is not known")
-    yield

@@ -8,9 +8,9 @@ import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from network_namespaces import Run
 
 from virtcloud.agent.guests import mounts, pack_program
 from virtcloud.agent.guests.guest_roots import GuestRoots
@@ -19,8 +19,6 @@ from virtcloud.agent.guests.shifted_owners import CAPABILITIES
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_seed import GuestSeed
 
-T = TypeVar("T")
-Run = Callable[[Callable[[], T]], T]
 Pack = Callable[..., dict[str, tarfile.TarInfo]]
 RAW_SOCKETS = struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # capabilities(7), version 2: cap_net_raw, effective
 KEY = "\n".join(["-----BEGIN OPENSSH PRIVATE KEY-----", "b3BlbnNz" * 8, "c2VjcmV0" * 8, "-----END-----", ""])
@@ -43,7 +41,7 @@ def shifted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def pack(tmp_path: Path, with_mounts: Run[bytes]) -> Pack:
+def pack(tmp_path: Path, with_mounts: Run) -> Pack:
     (tmp_path / "guests/g1").mkdir(parents=True)
 
     def run(texts: tuple[str, ...] = (), change: Callable[[Path], object] = lambda _: None) -> bytes:
@@ -107,7 +105,7 @@ def test_links_to_the_seeds_files_become_ordinary(tmp_path: Path, pack: Pack) ->
 
 
 @pytest.mark.parametrize("remains", [True, False])
-def test_a_root_that_is_removed_meanwhile_is_no_image(tmp_path: Path, with_mounts: Run[None], *, remains: bool) -> None:
+def test_a_root_that_is_removed_meanwhile_is_no_image(tmp_path: Path, with_mounts: Run, *, remains: bool) -> None:
     write(tmp_path / "image/a", *map(str, range(50)), text=os.urandom(1 << 18).hex())
     write(tmp_path / "image/z", "file")
     (tmp_path / "guests/g1").mkdir(parents=True)
@@ -181,7 +179,7 @@ def test_hard_links_stay_one_file(tmp_path: Path, pack: Pack) -> None:
     assert (pack()["bin/b"].type, pack()["bin/b"].linkname) == (tarfile.LNKTYPE, "./bin/a")
 
 
-def test_a_full_disk_is_refused_with_the_reason(tmp_path: Path, with_mounts: Run[None]) -> None:
+def test_a_full_disk_is_refused_with_the_reason(tmp_path: Path, with_mounts: Run) -> None:
     (tmp_path / "guests/g1").mkdir(parents=True)
     (tmp_path / "image").mkdir()
     (tmp_path / "image/file").write_bytes(os.urandom(3 << 20))

@@ -13,7 +13,7 @@ from virtcloud.agent.guests.seeds import NoCloudData, render_network_config, ren
 from virtcloud.model.errors import Refused
 
 
-def render(user_data: str | None = None, **changes: Any) -> NoCloudData:  # noqa: ANN401 - keys of a guest
+def render(user_data: str | None = None, **changes: Any) -> NoCloudData:
     guest = seeded_guest(seed={**SEED, "user_data": user_data}, **changes)
     assert guest.seed
     segment = seeded_segment(guest)

@@ -19,6 +19,7 @@ from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filter_rules import SetElement
 from virtcloud.agent.network.guest_filters import FilteredPort, list_elements
+from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.network.segments import SegmentInterfaces
@@ -155,11 +156,11 @@ def test_no_confirmation_when_the_hypervisor_fails_during_read_back(
 ) -> None:
     add_vlan = kernel.add_vlan
 
-    def add_and_lose_hypervisor(*arguments: object) -> int:
+    def add_and_lose_hypervisor(name: str, parent: KernelInterface, vlan: int) -> int:
         hypervisor.error = NO_ANSWER
-        return add_vlan(*arguments)  # type: ignore[arg-type]
+        return add_vlan(name, parent, vlan)
 
-    kernel.add_vlan = add_and_lose_hypervisor  # type: ignore[method-assign]
+    kernel.add_vlan = add_and_lose_hypervisor
     service.want(make_segment("a", 100))
     reconciler.reconcile_once()
     assert service.reports == [("error", 1)]

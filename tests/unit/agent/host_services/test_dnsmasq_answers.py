@@ -14,7 +14,6 @@ from dnsmasq_world import (
     NOBODY,
     SERVER,
     TEST_FRAME,
-    Run,
     World,
     discover,
     from_server,
@@ -24,6 +23,7 @@ from dnsmasq_world import (
     resolve,
     solicit,
 )
+from network_namespaces import Run
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.dhcp6 import DHCP6_Advertise, DHCP6OptIA_NA
 from scapy.layers.inet6 import ICMPv6ND_RA, ICMPv6ND_RS, ICMPv6NDOptPrefixInfo, IPv6

@@ -11,7 +11,8 @@ from typing import Any
 
 import kernel_links
 import pytest
-from dnsmasq_world import LIMIT_S, Run, World, make_runner, make_segment, resolve
+from dnsmasq_world import LIMIT_S, World, make_runner, make_segment, resolve
+from network_namespaces import Run
 
 from virtcloud.agent.host_services import dnsmasq_config, dnsmasq_servers
 from virtcloud.agent.host_services.dnsmasq_servers import DnsmasqServers

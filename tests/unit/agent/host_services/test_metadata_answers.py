@@ -5,11 +5,13 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import kernel_links
 import pytest
 from metadata_world import FIRST, LIMIT_S, NO_ANSWER, SECOND, SHORT_S, World, add_address, make_runner, make_segment
+from network_namespaces import Run
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.inet import IP, TCP, UDP, fragment
 from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, IPv6
@@ -27,7 +29,7 @@ NOBODY = "0.0.0.0"  # noqa: S104 - a source address
 
 
 @pytest.fixture
-def in_world(in_namespace: Callable[..., Any], unshare: Callable[[], None]) -> Callable[..., Any]:
+def in_world(in_namespace: Run, unshare: Callable[[], None]) -> Callable[..., Any]:
     return make_runner(in_namespace, unshare)
 
 
@@ -81,7 +83,7 @@ def open_capture() -> socket.socket:
 
 
 def list_frames(capture: socket.socket) -> list[Packet]:
-    frames = []
+    frames: list[Packet] = []
     with suppress(BlockingIOError):
         while True:
             frames.append(Ether(capture.recv(2048, socket.MSG_DONTWAIT)))
@@ -117,7 +119,7 @@ def discover() -> Ether:
     return header / UDP(sport=68, dport=67) / bootp / DHCP(options=[("message-type", "discover"), "end"])
 
 
-def send_frame(frame: Ether, times: int = 5) -> None:
+def send_frame(frame: Packet, times: int = 5) -> None:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
         sender.bind(("eth0", 0))
         for _ in range(times):
@@ -141,7 +143,7 @@ def test_a_guest_cannot_answer_in_place_of_the_server(in_world: Callable[..., An
             Ether(src=own, dst="33:33:00:00:00:01", type=TEST_FRAME) / b"last",
         )
         for lie in lies:
-            second.run(lambda lie=lie: send_frame(lie))
+            second.run(partial(send_frame, lie))
         with received:
             frames = [frame for frame in receive_until(received, TEST_FRAME) if frame.src == own]
         arrived = [frame for frame in frames if frame.type == TEST_FRAME or claims_server(frame)]
@@ -206,7 +208,7 @@ def test_fragments_cannot_pass_the_limit_of_connections(in_world: Callable[..., 
         whole, parts = (IP(src=FIRST, dst=ADDRESS) / TCP(sport=port, dport=80, flags="S") for port in (4000, 4001))
         received: socket.socket = first.run(open_capture)
         for packet in (*fragment(parts, 8), whole):
-            first.run(lambda packet=packet: send_frame(Ether(src="02:00:00:00:00:01", dst=MAC) / packet, 1))
+            first.run(partial(send_frame, Ether(src="02:00:00:00:00:01", dst=MAC) / packet, 1))
         time.sleep(SHORT_S)
         with received:
             answers = {frame[TCP].dport for frame in list_frames(received) if frame.src == MAC and TCP in frame}

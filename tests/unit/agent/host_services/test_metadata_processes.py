@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from metadata_world import LIMIT_S, World, make_runner, make_segment
+from network_namespaces import Run
 
 from virtcloud.agent.host_services.dnsmasq_servers import DnsmasqServers
 from virtcloud.model.errors import Refused
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("dnsmasq") is None, reason="NOT TES
 
 
 @pytest.fixture
-def in_world(in_namespace: Callable[..., Any], unshare: Callable[[], None]) -> Callable[..., Any]:
+def in_world(in_namespace: Run, unshare: Callable[[], None]) -> Callable[..., Any]:
     return make_runner(in_namespace, unshare)
 
 

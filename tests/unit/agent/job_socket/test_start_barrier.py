@@ -21,7 +21,7 @@ GUESTS = [
 FIRST, SECOND = ip_address("10.0.0.1"), ip_address("fd00::2")
 
 
-def view(state: ClusterState, *placements: tuple[str, str, str | None], **changes: Any) -> ClusterView:  # noqa: ANN401
+def view(state: ClusterState, *placements: tuple[str, str, str | None], **changes: Any) -> ClusterView:
     placement_views = [
         {
             "element": name,

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import kernel_links
 from fake_machine import FakeUplinkRecords
+from network_namespaces import Run
 
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.kernel import NetlinkKernel
@@ -12,7 +13,7 @@ from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.observed_host import ObservedSegment
 from virtcloud.model.wanted import Segment
 
-Run = Callable[[Callable[[], object]], object]
+Observed = tuple[ObservedSegment, ...]
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def find_interface(kernel: NetlinkKernel, name: str) -> KernelInterface | None:
 
 
 def test_a_segment_is_built_read_corrected_and_removed(in_namespace: Run, make_segment: Callable[..., Segment]) -> None:
-    def work() -> object:
+    def work() -> tuple[Observed, Observed, Observed, list[str]]:
         with netlink() as kernel:
             segments, wanted = SegmentInterfaces(kernel, FakeUplinkRecords()), make_segment("a", 100, port="uplink0")
             segments.ensure_segment(wanted)
@@ -49,7 +50,7 @@ def test_a_segment_is_built_read_corrected_and_removed(in_namespace: Run, make_s
             return built, without_bridge, rebuilt, sorted(interface.name for interface in kernel.list_interfaces())
 
     expected = (ObservedSegment("a", 100, "uplink0"),)
-    built, without_bridge, rebuilt, remaining = in_namespace(work)  # type: ignore[misc]
+    built, without_bridge, rebuilt, remaining = in_namespace(work)
     assert (built, rebuilt, remaining) == (expected, expected, ["lo", "uplink0", "uplink1"])
     assert without_bridge == (ObservedSegment("a", 100, "uplink0", ("the bridge is missing",)),)
 

@@ -215,12 +215,12 @@ def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, make
     def refuse(*_: object) -> None:
         raise Refused("Invalid argument")
 
-    restore, kernel.restore_host_ip = kernel.restore_host_ip, refuse  # type: ignore[method-assign, assignment]
+    restore, kernel.restore_host_ip = kernel.restore_host_ip, refuse  # type: ignore[assignment]
     with pytest.raises(Refused, match="Invalid argument"):
         segments.ensure_no_segment("a", 100)
     assert kernel.names == {"eth0"}
     assert segments.read() == (ObservedSegment("a", 100, None, ("the bridge is missing",), untagged=True),)
-    kernel.restore_host_ip = restore  # type: ignore[method-assign]
+    kernel.restore_host_ip = restore
     remove_observed_segments(segments)
     assert (kernel.ip_settings[1], segments.read()) == (FORMER_SETTINGS, ())
 

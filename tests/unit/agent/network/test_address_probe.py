@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
+from network_namespaces import Run
 
 from virtcloud.agent.network.address_probe import ARP, AddressProbe
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.model.errors import Refused
 
-Run = Callable[[Callable[[], object]], object]
 IPV4_ADDRESS, IPV6_ADDRESS, ABSENT_ADDRESS = IPv4Address("10.0.0.2"), IPv6Address("fd00::ab:2"), IPv4Address("10.0.0.9")
 TIMEOUT_S = 20.0
 REQUEST = "ffffffffffff 020000000002 0806 0001 0800 06 04 0001"

@@ -1,7 +1,6 @@
 """Tests of the filters of VPN devices and routers on the real kernel."""
 
 import time
-from collections.abc import Callable
 
 from guest_attacks import build_routed_frames
 from guest_filter_wire import (
@@ -22,11 +21,9 @@ from guest_filter_wire import (
     find_passing,
     set_filters,
 )
+from network_namespaces import Run
 
 from virtcloud.agent.network.guest_filter_rules import BROADCASTS_PER_S
-
-Run = Callable[[Callable[[], object]], object]
-
 
 DEVICE_ATTACKS = {
     **{attack: frame for attack, frame in ATTACKS.items() if attack != "a foreign source address"},
@@ -39,13 +36,13 @@ DEVICE_ATTACKS = {
 def test_a_device_cannot_send(in_namespace: Run) -> None:
     """Each frame passes without filters, unless the bridge itself drops the frame."""
 
-    def work() -> object:
+    def work() -> tuple[list[str], list[str]]:
         with connected(VPN_PORT) as wire:
             before = find_passing(wire, DEVICE_ATTACKS)
             set_filters(port=DEVICE_PORT)
             return before, find_passing(wire, DEVICE_ATTACKS)
 
-    before, after = in_namespace(work)  # type: ignore[misc]
+    before, after = in_namespace(work)
     assert {*DEVICE_ATTACKS} - {*before} == DROPPED_BY_BRIDGES
     assert after == []
 
@@ -64,12 +61,12 @@ def test_a_device_may_use_other_mac_and_ip_addresses(in_namespace: Run) -> None:
 def test_devices_with_checked_addresses_use_only_these(in_namespace: Run) -> None:
     """Link-local addresses are not checked: they depend on MAC addresses that the agent does not know."""
 
-    def work() -> object:
+    def work() -> tuple[list[str], list[str]]:
         with connected(VPN_PORT) as wire:
             set_filters(port=ADDRESSED_DEVICES)
             return find_passing(wire, ADDRESS_ATTACKS), find_passing(wire, ORDINARY_FRAMES)
 
-    attacks, ordinary = in_namespace(work)  # type: ignore[misc]
+    attacks, ordinary = in_namespace(work)
     assert attacks == ["an ARP reply with a foreign MAC address", "IPv6 with another link-local address"]
     assert ordinary == [name for name in ORDINARY_FRAMES if name != "duplicate address detection"]
 
@@ -78,14 +75,14 @@ def test_a_router_may_use_addresses_outside_of_the_networks_subnets(in_namespace
     """In the subnets, the router can neither use nor announce foreign addresses (by ARP or neighbour discovery)."""
     foreign = {name: bytes(frame).hex() for name, frame in build_routed_frames(GUEST_MAC).items()}
 
-    def work() -> object:
+    def work() -> tuple[list[str], list[str], list[str]]:
         with connected(VPN_PORT) as wire:
             set_filters(port=ADDRESSED_DEVICES)
             before = find_passing(wire, foreign)
             set_filters(port=ADDRESSED_DEVICES._replace(routed=SUBNETS))
             return before, find_passing(wire, foreign), find_passing(wire, ADDRESS_ATTACKS)
 
-    before, after, attacks = in_namespace(work)  # type: ignore[misc]
+    before, after, attacks = in_namespace(work)
     assert (before, after) == ([], list(foreign))
     assert attacks == ["an ARP reply with a foreign MAC address", "IPv6 with another link-local address"]
 
@@ -93,11 +90,11 @@ def test_a_router_may_use_addresses_outside_of_the_networks_subnets(in_namespace
 def test_a_storm_of_a_device_is_limited(in_namespace: Run) -> None:
     number = 2 * BROADCASTS_PER_S
 
-    def work() -> object:
+    def work() -> tuple[int, float]:
         with connected(VPN_PORT) as wire:
             set_filters(port=DEVICE_PORT)
             start = time.monotonic()
             return wire.count_arrivals(number, BROADCAST), time.monotonic() - start
 
-    arrived, seconds = in_namespace(work)  # type: ignore[misc]
+    arrived, seconds = in_namespace(work)
     assert BROADCASTS_PER_S <= arrived <= BROADCASTS_PER_S * (1 + seconds)

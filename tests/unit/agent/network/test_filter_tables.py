@@ -2,10 +2,10 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 from guest_filter_wire import ADDRESSED_DEVICES, ATTACKS, GUEST_PORT, OTHER_PORT, PORT, SUBNETS, connected, find_passing
+from network_namespaces import Run
 
 from virtcloud.agent.gateway.outside_difference import ObservedOutside, RouteOutside, find_outside_changes
 from virtcloud.agent.gateway.outside_links import TABLE
@@ -16,8 +16,6 @@ from virtcloud.agent.network.nftables import KernelTables, NftablesFilters, _run
 from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.model.errors import Refused, Unsafe
-
-Run = Callable[[Callable[[], object]], object]
 
 
 def nft(*arguments: str) -> str:

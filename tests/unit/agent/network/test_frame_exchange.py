@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from network_namespaces import Run
 
 from virtcloud.agent.network.frame_exchange import (
     ETHER_TYPE,
@@ -25,7 +26,6 @@ from virtcloud.agent.network.frame_exchange import (
 from virtcloud.model.errors import Refused
 from virtcloud.model.path_check import BridgeEnd, FrameExchange, FrameReport
 
-Run = Callable[[Callable[[], object]], object]
 SECRET, OTHER_SECRET = "ab" * 32, "cd" * 32
 MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 CABLE = {"bra": "cablea", "brb": "cableb"}

@@ -1,7 +1,6 @@
 """Tests of guests' filters on the real kernel."""
 
 import time
-from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -22,11 +21,11 @@ from guest_filter_wire import (
     find_passing,
     set_filters,
 )
+from network_namespaces import Run
 
 from virtcloud.agent.network.guest_filter_rules import BROADCASTS_PER_S, MULTICASTS_PER_S
 from virtcloud.agent.network.guest_filters import GuestPort
 
-Run = Callable[[Callable[[], object]], object]
 ADDRESSED_PORT = GuestPort(PORT, GUEST_MAC, (f"{OWN4}/24", f"{OWN6}/64"))
 OPEN_PORT = GuestPort(PORT, None)
 TAGS, LLC, TYPES, GROUP, CISCO = "8021q", "< 0x0600", "0x88cc", "01:80:c2", "01:00:0c"
@@ -92,7 +91,7 @@ def passes(in_namespace: Run) -> dict[str, list[bool]]:
     The cases: without filters, with all filters, and with all filters except those against this attack.
     """
 
-    def work() -> object:
+    def work() -> dict[str, list[bool]]:
         with connected() as wire:
             passes = {attack: [wire.passes(frame)] for attack, frame in {**ATTACKS, **ADDRESS_ATTACKS}.items()}
             for port, attacks in ((GUEST_PORT, ATTACKS), (ADDRESSED_PORT, ADDRESS_ATTACKS)):
@@ -104,7 +103,7 @@ def passes(in_namespace: Run) -> dict[str, list[bool]]:
                     passes[attack].append(wire.passes(frame))
             return passes
 
-    return in_namespace(work)  # type: ignore[return-value]
+    return in_namespace(work)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -129,7 +128,7 @@ def passing(in_namespace: Run) -> dict[GuestPort, list[str]]:
         GUEST_PORT._replace(serves=("ra",)),
     ]
 
-    def work() -> object:
+    def work() -> dict[GuestPort, list[str]]:
         found = {}
         with connected() as wire:
             for port in ports:
@@ -137,7 +136,7 @@ def passing(in_namespace: Run) -> dict[GuestPort, list[str]]:
                 found[port] = find_passing(wire, {**ATTACKS, **ADDRESS_ATTACKS, **ORDINARY_FRAMES})
         return found
 
-    return in_namespace(work)  # type: ignore[return-value]
+    return in_namespace(work)
 
 
 def test_a_guest_may_send_ordinary_frames(passing: dict[GuestPort, list[str]]) -> None:
@@ -196,13 +195,13 @@ def test_a_guest_may_offer_services_of_the_spec(
 def test_a_broadcast_storm_is_limited(in_namespace: Run, group: str, per_s: int, port: GuestPort) -> None:
     number = 2 * per_s
 
-    def work() -> object:
+    def work() -> tuple[int, int, float]:
         with connected() as wire:
             before = wire.count_arrivals(number, group)
             set_filters(port=port)
             start = time.monotonic()
             return before, wire.count_arrivals(number, group), time.monotonic() - start
 
-    before, after, seconds = in_namespace(work)  # type: ignore[misc]
+    before, after, seconds = in_namespace(work)
     assert before == number
     assert per_s <= after <= per_s * (1 + seconds)

@@ -3,15 +3,14 @@
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from ipaddress import IPv4Address, IPv6Address
 
 import kernel_links
+from network_namespaces import Run
 
 from virtcloud.agent.network.kernel import NetlinkKernel
-
-Run = Callable[[Callable[[], object]], object]
 
 HOST = IPv4Address("192.0.2.1")
 """An address that the host has on another interface."""

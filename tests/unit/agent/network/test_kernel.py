@@ -10,6 +10,7 @@ from typing import Any
 import kernel_links
 import pytest
 from fake_machine import FakeUplinkRecords
+from network_namespaces import Run
 from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
@@ -22,8 +23,6 @@ from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.observed_host import ObservedSegment
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import Segment
-
-Run = Callable[[Callable[[], object]], object]
 
 
 @contextmanager
@@ -84,7 +83,7 @@ def test_deleting_an_absent_interface_is_success(in_namespace: Run) -> None:
 
 
 def test_an_error_of_the_kernel_is_quoted(in_namespace: Run) -> None:
-    def work() -> object:
+    def work() -> None:
         with netlink() as kernel:
             kernel.add_bridge("br100")
             with pytest.raises(Refused, match="the kernel refused to create bridge br100: File exists"):
@@ -114,7 +113,7 @@ def test_an_uplink_of_the_real_kernel_is_restored(
     """In one case, the uplink has a generated address (EUI-64). In the other, the host has set an address."""
     former = {"ipv4/rp_filter": "2", "ipv4/arp_ignore": "2", "ipv6/addr_gen_mode": mode, "ipv6/disable_ipv6": "0"}
 
-    def work() -> object:
+    def work() -> tuple[Any, ...]:
         with netlink() as kernel:
             _uplink(kernel, former)
             if mode == "1":
@@ -126,7 +125,7 @@ def test_an_uplink_of_the_real_kernel_is_restored(
             after = next(interface for interface in kernel.list_interfaces() if interface.name == "uplink0")
             return before, _await_link_local(kernel), after.master, _read_sysctls("uplink0"), segments.read()
 
-    before, after, *others = in_namespace(work)  # type: ignore[misc]
+    before, after, *others = in_namespace(work)
     assert len(before) == 1
     assert (after, others) == (before, [None, former, ()])
 
@@ -252,7 +251,7 @@ def test_the_packet_filter_of_bridges_is_detected(in_namespace: Run) -> None:
 
 
 def test_a_bridges_packet_filter_option_is_read_and_reset(in_namespace: Run) -> None:
-    def work() -> object:
+    def work() -> tuple[bool | None, bool | None]:
         with netlink() as kernel:
             index = kernel.add_bridge("br100")
             kernel_links.link("set", index=index, kind="bridge", br_nf_call_iptables=1)
@@ -263,7 +262,7 @@ def test_a_bridges_packet_filter_option_is_read_and_reset(in_namespace: Run) -> 
             assert after
             return before.packet_filtered, after.packet_filtered
 
-    filtered, after = in_namespace(work)  # type: ignore[misc]
+    filtered, after = in_namespace(work)
     if not filtered:
         pytest.skip("NOT TESTED: this kernel's bridges have no such option")
     assert not after

@@ -7,14 +7,12 @@ addresses, the bridge forwards only frames to the first address, which the spann
 import os
 import socket
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 
 import kernel_links
+from network_namespaces import Run
 
 from virtcloud.agent.network.kernel import NetlinkKernel
-
-Run = Callable[[Callable[[], object]], object]
 
 GROUP = "0180c20000"
 SPANNING_TREE, LLDP = f"{GROUP}00", f"{GROUP}0e"

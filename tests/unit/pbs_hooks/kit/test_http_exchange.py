@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from batch_fakes.scripted_sbf import problem, scripted_sbf
 
 from pbs_hooks.kit import http_exchange
-from pbs_hooks.kit.deadline import ChildError, Deadline, DeadlineExceeded
+from pbs_hooks.kit.deadline import ChildError, Deadline, DeadlineExceeded, run_in_child
 from pbs_hooks.kit.sbf_client import SbfAddress, SbfUnreachable, call_sbf
 
 ALLOWED = 0.3
@@ -55,7 +56,7 @@ def _serve(server: socket.socket, behave: Callable[[socket.socket], None]) -> No
 
 
 def refused(url: str, token_file: Path | None = None, *, allowed: float = PATIENCE) -> str:
-    where = SbfAddress(url, token_file and str(token_file))
+    where = SbfAddress(url, None if token_file is None else str(token_file))
     with pytest.raises(SbfUnreachable) as caught:
         call_sbf(where, "GET", "/v1/clusters", None, Deadline(allowed))
     return str(caught.value)
@@ -165,9 +166,9 @@ def test_an_unaccepted_connection_ends_at_the_deadline() -> None:
 def test_a_late_name_server_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     numeric = socket.getaddrinfo
 
-    def slow(*args: object, flags: int = 0, **more: object) -> object:
-        if flags == socket.AI_NUMERICHOST:
-            return numeric(*args, flags=flags, **more)  # type: ignore[arg-type]
+    def slow(*args: Any, **options: Any) -> object:
+        if options.get("flags") == socket.AI_NUMERICHOST:
+            return numeric(*args, **options)
         return time.sleep(60)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
@@ -262,7 +263,7 @@ def test_a_redirection_is_no_success() -> None:
 def test_a_late_child_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     ssl.create_default_context()  # the parent process has already used TLS when it starts the child
     with pytest.raises(Exception, match="no result within the time limit"):
-        http_exchange.run_in_child(lambda: time.sleep(60), Deadline(0.05))
+        run_in_child(lambda: time.sleep(60), Deadline(0.05))
 
 
 def test_a_process_that_cannot_start_leaves_no_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,11 +273,11 @@ def test_a_process_that_cannot_start_leaves_no_open_files(monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "fork", refuse)
     former = sorted(Path("/proc/self/fd").iterdir())
     with pytest.raises(ChildError, match="cannot start a process: Resource temporarily unavailable"):
-        http_exchange.run_in_child(lambda: 1, Deadline(60.0))
+        run_in_child(lambda: 1, Deadline(60.0))
     assert sorted(Path("/proc/self/fd").iterdir()) == former
 
 
 def test_a_partial_result_of_a_child_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json, "dumps", lambda _: '{"resu')
     with pytest.raises(ChildError, match="the child process ended without a complete result"):
-        http_exchange.run_in_child(lambda: 1, Deadline(60.0))
+        run_in_child(lambda: 1, Deadline(60.0))

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from mount_namespace import dead_file_server, run_with_own_mounts
 
-from pbs_hooks.kit import user_keys, user_rights
+from pbs_hooks.kit import user_keys
 from pbs_hooks.kit.deadline import ChildError
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
@@ -27,7 +27,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         folder.chmod(0o755)
         (folder / ".ssh").mkdir(mode=0o755)
         account = pwd.struct_passwd(("nobody", "x", NOBODY, NOBODY, "", name, "/bin/sh"))
-        monkeypatch.setattr(user_rights.pwd, "getpwnam", {"nobody": account}.__getitem__)
+        monkeypatch.setattr(pwd, "getpwnam", {"nobody": account}.__getitem__)
         monkeypatch.setenv("VIRTCLOUD_SLOW_HOMES", "")
         yield folder
 

@@ -35,7 +35,7 @@ def event(
 ) -> tuple[ServerHookEvent, Any]:
     """Return an event and the list of its rejections. Unlike in the fake PBS, all events share one interpreter."""
     shape = {"select": "1:ncpus=1", "place": "scatter:excl", "walltime": walltime}
-    resources = defaultdict(lambda: None, vcluster="image=a", **shape)
+    resources: dict[str, str | None] = defaultdict(lambda: None, vcluster="image=a", **shape)
     job = SimpleNamespace(
         id=f"{number}.srv",
         euser="alice",
@@ -51,7 +51,7 @@ def event(
     return ServerHookEvent(pbs, settings, time.monotonic()), refused
 
 
-def start(sbf: ScriptedSbf, number: int, walltime: str = "1:00:00") -> Any:  # noqa: ANN401 - a list of messages
+def start(sbf: ScriptedSbf, number: int, walltime: str = "1:00:00") -> Any:
     found, refused = event(sbf, number, walltime)
     runjob.runjob(found)
     return refused

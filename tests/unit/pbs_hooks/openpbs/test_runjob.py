@@ -3,6 +3,7 @@
 import json
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from batch_fakes.scripted_sbf import ScriptedSbf, problem
@@ -314,7 +315,7 @@ def test_an_unfitting_request_holds_the_job_for_its_user(server_hook: ServerHook
     ],
 )
 def test_an_unchecked_request_holds_the_job_for_its_user(
-    server_hook: ServerHook, sbf: ScriptedSbf, line: str, shape: dict[str, str], message: str
+    server_hook: ServerHook, sbf: ScriptedSbf, line: str, shape: dict[str, Any], message: str
 ) -> None:
     found = server_hook.start(line, **shape)
     assert (found.message, found.changed, sbf.asked) == (message, {"Hold_Types": "u"}, [])

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from batch_fakes.scripted_sbf import ScriptedSbf
@@ -62,7 +63,7 @@ def test_a_job_is_placed_and_cannot_be_checkpointed(server_hook: ServerHook) -> 
     ],
 )
 def test_an_invalid_request_is_rejected(
-    server_hook: ServerHook, line: str, shape: dict[str, str], message: str
+    server_hook: ServerHook, line: str, shape: dict[str, Any], message: str
 ) -> None:
     found = server_hook.submit(line, **shape)
     assert (found.accepted, found.message, found.changed) == (False, message, {})
@@ -212,7 +213,7 @@ def test_a_file_of_another_user_is_not_read(server_hook: ServerHook, home: Path)
     ids=["device", "pipe", "long", "bytes", "cut off", "circle", "code", "deep", "bomb", "nothing"],
 )
 def test_an_invalid_request_file_is_rejected(server_hook: ServerHook, home: Path, make: object, why: str) -> None:
-    make(home / "c.yaml")  # type: ignore[operator]
+    make(home / "c.yaml")
     found = server_hook.submit(f"spec={home}/c.yaml", user=NOBODY)
     assert str(found.message).startswith(f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: {why}")
 

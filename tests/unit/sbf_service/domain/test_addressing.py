@@ -1,5 +1,7 @@
 """Tests of the addresses that SBF assigns to guests."""
 
+from typing import Any
+
 import pytest
 
 from sbf_service.domain.addressing import (
@@ -139,7 +141,7 @@ def test_members_of_a_network_without_addresses_get_none() -> None:
 
 
 @pytest.mark.parametrize(("batch", "changes"), [(True, {}), (False, {"subnets": []})])
-def test_a_member_may_have_no_addresses(batch: bool, changes: dict[str, object]) -> None:
+def test_a_member_may_have_no_addresses(batch: bool, changes: dict[str, Any]) -> None:
     assert joined(1, "10.0.0.1/24", batch=batch, **changes) == [()]
 
 

@@ -36,7 +36,7 @@ def request(attempt: int | None = None) -> ClusterRequest:
     return ClusterRequest(spec=ASKED, attempt=attempt)
 
 
-def former(state: ClusterState, attempt: int = 3, wanted: object = ASKED) -> LatestAttempt:
+def former(state: ClusterState, attempt: int = 3, wanted: ClusterSpec = ASKED) -> LatestAttempt:
     return LatestAttempt(attempt, state, wanted)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,13 +25,13 @@ ELEMENTS = {"brno-h1": ElementKind.HOST, "brno-sw1": ElementKind.SWITCH}
 
 
 def part(
-    element: str, added: int = 5, removed: int | None = None, confirmed: int = 0, **changes: object
+    element: str, added: int = 5, removed: int | None = None, confirmed: int = 0, **changes: Any
 ) -> PlacementStatus:
     return PlacementStatus(Name(element), ELEMENTS[element], Name("brno"), added, removed, confirmed, **changes)
 
 
-def cluster(state: ClusterState, *parts: PlacementStatus, **changes: object) -> ClusterStatus:
-    facts = {
+def cluster(state: ClusterState, *parts: PlacementStatus, **changes: Any) -> ClusterStatus:
+    facts: dict[str, Any] = {
         "id": "c1",
         "state": state,
         "placements": parts,

@@ -1,5 +1,7 @@
 """Tests of exclusive access ports and of the paths of networks."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,7 +93,7 @@ SITES = ("a", "b")
 VLANS = {Name(site): VlanId(100) for site in SITES}
 
 
-def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, object], list[tuple[str, str]]]:
+def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Return a site and its links: a mesh of switches, two transports, and hosts with one or two uplinks.
 
     If ``in_one`` is true, all switches of the site are connected.
@@ -114,7 +116,7 @@ def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, obj
     meets = [data.draw(st.integers(0, size - 1)) for _ in range(2)]
     for transport, switch in zip(("core", "other"), meets, strict=True):
         ports[switch].append(transport)
-    made = {
+    made: dict[str, Any] = {
         "name": name,
         "attachments": [
             {"transport": t, "port": f"{name}-s{s}:{t}"} for t, s in zip(("core", "other"), meets, strict=True)
@@ -171,7 +173,8 @@ def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> No
     members: dict[str, LiveCluster] = {}
     for step in range(data.draw(st.integers(1, 6))):
         before = ports
-        if members and data.draw(st.booleans()):
+        is_removed = bool(members) and data.draw(st.booleans())
+        if is_removed:
             del members[data.draw(st.sampled_from(sorted(members)))]
             ports = network_ports(made, own, members)
             assert ports <= before

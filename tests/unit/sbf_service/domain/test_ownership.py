@@ -31,7 +31,7 @@ def vlans(text: str) -> VlanSet:
     return VlanSet.parse(text)
 
 
-def carried(names: dict[int, str | None] | None, p1: str = "", **more: Any) -> SwitchObserved:  # noqa: ANN401
+def carried(names: dict[int, str | None] | None, p1: str = "", **more: Any) -> SwitchObserved:
     existing = vlans(p1) if names is None else VlanSet(names)
     table = None if names is None else {VlanId(number): name for number, name in names.items()}
     return SwitchObserved(vlans=existing, ports={P1: vlans(p1)}, names=table, **more)

@@ -1,5 +1,8 @@
 """Tests of the ports on the path of a cluster."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,10 +11,11 @@ from sbf_fakes.world import spec, three_sites
 from sbf_service.domain.paths import find_path_ports, find_sites
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, PortRef
 
 
 def topology(
-    sites: list[dict[str, object]], links: list[tuple[str, str]], transports: tuple[str, ...] = ()
+    sites: Sequence[Mapping[str, object]], links: list[tuple[str, str]], transports: tuple[str, ...] = ()
 ) -> Topology:
     return Topology.model_validate(
         {
@@ -31,11 +35,11 @@ def host(name: str, *ports: str) -> dict[str, object]:
     return {"name": name, "ports": list(ports or ("eth0",))}
 
 
-def ports(found: frozenset[object]) -> list[str]:
+def ports(found: frozenset[PortRef]) -> list[str]:
     return sorted(found)
 
 
-TRIANGLE = {
+TRIANGLE: dict[str, Any] = {
     "name": "brno",
     "switches": [
         switch("sw1", "h", "a", "b"),
@@ -219,7 +223,7 @@ def test_the_error_names_unconnected_switches() -> None:
 
 def test_an_unknown_host_is_named_with_the_known_ones() -> None:
     with pytest.raises(NotFound, match="host nowhere is not known; known hosts: brno-h1, brno-h2"):
-        find_sites(three_sites(), ["nowhere"])
+        find_sites(three_sites(), [Name("nowhere")])
 
 
 @settings(deadline=None)

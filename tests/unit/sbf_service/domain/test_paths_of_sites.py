@@ -89,7 +89,7 @@ def test_members_of_several_sites_are_connected() -> None:
 
 
 def test_a_site_with_unconnected_switches_needs_a_host() -> None:
-    apart = Topology.model_validate({**LINE, "links": LINE["links"][:4]})  # type: ignore[index]
+    apart = Topology.model_validate({**LINE, "links": LINE["links"][:4]})
     with pytest.raises(Conflict, match="site brno has groups of switches without a link between them: name a host"):
         ports(apart, sites=("brno",))
 

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import HostCapacity
 
 
-def host(name: str, cpus: int, memory_mb: int = 8192, used: tuple[int, int] = (0, 0), **keys: object) -> CandidateHost:
+def host(name: str, cpus: int, memory_mb: int = 8192, used: tuple[int, int] = (0, 0), **keys: Any) -> CandidateHost:
     return CandidateHost(
         Name(name), Name(name.partition("-")[0]), ComputeResources(cpus, memory_mb), ComputeResources(*used), **keys
     )

@@ -52,15 +52,13 @@ def test_a_path_leads_from_host_to_provider_edge() -> None:
 
 
 def test_a_cluster_of_one_site_needs_no_transport() -> None:
-    assert choose_transport(topology(EVPN), ["brno-h1"]) is None
+    assert choose_transport(topology(EVPN), [Name("brno-h1")]) is None
     assert sorted(find_path_ports(topology(EVPN), spec("brno-h1"))) == ["brno-h1:eth0", "brno-sw1:p1"]
 
 
 def test_each_edge_joins_its_vlan_id_to_the_service() -> None:
     found = compute_wanted(Name("praha-pe1"), topology(EVPN), [live("evpn", 10100, brno=100, praha=200)])
-    assert found.circuits == (
-        Circuit(transport=Name("evpn"), port="ac", vlan=VlanId(200), service=10100),  # type: ignore[arg-type]
-    )
+    assert found.circuits == (Circuit(transport=Name("evpn"), port="ac", vlan=VlanId(200), service=10100),)
 
 
 def test_a_shared_service_joins_every_circuit() -> None:
@@ -69,7 +67,7 @@ def test_a_shared_service_joins_every_circuit() -> None:
 
 
 def test_the_first_transport_by_preference_is_used() -> None:
-    chosen = choose_transport(topology(SHARED, EVPN), ["brno-h1", "praha-h1"])
+    chosen = choose_transport(topology(SHARED, EVPN), [Name("brno-h1"), Name("praha-h1")])
     assert chosen is not None
     assert chosen.name == "shared"
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from sbf_service.domain.cabling import Neighbour
@@ -12,7 +14,7 @@ UNUSED = PortSurvey(PortUse(), VlanSet())
 MEMBER = PortSurvey(PortUse(mode="aggregated"), VlanSet([50]), is_member=True)
 
 
-def switch(name: str, *ports: str, neighbours: tuple[Neighbour, ...] = (), **more: object) -> SwitchSurvey:
+def switch(name: str, *ports: str, neighbours: tuple[Neighbour, ...] = (), **more: Any) -> SwitchSurvey:
     element = Switch(name=Name(name), ports=(PortName("any"),), platform="cisco_ios", address="192.0.2.1")
     return SwitchSurvey(element, ports=more.pop("surveys", dict.fromkeys(ports, UNUSED)), neighbours=neighbours, **more)
 

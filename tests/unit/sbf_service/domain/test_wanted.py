@@ -1,6 +1,7 @@
 """Tests of the wanted state of elements, computed from clusters."""
 
 from dataclasses import replace
+from typing import Any
 
 from sbf_fakes.world import spec, three_sites
 
@@ -8,15 +9,17 @@ from sbf_service.domain.paths import LiveCluster, list_elements
 from sbf_service.domain.wanted import compute_wanted, derive_mac
 from virtcloud.model.guest_spec import DiskName, GuestDisk
 from virtcloud.model.values import ClusterKey, Mac, Name, PortRef, VlanId
+from virtcloud.model.wanted import SwitchWanted
 
 
-def live(key: str, number: int, *hosts: str, **changes: object) -> LiveCluster:
+def live(key: str, number: int, *hosts: str, **changes: Any) -> LiveCluster:
     sites = {host.split("-")[0] for host in hosts}
     return LiveCluster(f"id-{key}", ClusterKey(key), spec(*hosts, **changes), {Name(s): VlanId(number) for s in sites})
 
 
 def ports(element: str, *clusters: LiveCluster) -> dict[str, str]:
     found = compute_wanted(Name(element), three_sites(), clusters)
+    assert isinstance(found, SwitchWanted)
     return {port: str(vlans) for port, vlans in found.ports.items()}
 
 

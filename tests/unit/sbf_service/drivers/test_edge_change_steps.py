@@ -194,9 +194,9 @@ exit
 
 
 def make_templates(platform: str, **fields: object) -> EdgeTemplates:
-    edge = {"name": "pe1", "platform": platform, "ports": [PORTS[platform]], "loopback": "10.0.0.1"}
+    edge: dict[str, object] = {"name": "pe1", "platform": platform, "ports": [PORTS[platform]], "loopback": "10.0.0.1"}
     edge |= {"core_port": "Te0/0/12", **fields}
-    peers = {transport.name: ("10.0.0.2", "10.0.0.3") for transport in TRANSPORTS}
+    peers: dict[str, tuple[str, ...]] = {transport.name: ("10.0.0.2", "10.0.0.3") for transport in TRANSPORTS}
     backbone = Backbone(TRANSPORTS, peers)
     return EdgeTemplates(Edge.model_validate(edge), EDGE_DIALECTS[platform], backbone, {"bgp": "65001"})
 

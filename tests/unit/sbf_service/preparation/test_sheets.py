@@ -1,5 +1,7 @@
 """Tests of preparation sheets."""
 
+from typing import Any
+
 import pytest
 
 from sbf_service.drivers.registry import EDGE_PLATFORMS, SWITCH_PLATFORMS
@@ -41,7 +43,7 @@ EVPN = topology({"kind": "evpn", "asn": 65000, "vnis": "10000-10999"}, "pe1:ac")
 S_TAGS = topology({"kind": "qinq", "s_tags": "2000-2099"}, "pe1:ac")
 
 
-def sheets(two_sites: Topology, **options: str) -> tuple[PreparationSheet, PreparationSheet]:
+def sheets(two_sites: Topology, **options: Any) -> tuple[PreparationSheet, PreparationSheet]:
     uplink, backbone = make_sheets(two_sites, two_sites.site("brno"), POOL, BackboneDevice(**options)).sheets
     assert (uplink.side, backbone.side) == (PreparationSide.SITE, PreparationSide.BACKBONE)
     return uplink, backbone
@@ -153,7 +155,7 @@ def test_every_switch_platform_has_uplink_lines_or_a_note(platform: str) -> None
     assert bool(uplink.lines) == (platform != "cisco_iosxr")
 
 
-KINDS = {
+KINDS: dict[TransportKind, dict[str, object]] = {
     TransportKind.QINQ: {"kind": "qinq", "s_tags": "2000-2099"},
     TransportKind.VPLS: {"kind": "vpls", "asn": 65000, "vpn_ids": "10000-10999"},
     TransportKind.EVPN: {"kind": "evpn", "asn": 65000, "vnis": "10000-10999"},

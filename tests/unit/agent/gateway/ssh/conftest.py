@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import pytest
 from kernel_links import find_index, link
+from network_namespaces import Run
 from ssh_world import SshWorld, make_segment
 
 from virtcloud.agent.gateway import ssh_requests
@@ -15,9 +16,7 @@ T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
-def shared(
-    in_namespace: Callable[[Callable[[], T]], T], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SshWorld]:
+def shared(in_namespace: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshWorld]:
     def start() -> SshWorld:
         link("set", index=find_index("lo"), state="up")
         world = SshWorld(tmp_path_factory.mktemp("ssh"))
@@ -39,7 +38,7 @@ def world(shared: SshWorld, monkeypatch: pytest.MonkeyPatch) -> SshWorld:
 
 
 @pytest.fixture
-def in_gateway(in_namespace: Callable[[Callable[[], T]], T], world: SshWorld) -> Callable[[Callable[[], T]], T]:
+def in_gateway(in_namespace: Run, world: SshWorld) -> Run:
 
     def run(work: Callable[[], T]) -> T:
         def enter() -> T:
