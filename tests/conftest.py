@@ -30,7 +30,7 @@ hypothesis.settings.load_profile("no time limit")
 def pytest_configure() -> None:
     """Restore Python's handler of SIGINT. Set a state folder of the lab for each process of a parallel run.
 
-    A shell starts background processes with SIGINT ignored. The programs that tests start would inherit this.
+    A shell starts background processes with SIGINT ignored. The programs that tests start would also ignore SIGINT.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if process := os.environ.get("PYTEST_XDIST_WORKER"):
@@ -91,7 +91,7 @@ def recycled_postgresql(postgres_server: "PostgresServer", postgres_template: st
 
 @pytest.fixture
 def postgresql(postgres_server: "PostgresServer", recycled_postgresql: str) -> Iterator[str]:
-    """The address of a PostgreSQL database with all tables, which contain only the rows written by migrations."""
+    """The address of a PostgreSQL database with all tables. The tables contain only the rows written by migrations."""
     yield postgres_server.url(recycled_postgresql)
     postgres_server.restore_rows(recycled_postgresql)
 

@@ -150,7 +150,7 @@ class PostgresServer:
         return True
 
     def _command(self, program: str, *arguments: str) -> list[str]:
-        """Return the arguments that start a program, which ends when this process ends.
+        """Return the arguments that start a program. The program ends when this process ends.
 
         If this process is root, the program runs as ``postgres``, because PostgreSQL refuses root.
         """

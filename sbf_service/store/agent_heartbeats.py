@@ -88,7 +88,7 @@ class AgentHeartbeats:
         return found
 
     def find(self, name: str) -> AgentElement:
-        """Return the element of an agent, without a heartbeat. Raise the errors of :meth:`receive`."""
+        """Return the element of an agent. Record no heartbeat. Raise the errors of :meth:`receive`."""
         with self.store.read() as unit:
             row = unit.connection.execute(_READ_AGENT_ELEMENTS, {"names": [name]}).one_or_none()
             if row is None:

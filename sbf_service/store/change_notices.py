@@ -23,7 +23,7 @@ MAX_NOTICE_BYTES = 7_000
 MAX_NOTICES = 20
 """The maximum number of notices for one change.
 
-A larger change sends one notice without topics, which wakes all waiting calls.
+A larger change sends one notice without topics. This notice wakes all waiting calls.
 """
 _NOTIFY = select(func.pg_notify(CHANNEL, bindparam("notice")))
 

@@ -23,7 +23,7 @@ from virtcloud.model.views import JobStatement
 JOBS_TOPIC: Final = "jobs"
 """The change topic of questions, for waiting agents of batch servers."""
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
-"""The lifetime of a question and its answer, which is longer than the longest wait of a prologue script."""
+"""The lifetime of a question and its answer. No prologue script waits for a cluster for so long."""
 MAX_OPEN_QUESTIONS: Final = 200
 """The maximum number of stored questions of one host."""
 

@@ -18,7 +18,7 @@ POSTGRESQL_SETTINGS: Final[Mapping[str, Any]] = {
     "tcp_user_timeout": 20_000,
     "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s -c datestyle=ISO",
 }
-"""Settings of libpq and of the PostgreSQL server, which the database's URL can override.
+"""Settings of libpq and of the PostgreSQL server. The database's URL can override these settings.
 
 SBF detects an unreachable database server within half a minute. PostgreSQL ends the transaction of a suspended replica
 after 15 s. psycopg reads times with a time zone in the format ISO only.

@@ -214,7 +214,7 @@ def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
 def list_ssh_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[SshConnectionView]:
-    """Return the SSH connections to a cluster, ordered by their start. With ``user``, return only this user's.
+    """Return the SSH connections to a cluster, or only the connections of ``user``, ordered by their start.
 
     Raise NotFound for an unknown cluster.
     """

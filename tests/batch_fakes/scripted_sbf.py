@@ -1,4 +1,4 @@
-"""A fake SBF with scripted answers, which records its requests."""
+"""A fake SBF that returns scripted answers and records the requests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Killed processes, disconnected switches and concurrent calls, from which the lab's network recovers."""
+"""The lab's network recovers from killed processes, disconnected switches and concurrent calls."""
 
 import random
 import shutil

@@ -45,7 +45,7 @@ SITES = ("brno", "praha", "plzen")
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 COMPILED: dict[str, Engine] = {}
-"""The first engine for each kind of database, whose compiled statements later engines use."""
+"""The first engine for each kind of database. Later engines use the compiled statements of this engine."""
 
 
 def share_compiled(engine: Engine) -> None:

@@ -124,7 +124,7 @@ class Switch(Device):
 
 @dataclass
 class Edge(Device):
-    """A provider edge. Two commands create a circuit, which is incomplete between them."""
+    """A provider edge. Two commands create a circuit. Between these commands, the circuit is incomplete."""
 
     running: EdgeConfig = field(default_factory=EdgeConfig)
     startup: EdgeConfig = field(default_factory=EdgeConfig)
@@ -184,7 +184,7 @@ class Session(Generic[D]):
     def save(self) -> bool:
         """Save the running configuration.
 
-        At random (``coin``), begin a new session first, which does not detect an earlier restart.
+        At random (``coin``), begin a new session first. A new session does not detect an earlier restart.
         """
         if self.device.coin():
             self.boot = None

@@ -108,7 +108,7 @@ class Actor:
             self.go()
 
     def stop(self, at: str) -> None:
-        """Pause until the schedule resumes the actor. The work calls this before a call to the store or a device.
+        """Pause until the schedule resumes the actor. The work calls this method before it calls the store or a device.
 
         Raise KilledError if the actor was killed.
         """

@@ -279,7 +279,7 @@ class Machine(RuleBasedStateMachine):
             assert bool(view.vlans) == (view.state not in ENDED_STATES or view.quarantined)
 
     def a_member_has_the_vlan_ids_of_its_network(self, views: list[ClusterView]) -> None:
-        """A member has its network's VLAN IDs until the member ends. Before that, the network does not release them."""
+        """A member has its network's VLAN IDs until the member ends. Until then, the network does not release them."""
         own = {view.id: view for view in views}
         for view in views:
             if view.network is not None and view.vlans:
