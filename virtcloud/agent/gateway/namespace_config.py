@@ -79,7 +79,10 @@ class NamespaceConfig:
     routers: tuple[str, ...] = ()
     """The addresses of the next hops of default routes."""
     translations: tuple[Translation, ...] | None = None
-    """The translations of published ports. Other translated connections are removed. None: the network has no link."""
+    """The translations of published ports. The kernel's records of connections with any other translation are removed.
+
+    None: the network has no link to the outside.
+    """
 
     def as_specification(self) -> dict[str, Any]:
         """Return the configuration as a request for `namespace_program`."""

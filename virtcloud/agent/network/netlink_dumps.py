@@ -21,8 +21,9 @@ def read_dump(request: Callable[[], Iterable[Any]], parse: Callable[[Any], T]) -
     can lack an interface that exists all the time (seen with Linux 6.1). pyroute2 0.9 ignores the mark. pyroute2 0.7
     raises NetlinkDumpInterrupted.
 
-    The last of `ATTEMPTS` dumps is used even if interrupted, because interfaces may change all the time. An incomplete
-    dump is not used: its error is raised.
+    Interfaces may change all the time, so even the last of `ATTEMPTS` dumps may be interrupted. If pyroute2 ignores the
+    mark, return all messages of this dump. If pyroute2 raises NetlinkDumpInterrupted, raise this error, because the
+    messages after the mark are missing.
     """
     for attempt in range(ATTEMPTS):
         found, interrupted = [], 0

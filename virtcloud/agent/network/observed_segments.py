@@ -103,9 +103,10 @@ def is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> b
 
 
 def _vlan_ids(interface: KernelInterface) -> set[int]:
-    """Return a set with the VLAN ID of a tagged interface, or with the VLAN ID in the name of another interface.
+    """Return a set with the VLAN ID of a segment's interface.
 
-    If the name contains no VLAN ID, the set is empty.
+    If ``interface`` is tagged, this is the ID of its tag, otherwise the ID in its name. If an untagged interface's name
+    contains no VLAN ID, the set is empty.
     """
     name = interface.name
     ports = names.vlan_of_job_port, names.vlan_of_server_port, names.vlan_of_gateway_port
