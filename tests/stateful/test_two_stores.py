@@ -195,7 +195,7 @@ class StorePair:
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
         """Make one call of a worker in both stores, for a random device.
 
-        The fencing token is the device's last token or the token before. Return the outcome in the store in memory,
+        The fencing token is one of the device's last two tokens. Return the outcome in the store in memory,
         and the outcome in the real store.
         """
         name = Name(self.random.choice(self.devices))

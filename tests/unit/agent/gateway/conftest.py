@@ -23,7 +23,7 @@ def authority() -> VpnAuthority:
 
 @pytest.fixture
 def in_world(in_namespace: Run, authority: VpnAuthority) -> Callable[..., Any]:
-    """Return a function that runs code with a gateway. By default, only its OpenVPN server for UDP is running."""
+    """Return a function that runs code with a gateway. By default, the gateway runs only the OpenVPN server for UDP."""
 
     def run(work: Callable[[GatewayWorld], object], *protocols: VpnProtocol) -> object:
         def run_opened() -> object:

@@ -28,7 +28,10 @@ MARKS = (b"first", b"second", b"third")
 
 
 class TwoClusters:
-    """A gateway with two clusters that have the same addresses. Its uplink ``uplink0`` is connected to ``uplink1``."""
+    """A gateway with two clusters that have the same addresses.
+
+    The gateway's uplink ``uplink0`` is connected to ``uplink1``.
+    """
 
     def __init__(self, kernel: NetlinkKernel, folder: Path) -> None:
         kernel_links.link("add", ifname="uplink0", kind="veth", peer="uplink1")

@@ -41,7 +41,7 @@ def ip(command: str) -> None:
 
 
 class Gateway:
-    """A gateway whose clusters have a bridge and one guest each: the interface ``guest<vlan>``."""
+    """A gateway with clusters. Each cluster has a bridge and one guest, which is the interface ``guest<vlan>``."""
 
     def __init__(self, kernel: NetlinkKernel, folder: Path, *vlans: int) -> None:
         self.kernel, self.folder = kernel, folder / "namespaces"

@@ -279,8 +279,8 @@ def udp(gateway: Run) -> Callable[..., list[str]]:
     """Return a function that sends datagrams from one port of a client to the published port 40003.
 
     The function sends one datagram, changes the publications, and sends two further datagrams. It returns the three
-    answers. ``limits`` are the time limits of the first answer and of the others. Each guest of the first cluster
-    (10.0.0.5, 10.0.0.6) answers with its name and the sender's address.
+    answers. ``limits`` has the time limit of the first answer, and the time limit of each further answer. Each guest of
+    the first cluster (10.0.0.5, 10.0.0.6) answers with its name and the sender's address.
     """
 
     def send(

@@ -119,7 +119,7 @@ def test_an_archive_writes_nothing_outside_its_folder(host: Host, server: FileSe
 
 @needs_root
 def test_the_unpacking_program_keeps_capabilities_for_files(tmp_path: Path) -> None:
-    """The archive on stdin does not end. While the program waits for further bytes, it has no other capabilities."""
+    """While the program waits for the rest of the archive, it has only capabilities for files."""
     argv = [sys.executable, "-I", "-S", unpack_program.__file__, str(tmp_path), "", str(MIB), "10", "x86_64"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as program:  # noqa: S603 - a program of this package
         assert program.stdin is not None

@@ -159,7 +159,7 @@ def test_modules_of_the_guest_are_not_imported(tmp_path: Path, pack: Pack, monke
 def test_the_program_is_killed_at_the_end_of_the_agent(
     tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test changes the program, which then fails with the number of its parent-death signal (PR_GET_PDEATHSIG)."""
+    """The test changes the program, so that it fails with an error that names its parent-death signal (prctl(2))."""
     (tmp_path / "image").mkdir()
     report = "    libc.prctl(2, ctypes.byref(number := ctypes.c_int()))\n    raise OSError(f'signal {number.value}')\n"
     program = Path(pack_program.__file__).read_text()

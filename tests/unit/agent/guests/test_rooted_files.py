@@ -64,7 +64,7 @@ def test_endless_renames_elsewhere_do_not_stop_the_agent(
 ) -> None:
     """The kernel refuses each attempt (EAGAIN).
 
-    For example, the guest renames files all the time, and its image has links with many ``..``.
+    This can happen if the guest renames files all the time and the image has links with many ``..``.
     """
     (root / "etc/file").touch()
 

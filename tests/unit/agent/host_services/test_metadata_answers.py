@@ -60,7 +60,7 @@ def test_identical_clusters_get_their_own_seeds(in_world: Callable[..., Any]) ->
 
 
 def test_the_address_of_another_guest_gets_no_answer(in_world: Callable[..., Any]) -> None:
-    """A guest may use any IP address. If it connects from a wrong address, no guest gets an answer."""
+    """A guest may use any IP address. If a request comes from a wrong address, no guest receives an answer."""
 
     def work(world: World) -> object:
         first, second = world.guests
@@ -91,7 +91,7 @@ def list_frames(capture: socket.socket) -> list[Packet]:
 
 
 def receive_until(capture: socket.socket, frame_type: int) -> list[Packet]:
-    """Wait for a frame of EtherType ``frame_type``. Return all frames that have arrived before or after this frame."""
+    """Wait for a frame of EtherType ``frame_type``. Then return all frames that have arrived so far."""
     capture.settimeout(10)
     frames = [Ether(capture.recv(2048))]
     while frames[-1].type != frame_type:
@@ -113,7 +113,7 @@ def test_arp_does_not_redirect_answers_to_another_guest(in_world: Callable[..., 
 
 
 def discover() -> Ether:
-    """Return the first guest's DHCPDISCOVER. Its broadcast flag is not set, so a server may answer by unicast."""
+    """Return a DHCPDISCOVER of the first guest, without the broadcast flag, so that a server may answer by unicast."""
     header = Ether(src="02:00:00:00:00:01", dst="ff:ff:ff:ff:ff:ff") / IP(src=NOBODY, dst="255.255.255.255")
     bootp = BOOTP(chaddr=bytes.fromhex("020000000001"), xid=7)
     return header / UDP(sport=68, dport=67) / bootp / DHCP(options=[("message-type", "discover"), "end"])

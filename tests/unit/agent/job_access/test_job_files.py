@@ -195,7 +195,7 @@ def test_files_of_a_lost_relay_stay_when_guests_change(tmp_path: Path) -> None:
 
 
 def test_a_restarted_agent_keeps_the_files_of_a_lost_relay(tmp_path: Path) -> None:
-    """Before the restart, the agent tried to create the relay again. This removed what remained of the lost relay."""
+    """Before the restart, the agent tried to create the relay again. The attempt removed the rest of the lost relay."""
     relays, mounts = FakeRelays(), FakeMounts()
     variables = JobFiles(tmp_path, relays, mounts).open(job_access())
     (tmp_path / "12.pbs").chmod(0o700)
@@ -209,7 +209,7 @@ def test_a_restarted_agent_keeps_the_files_of_a_lost_relay(tmp_path: Path) -> No
 
 
 def test_jobs_search_from_all_last_addresses_of_a_subnet() -> None:
-    """A job's search for a free address begins with one of these addresses.
+    """A job's search for a free address begins with one of the last addresses of the subnet.
 
     So two jobs that search at the same time rarely begin with the same address.
     """

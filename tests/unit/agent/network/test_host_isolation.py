@@ -28,7 +28,7 @@ Duplicate address detection (RFC 4862) would send its first frame within ``LISTE
 
 
 def test_a_guest_cannot_reach_the_host_through_its_bridge(in_namespace: Run) -> None:
-    """The host does not even answer requests for its address or requests to all nodes (RFC 4443)."""
+    """The host answers neither ARP requests for its address nor echo requests to all nodes (RFC 4443)."""
     assert in_namespace(lambda: receive_frames(isolated=True, until=set(), seconds=LISTEN_S)) == set()
 
 
@@ -77,7 +77,7 @@ def build_bridge(kernel: NetlinkKernel, *, isolated: bool) -> int:
     kernel_links.link("add", ifname="port", kind="veth", peer="guest")
     indexes = {name: kernel_links.find_index(name) for name in ("port", "guest")}
     for name, index in indexes.items():
-        # The kernel itself must send no frames on the guest's interface and on the bridge's port.
+        # The kernel itself must not send frames on the guest's interface or on the bridge's port.
         kernel.disable_host_ip(index, name)
     kernel.change(indexes["port"], master=bridge, up=True)
     kernel.change(indexes["guest"], up=True)

@@ -202,7 +202,7 @@ def test_a_large_reading_has_few_messages_in_memory(in_namespace: Run, monkeypat
 
 
 def test_a_reading_that_a_change_interrupts_is_repeated(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bridge is deleted after its message has arrived, before the kernel has sent the messages of all bridges."""
+    """One bridge is deleted during the dump: after the message about this bridge, but before the end of the dump."""
     bridges = {f"br{number}" for number in range(150)}
 
     def work() -> object:

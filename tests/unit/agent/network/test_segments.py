@@ -174,7 +174,7 @@ def test_without_a_clusters_mtu_guests_ports_stay_unchanged(kernel: FakeKernel, 
 
 @pytest.mark.parametrize("untagged", [False, True])
 def test_the_uplink_keeps_its_mtu(kernel: FakeKernel, make_segment: Make, untagged: bool) -> None:
-    """A larger MTU of the cluster has no effect."""
+    """If the cluster's MTU is larger than the uplink's, the bridge has the uplink's MTU."""
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
     for mtu, expected in ((1450, 1450), (9000, 1500)):
         segments.ensure_segment(make_segment("a", 100, untagged=untagged).model_copy(update={"mtu": mtu}))

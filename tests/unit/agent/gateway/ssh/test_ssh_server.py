@@ -52,7 +52,10 @@ def test_without_an_agent_nobody_connects(world: SshWorld) -> None:
 
 
 def test_waiting_requests_of_one_user_are_limited(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a limit, a user without a grant could occupy all threads. One of two requests waits for a grant."""
+    """Without a limit, a user without a grant could occupy all threads.
+
+    Of two requests of bob, one waits for a grant, and the other is refused.
+    """
     monkeypatch.setattr(ssh_requests, "GRANT_S", 60.0)
     monkeypatch.setattr(ssh_requests, "MAX_WAITING", 1)
     with ThreadPoolExecutor(2) as threads:
@@ -247,7 +250,7 @@ def test_ended_connections_are_removed_after_a_second_start(
 
 
 def test_a_second_start_waits_for_the_end_of_former_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the start did not wait, the new threads would see the former request to stop, and end as well."""
+    """If the start did not wait, the new threads would obey the request to stop that the former threads received."""
     monkeypatch.setattr(ssh_gateway, "find_ssh_user", lambda: pwd.getpwuid(os.getuid()))
     monkeypatch.setattr(ssh_gateway, "STOP_S", 0.0)
     (tmp_path / sshd_config.REQUESTS).mkdir()
@@ -264,7 +267,7 @@ def test_a_second_start_waits_for_the_end_of_former_threads(tmp_path: Path, monk
     gateway.close()
     starting = threading.Thread(target=gateway._ensure_requests)
     starting.start()
-    starting.join(0.3)  # a start that does not wait would end in this time
+    starting.join(0.3)  # a start that did not wait would return within this time
     is_free.set()
     starting.join()
     gateway._threads[1].join(0.3)
