@@ -39,7 +39,7 @@ GUEST, COMPUTER, OUTSIDE, PRIVATE, LISTED = "10.0.0.1", "198.51.100.1", "198.51.
 GUEST6, COMPUTER6, OUTSIDE6 = "fd00::1", "2001:db8::1", "2001:db8::9"
 SYSCTLS = "cd /proc/sys/net; grep . ipv4/ip_forward ipv?/conf/*/forwarding ipv?/conf/*/accept_r[ae]*"
 NO_CLUSTER = {"INTERFACE=vc-router": "INTERFACE=vc-absent", "10.0.0.0/24 fd00::/64": "10.9.0.0/24"}
-"""Changes of router.conf, after which no interface and no route belongs to the cluster."""
+"""Replacements in router.conf. With the new values, no interface and no route belongs to the cluster."""
 SLOW_OPENVPN = """\
 #!/bin/sh
 # Return before the background process has written its process ID into the file, as OpenVPN may do.

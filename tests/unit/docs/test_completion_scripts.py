@@ -17,7 +17,7 @@ virtcloud() {{ echo "<virtcloud $*>"; exit; }}
 sbf() {{ echo "<sbf $*>"; exit; }}
 PATH={PROGRAMS}:$PATH
 """
-"""Commands for bash and zsh. The functions print the completed line when the shell runs it."""
+"""Commands for bash and zsh. The functions replace the programs, and print the completed line that the shell runs."""
 
 
 def _typed(shell: str, line: str, folder: Path) -> str:

@@ -20,9 +20,9 @@ from pbs_hooks.kit.deadline import ChildError, Deadline, DeadlineExceeded, run_i
 from pbs_hooks.kit.sbf_client import SbfAddress, SbfUnreachable, call_sbf
 
 ALLOWED = 0.3
-"""The time limit of calls without an answer, in seconds."""
+"""Time limit in seconds of the calls that get no answer."""
 PATIENCE = 60.0
-"""The time limit of calls that end earlier."""
+"""Time limit in seconds of the calls that must end long before their time limit."""
 
 
 @contextmanager

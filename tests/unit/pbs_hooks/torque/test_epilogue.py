@@ -145,7 +145,7 @@ def set_list_answer(bench: TorqueHost, answer: FakeAnswer) -> None:
 
 @pytest.mark.parametrize("answer", OVER, ids=["cancelled", "leaving", "gone"])
 def test_a_job_deleted_without_sbf_is_not_requeued(bench: TorqueHost, answer: FakeAnswer) -> None:
-    """A real Torque would run a job again that is requeued after a qdel."""
+    """If the prologue requeued a job after a qdel, a real Torque would run the job again."""
     bench.settings(sbf="http://127.0.0.1:1")
     set_list_answer(bench, answer)
     assert bench.run("prologue") == DELETED
