@@ -63,9 +63,9 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
 def digest(segment: Segment, guest: GuestWanted) -> str:
     """Return a digest of the guest's spec, uplink, VLAN ID and number of resets.
 
-    The digest is stored in the guest's domain. If the present digest differs, the agent restarts the guest. So a reset
-    restarts the guest exactly once, even if the agent is killed during the restart. The digest does not depend on the
-    seed. So an upgrade from an agent without seeds restarts no guest.
+    When a guest starts, the digest is stored in its domain. If the digest of the wanted guest differs from the stored
+    digest, the agent restarts the guest. So a reset restarts the guest exactly once, even if the agent is killed during
+    the restart. The digest does not depend on the seed. So an upgrade from an agent without seeds restarts no guest.
     """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     spec = guest.model_dump_json(exclude_none=True, exclude={"power", "seed"})
@@ -183,7 +183,7 @@ def _find_job_faults(segment: Segment, observed: ObservedSegment) -> Iterator[st
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
     """Return whether a segment is wanted on its uplink.
 
-    Without a tagged interface, the uplink is unknown and counts as the wanted uplink.
+    If the segment's tagged interface is missing, its uplink is unknown and counts as the wanted uplink.
     """
     cluster_and_vlan = observed.cluster, observed.vlan
     uplinks = {

@@ -33,7 +33,7 @@ def without_descriptors() -> Iterator[None]:
 
 
 def test_the_change_reader_waits_without_a_new_descriptor() -> None:
-    """Otherwise, its thread would end: SBF would record no agent's heartbeat any more."""
+    """If the wait needed a new descriptor, the thread would end, and SBF would record no further heartbeats."""
     bell = Doorbell()
     with without_descriptors():
         bell.wait(0.01)
@@ -70,7 +70,7 @@ def test_other_faults_of_the_event_loop_keep_their_traceback(caplog: pytest.LogC
 
 
 async def exchange(app: FastAPI, first: bytes, then: bytes = b"") -> bytes:
-    """Send ``first`` to a server and, after the answer, ``then``. Return what the server sends until it closes."""
+    """Send ``first`` to a server and, after the answer, ``then``. Return all data that the server has sent."""
     config, state = uvicorn.Config(app, timeout_keep_alive=60, lifespan="off"), ServerState()
     config.load()
     server = await asyncio.get_running_loop().create_server(lambda: PeerHttpProtocol(config, state, {}), "127.0.0.1", 0)

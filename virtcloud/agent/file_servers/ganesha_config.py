@@ -52,7 +52,10 @@ def render_ganesha(server: NfsServer, account: OwnerAccount) -> str:
 
 
 def digest_server(server: NfsServer, account: OwnerAccount) -> str:
-    """Return a digest of the server's wanted state and the account. A server with another digest must be restarted."""
+    """Return a digest of the server's wanted state and the account.
+
+    A running server that was started with another digest must be restarted.
+    """
     text = f"{server.model_dump_json()}\0{render_ganesha(server, account)}"
     return sha256(text.encode()).hexdigest()[:16]
 

@@ -167,9 +167,9 @@ def run_program(*command: str, fd: int) -> None:
 
 
 def find_mounted_root(descriptor: int) -> tuple[bytes, bytes]:
-    """Return the root, within its file system, of the mount that contains an open folder, and the mount point.
+    """Return two paths of the mount that contains an open folder: its root within its file system, and its mount point.
 
-    If the kernel does not list the mount, both are empty. Source: proc(5), /proc/PID/mountinfo.
+    If the kernel does not list the mount, both paths are empty. Source: proc(5), /proc/PID/mountinfo.
     """
     info = Path(f"/proc/self/fdinfo/{descriptor}").read_bytes()
     number = next(line.split()[1] for line in info.splitlines() if line.startswith(b"mnt_id:"))
@@ -218,7 +218,7 @@ def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int])
 
 
 def _mount_export(descriptor: int, target: Path, flags: int) -> None:
-    """Mount the folder, or the file system in the file, that is open at ``descriptor``."""
+    """Mount the export that is open at ``descriptor``: a folder, or an image file with a file system."""
     source = Path(f"/proc/self/fd/{descriptor}")
     if source.is_dir():
         _bind(source, target, flags | MS_NOSUID | MS_NODEV | MS_NOEXEC)

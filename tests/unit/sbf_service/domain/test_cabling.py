@@ -63,7 +63,7 @@ TRUNK2 = neighbour("Te 0/1", "brno-sw1.example.org", "Gi1/0/24", "to the second"
 def views(sw1: tuple[Neighbour, ...] | None, sw2: tuple[Neighbour, ...] | None = (TRUNK2,)) -> dict[str, CableView]:
     """Return the cable views of site brno. A key is a cable's ends: ``brno-h1:eth0 brno-sw1:Gi1/0/1``.
 
-    Each argument has the neighbours of one switch. It is None if this switch was not read.
+    Each argument has the neighbours that one switch reported, or is None if the switch was not read.
     """
     observed = {name: neighbours for name, neighbours in ((SW1, sw1), (SW2, sw2)) if neighbours is not None}
     checked = check_cables(TOPOLOGY, TOPOLOGY.site("brno"), observed, canonical)

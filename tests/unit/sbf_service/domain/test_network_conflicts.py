@@ -155,7 +155,7 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 @given(st.data())
 @settings(deadline=None, max_examples=50)
 def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
-    """A network with its members uses the same ports as a single cluster with all their hosts.
+    """A network and its members use the same ports as a single cluster with the hosts of all these clusters.
 
     If the switches of each site are connected, no member is refused.
     """

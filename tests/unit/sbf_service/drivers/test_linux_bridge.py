@@ -184,7 +184,7 @@ def test_a_missing_program_is_a_refusal() -> None:
 
 @pytest.mark.timeout(20)
 def test_much_output_without_a_failed_line_is_parsed() -> None:
-    """The former pattern took two minutes for this output, and kept all other threads of SBF waiting."""
+    """The regular expression of an earlier version took two minutes here, and blocked all other threads of SBF."""
     printed = f"begin-of-answer\n{'warning ' * 12_000}\nend-of-answer:1"
     with pytest.raises(Refused, match=r"warning \(exit code 1\)"):
         LinuxBridge(SWITCH, Line(printed)).apply(SwitchDifference(add={PortName("p1"): VlanSet([100])}))

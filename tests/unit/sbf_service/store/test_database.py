@@ -58,7 +58,7 @@ def test_an_existing_database_file_keeps_its_group(tmp_path: Path) -> None:
 def test_a_file_that_is_not_the_opened_file_is_not_used(
     tmp_path: Path, change: Callable[[Path], object], found: str
 ) -> None:
-    """SQLite would write to the file without a name, and these rows would be lost when the process ends."""
+    """SQLite would continue to write to the opened file, and SBF would lose these rows at its next start."""
     file = tmp_path / "sbf.db"
     engine = make_engine(f"sqlite:///{file}")
     with engine.begin() as connection:
