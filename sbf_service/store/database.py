@@ -112,7 +112,9 @@ def _make_sqlite(address: URL) -> Engine:
     engine = create_engine(address, connect_args=timeout, hide_parameters=True, pool_size=0)  # 0: no limit
     event.listen(engine, "connect", _prepare_sqlite)
     if is_file:
-        event.listen(engine, "begin", _DatabaseFile(str(address.database)).require_unchanged)
+        file = _DatabaseFile(str(address.database))
+        event.listen(engine, "do_connect", file.require_reachable)
+        event.listen(engine, "begin", file.require_unchanged)
     event.listen(engine, "begin", _begin_sqlite)
     event.listen(engine, "handle_error", report_damaged_file)
     return engine
@@ -129,7 +131,16 @@ class _DatabaseFile:
     path: str
     _opened: tuple[int, int] | None = None
 
-    def require_unchanged(self, _connection: Connection) -> None:
+    def require_reachable(self, *_arguments: object) -> None:
+        """Raise OperationalError if a new connection would open another file than the first transaction used.
+
+        SQLite would create a missing file, and delete the write-ahead log of the former file, which still contains
+        confirmed rows. When the former file is back, the connections would use two different logs.
+        """
+        if self._opened is not None:
+            self.require_unchanged()
+
+    def require_unchanged(self, *_connection: Connection) -> None:
         """Raise OperationalError if the file was deleted or replaced."""
         try:
             status = os.stat(self.path)  # noqa: PTH116 - runs before each transaction, and is faster than Path.stat

@@ -78,3 +78,21 @@ def test_a_file_that_is_not_the_opened_file_is_not_used(
         connection.exec_driver_sql("INSERT INTO t VALUES (2)")
         assert connection.exec_driver_sql("SELECT n FROM t").all() == [(2,)]
     engine.dispose()
+
+
+def test_a_new_connection_leaves_the_log_of_a_moved_file(tmp_path: Path) -> None:
+    """SQLite would create an empty file, and delete the log with the confirmed rows of the moved file."""
+    file = tmp_path / "sbf.db"
+    engine = make_engine(f"sqlite:///{file}")
+    with engine.connect() as first:
+        with first.begin():
+            first.exec_driver_sql("CREATE TABLE t (n INTEGER)")
+            first.exec_driver_sql("INSERT INTO t VALUES (1)")
+        file.rename(tmp_path / "former.db")
+        with pytest.raises(OperationalError, match="found: No such file or directory; put"):
+            engine.connect()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["former.db", "sbf.db-shm", "sbf.db-wal"]
+        (tmp_path / "former.db").replace(file)
+        with engine.begin() as second:
+            assert second.exec_driver_sql("SELECT n FROM t").all() == [(1,)]
+    engine.dispose()
