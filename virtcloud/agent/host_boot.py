@@ -19,18 +19,27 @@ class HostBoot:
         """Read the present boot ID, and the recorded boot ID in the file ``record``."""
         self._record = record
         self._present = boot_id.read_text().strip()
-        self._reported = record.read_text(errors="replace").strip() if record.exists() else None
+        self._recorded = record.read_text(errors="replace").strip() if record.exists() else None
+        self._reported = self._recorded
 
     @property
     def is_unreported(self) -> bool:
-        """Whether the host was rebooted since the record. False without a record."""
+        """Whether the host was rebooted since the record, and this process has not reported the reboot.
+
+        False without a record.
+        """
         return self._reported not in {None, self._present}
 
     def record_report(self) -> None:
-        """Record the present boot ID. Idempotent. Raise Refused if the file is not writable."""
-        if self._reported == self._present:
+        """Record the present boot ID. Idempotent.
+
+        Raise Refused if the file is not writable. Also in this case, this process regards the reboot as reported, and
+        the next call tries again to write the file.
+        """
+        self._reported = self._present
+        if self._recorded == self._present:
             return
         with refuse_os_errors(f"record the host's boot in {self._record}"):
             self._record.parent.mkdir(parents=True, exist_ok=True)
             write_durably(self._record, f"{self._present}\n".encode())
-        self._reported = self._present
+        self._recorded = self._present
