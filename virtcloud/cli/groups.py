@@ -157,20 +157,23 @@ def exit_interrupted(context: click.Context, message: str = "interrupted", progr
 def exiting_at_signals() -> Iterator[None]:
     """Raise SystemExit in the block at SIGTERM or SIGHUP, so that the private files of the block are removed.
 
-    By default, these signals end a program at once. A signal that the program ignores (nohup(1)) stays ignored.
+    By default, these signals end a program at once. A signal that the program ignores (nohup(1)) stays ignored. Further
+    signals do not interrupt the removal: at the end of a user's login, systemd sends SIGTERM and then SIGHUP.
     """
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+
+    def exit_once(number: int, _frame: object) -> NoReturn:
+        for other in numbers:
+            signal.signal(other, lambda *_: None)  # programs that the removal starts would inherit SIG_IGN
+        sys.exit(EXIT_SIGNAL + number)
+
     for number in numbers:
-        signal.signal(number, _exit_at_signal)
+        signal.signal(number, exit_once)
     try:
         yield
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
-
-
-def _exit_at_signal(number: int, _frame: object) -> NoReturn:
-    sys.exit(EXIT_SIGNAL + number)
 
 
 class SummaryCommand(click.Command):

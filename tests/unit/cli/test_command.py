@@ -46,3 +46,24 @@ def test_the_installed_command_is_this_entry_point() -> None:
 def test_the_command_line_handles_other_arguments_of_the_agent(arguments: list[str]) -> None:
     done = start(arguments, "")
     assert "Reconcile this host" in done.stdout or "Error: " in done.stderr
+
+
+EXIT_AT_SIGNALS = """
+import os, signal, sys
+from contextlib import ExitStack
+from pathlib import Path
+from virtcloud.cli.groups import exiting_at_signals
+
+private = Path(sys.argv[1], "private")
+private.touch()
+with exiting_at_signals(), ExitStack() as stack:
+    stack.callback(lambda: (os.kill(os.getpid(), signal.SIGHUP), private.unlink()))
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_second_signal_does_not_interrupt_the_removal_of_private_files(tmp_path: Path) -> None:
+    """At the end of a user's login, systemd sends SIGTERM and then SIGHUP."""
+    argv = [sys.executable, "-c", EXIT_AT_SIGNALS, str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.returncode, list(tmp_path.iterdir())) == (143, []), done.stderr
