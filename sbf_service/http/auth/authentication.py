@@ -49,8 +49,12 @@ CREDENTIALS: Final = struct.Struct("3i")
 UNMAPPED_UID: Final = 65534
 """The user ID of all users without a mapping in this user namespace (user_namespaces(7))."""
 REQUEST_TIMEOUT_S: Final = 30.0
-"""SBF closes a connection on which no request has arrived for this time, or for twice this time after an answer."""
+"""SBF closes a connection on which no request has arrived for this time, or for twice this time after an answer.
+
+The same applies if no further part of a request's body has arrived for once to twice this time.
+"""
 PENDING: Final = object()
+AWAITING: Final = object()
 NAME_LOOKUP_TIMEOUT_S: Final = 10.0
 NAME_LOOKUPS: Final = BoundedThreads(4, "look-ups of users' names")
 """Threads that look up users' names, for all services of the process."""
@@ -218,10 +222,13 @@ class PeerConnection:
 class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uvicorn chooses the class when it is imported
     """uvicorn's HTTP protocol. Adds the peer to the scope of each call over an AF_UNIX socket.
 
-    Closes connections without a request: uvicorn would keep them, and each uses one of the process's file descriptors.
+    Closes connections without a complete request: uvicorn would keep them, and each uses one of the process's file
+    descriptors.
     """
 
     _request_timer: TimerHandle
+    _has_received = False
+    """Whether data has arrived since the last check."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Read the peer credentials once per connection."""
@@ -240,23 +247,40 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
         self._request_timer.cancel()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Record that the client sends."""
+        self._has_received = True
+        super().data_received(data)
+
     def _await_request(self, former: object) -> None:
         self._request_timer = self.loop.call_later(REQUEST_TIMEOUT_S, self._check_request, former)
 
     def _check_request(self, former: object) -> None:
         """Close the connection if the last request was answered before the last check, or if there is no request.
 
-        ``former`` is the last request at the last check, or :data:`PENDING` if SBF had not answered this request. The
-        protocol of a WebSocket has replaced this protocol, and needs no check.
+        Also close the connection if nothing of an awaited body has arrived since the last check. ``former`` is the last
+        request at the last check. It is :data:`PENDING` if SBF had not answered this request, and :data:`AWAITING` if
+        SBF also waited for the body. The protocol of a WebSocket has replaced this protocol, and needs no check.
         """
         transport, request = self.transport, self.cycle
         if transport.is_closing() or transport.get_protocol() is not self:
             return
-        is_answered = request is None or request.response_complete
-        if is_answered and request is former:
+        is_answered, has_received = request is None or request.response_complete, self._has_received
+        self._has_received = False
+        if is_answered:
+            is_idle, state = request is former, request
+        else:
+            state = AWAITING if self._awaits_body() else PENDING
+            is_idle = state is AWAITING and state is former and not has_received
+        if is_idle:
             transport.close()
         else:
-            self._await_request(request if is_answered else PENDING)
+            self._await_request(state)
+
+    def _awaits_body(self) -> bool:
+        """Return whether the client should send. SBF may not have asked for the body yet, or may be slower to read."""
+        request = self.cycle
+        return bool(request.more_body and not request.waiting_for_100_continue and not self.flow.read_paused)
 
 
 def _make_websocket(make: Callable[..., Any], app: ASGIApp, **parts: Any) -> Any:  # noqa: ANN401 - uvicorn's protocol

@@ -4,12 +4,12 @@ import asyncio
 import errno
 import resource
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from uvicorn.server import ServerState
 
 from sbf_service.http.auth import authentication
@@ -18,6 +18,7 @@ from sbf_service.overload import AcceptFaults
 from sbf_service.store.change_notices import Doorbell
 
 GET = b"GET /slow HTTP/1.1\r\nhost: sbf\r\n\r\n"
+POST = b"POST /body HTTP/1.1\r\nhost: sbf\r\ncontent-length: 10\r\n\r\n"
 HALF = b"GET /slow HTTP/1.1\r\nhost: "
 
 
@@ -69,19 +70,25 @@ def test_other_faults_of_the_event_loop_keep_their_traceback(caplog: pytest.LogC
     assert caplog.messages == ["a callback failed"]
 
 
-async def exchange(app: FastAPI, first: bytes, then: bytes = b"") -> bytes:
-    """Send ``first`` to a server and, after the answer, ``then``. Return all data that the server has sent."""
+@asynccontextmanager
+async def serve(app: FastAPI) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Start a server, and connect to it."""
     config, state = uvicorn.Config(app, timeout_keep_alive=60, lifespan="off"), ServerState()
     config.load()
     server = await asyncio.get_running_loop().create_server(lambda: PeerHttpProtocol(config, state, {}), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     async with server, asyncio.timeout(30):
+        yield reader, writer
+        writer.close()
+
+
+async def exchange(app: FastAPI, first: bytes, then: bytes = b"") -> bytes:
+    """Send ``first`` to a server and, after the answer, ``then``. Return all data that the server has sent."""
+    async with serve(app) as (reader, writer):
         writer.write(first)
         received = await reader.readuntil(b"answered") if then else b""
         writer.write(then)
-        received += await reader.read()
-    writer.close()
-    return received
+        return received + await reader.read()
 
 
 @pytest.fixture
@@ -93,6 +100,12 @@ def app() -> FastAPI:
         await asyncio.sleep(0.3)
         return "answered"
 
+    @app.post("/body")
+    async def read_slowly(request: Request) -> str:
+        if "expect" in request.headers:
+            await asyncio.sleep(0.3)  # the client waits until SBF asks for the body
+        return "answered" if await request.body() else ""
+
     return app
 
 
@@ -100,6 +113,42 @@ def app() -> FastAPI:
 def test_a_connection_without_a_request_is_closed(app: FastAPI, monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
     monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.05)
     assert asyncio.run(exchange(app, first)) == b""
+
+
+@pytest.mark.parametrize("body", [b"", b"half "])
+def test_a_connection_without_the_rest_of_a_body_is_closed(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    """The console's login reads a form before the caller is authenticated."""
+    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.05)
+    assert asyncio.run(exchange(app, POST + body)) == b""
+
+
+def test_a_slow_body_arrives(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.5)
+
+    async def send() -> bytes:
+        async with serve(app) as (reader, writer):
+            writer.write(POST)
+            for _ in range(10):
+                await asyncio.sleep(0.15)
+                writer.write(b"x")
+            return await reader.readuntil(b'"answered"')
+
+    assert asyncio.run(send()).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_may_wait_until_sbf_asks_for_the_body(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.1)
+
+    async def send() -> bytes:
+        async with serve(app) as (reader, writer):
+            writer.write(POST.replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n"))
+            await reader.readuntil(b"100 Continue\r\n\r\n")
+            writer.write(b"0123456789")
+            return await reader.readuntil(b'"answered"')
+
+    assert asyncio.run(send()).startswith(b"HTTP/1.1 200")
 
 
 def test_an_answer_that_takes_longer_than_the_limit_arrives(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
