@@ -49,7 +49,7 @@ class Translation(NamedTuple):
 
 
 def remove_ended_connections(current: Collection[Translation], links: Links) -> int:
-    """Remove the entries of translated connections that are not in ``current``. Return the number of removed entries.
+    """Remove the entries of connections whose translation is not in ``current``. Return the number of removed entries.
 
     Remove only entries whose original or translated destination is in a network of ``links``. Raise OSError if the
     kernel has no connection table, or refuses a removal.

@@ -223,8 +223,8 @@ class DeviceControl:
     def _end(self, ended: EndedSession) -> None:
         """Send a notice to the device of a connection. `_end_due` later closes the connection.
 
-        But after the notice REPLACED, OpenVPN closes the connection itself, and `_end_due` sends no command. This
-        command would also close the profile's new connection.
+        But after the notice REPLACED, OpenVPN closes the connection itself. In this case, `_end_due` sends no command,
+        because the command would also close the profile's new connection.
         """
         session = ended.session
         if session.client in self._ending:

@@ -53,7 +53,7 @@ class NamespaceFiles:
             os.close(descriptor)
 
     def ensure(self, cluster: str) -> None:
-        """Create a network's namespace and mount it at its file, unless a namespace is mounted there.
+        """Create a network's namespace and mount it at the network's file, unless a namespace is mounted at this file.
 
         Raise Refused if the namespace cannot be created.
         """

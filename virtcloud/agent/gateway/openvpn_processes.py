@@ -57,7 +57,7 @@ class VpnServerRecord(Document):
 class OpenvpnLaunch:
     """A process of OpenVPN that waits for its configuration.
 
-    Without a configuration, the process ends with the agent.
+    If the agent ends before it sends the configuration, the process ends too.
     """
 
     def __init__(self, management: Path) -> None:
