@@ -110,8 +110,8 @@ class GuestEnds:
         """Record the running guests, and the guests that ended since the previous call.
 
         ``steps`` are all steps to the wanted state. A guest ended by itself if it ran at the previous call, does not
-        run, and ``steps`` start it. ``started`` are the starts that succeeded since the previous call. If a hypervisor
-        does not answer, record nothing: its guests may be running.
+        run now, and one of ``steps`` starts it. ``started`` are the starts that succeeded since the previous call. If a
+        hypervisor does not answer, record nothing: its guests may be running.
         """
         if observed.hypervisor_errors:
             return

@@ -86,7 +86,7 @@ class SshRequests:
         self._connect = connect
         self._free = threading.BoundedSemaphore(MAX_REQUESTS)
         self._counts: Counter[tuple[str, UserName]] = Counter()
-        """The number of requests that wait for a guest or for a grant, by user."""
+        """The number of waiting requests, by what they wait for ("a guest" or "a grant") and by user."""
         self._lock = threading.Lock()
         self._is_closed = False
         self._listener = socket.socket(socket.AF_UNIX)

@@ -46,8 +46,9 @@ class ObservedVpnPort:
 class ObservedVpn:
     """The observed VPN of a gateway.
 
-    ``configs`` are the digests of the wanted servers' configurations. A server with another digest must be started
-    again. ``limit_faults`` are the differences from the wanted filter of TCP connections (`connection_limits`).
+    ``configs`` are the digests of the wanted servers' configurations. A running server whose configuration has another
+    digest must be restarted. ``limit_faults`` are the differences from the wanted filter of TCP connections
+    (`connection_limits`).
     """
 
     servers: tuple[ObservedVpnServer, ...] = ()
@@ -100,7 +101,10 @@ class StopVpnServer:
 
 @dataclass(frozen=True, slots=True)
 class EndVpnSessions:
-    """Wait for the end of a network's connections without a grant. ``clients`` are OpenVPN's numbers of them."""
+    """Wait for the end of a network's connections without a grant.
+
+    ``clients`` are OpenVPN's numbers of these connections.
+    """
 
     cluster: str
     protocol: VpnProtocol

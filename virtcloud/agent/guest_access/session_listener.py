@@ -130,7 +130,10 @@ class SessionListener:
 
 
 def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:
-    """Return the segment of a session. Pure. Raise Refused unless the segment and its guest are wanted on this host."""
+    """Return the segment of a session. Pure. Raise Refused if the segment is not wanted on this host.
+
+    If the session leads to a guest, also raise Refused if this guest is not wanted on this host.
+    """
     for segment in wanted.segments:
         if segment.id == session.network and (
             session.kind is SessionKind.FRAMES or session.guest in {guest.name for guest in segment.guests}
