@@ -75,8 +75,8 @@ class HostReports:
         """Confirm the document's revision, except ``pending`` clusters and ``remaining``, the failed removals.
 
         Confirm a confirmed revision again only if the host had drifted, the exceptions changed, or SBF may have an
-        outdated error report. Return False, without a confirmation, if SBF does not support failed removals: SBF would
-        regard these clusters as removed.
+        outdated error report. Return False, without a confirmation, if SBF does not support failed removals: with a
+        confirmation, SBF would regard the clusters in ``remaining`` as removed.
         """
         exceptions = {**pending, **remaining}
         is_complete = document.confirmed_revision >= document.revision and not drifted

@@ -89,7 +89,7 @@ class GuestFiles:
                 log.info("guest_files_removed", domain=domain)
 
     def ensure_none_of_cluster(self, cluster: str, kept: Iterable[str] = ()) -> None:
-        """Remove the files of a cluster's guests except ``kept``, also of guests that ended by themselves."""
+        """Remove the files of a cluster's guests, including guests that ended by themselves, but except ``kept``."""
         self._ensure_none_of(self.list_domains(names.domain_name_patterns(cluster)) - set(kept))
 
     def ensure_none_but(self, domains: Iterable[str]) -> None:
@@ -108,7 +108,7 @@ class GuestFiles:
             raise failures[0]
 
     def list_domains(self, patterns: Iterable[str] = ("*",)) -> set[str]:
-        """Return the domains that match a pattern and have a folder, or a log of an earlier agent version."""
+        """Return the domains that match a pattern, and have a folder or a log that an earlier agent version wrote."""
         paths = (path for pattern in patterns for path in self._folder.glob(pattern))
         return {path.name if path.is_dir() else path.name.partition(".log")[0] for path in paths}
 

@@ -39,7 +39,7 @@ class IdRanges:
             return None
 
     def ensure(self, domain: str) -> int:
-        """Return the first ID of a guest's range. If the guest has none, allocate the lowest free range.
+        """Return the first ID of a guest's range. If the guest has no range, allocate the lowest free range.
 
         The guest's folder must exist. Raise Refused if all ranges are in use, and OSError if the range cannot be
         recorded.

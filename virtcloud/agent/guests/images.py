@@ -142,7 +142,7 @@ def list_images(folder: Path) -> list[ImageView]:
 
 
 def _is_image(path: Path) -> bool:
-    """Return whether a folder contains an image's description. Also return True if the caller may not enter it."""
+    """Return True if a folder contains an image's description, or the caller may not enter the folder."""
     try:
         return (path / IMAGE_FILE).exists() or not os.access(path, os.X_OK, effective_ids=True)
     except PermissionError:
@@ -162,7 +162,7 @@ def _describe_image(folder: Path, name: str) -> ImageView:
 
 
 def describe_readers(path: Path) -> str:
-    """Return who may read a file, according to the modes of the file and its two folders.
+    """Return who may read a file, according to the modes of the file and of the two folders above the file.
 
     Return "everybody", "group NAME", the file's owner, or "others" if the caller may not read the modes. root is not
     considered.

@@ -12,7 +12,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 SEED_LETTER: Final = "z"
-"""The letter of the seed's disk, as in ``vdz``. All other disks have letters before it."""
+"""The letter of the seed's disk, as in ``vdz``. The other disks have earlier letters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ class PartialFile:
 
     @property
     def etag(self) -> str | None:
-        """The ETag of the fetched version, or None if it is unknown.
+        """The ETag of the fetched version, or None if it is unknown or malformed.
 
-        After a power failure, the file can contain anything, which no header of a request may contain.
+        After a power failure, the ETag's file can contain any bytes. These must not be sent in a request's header.
         """
         text = self._etag_path.read_bytes() if self._etag_path.exists() else b""
         return text.decode() if _VALIDATOR.fullmatch(text) else None

@@ -42,7 +42,7 @@ PeerFiles = dict[str, str]
 
 
 def render_peer_files(segment: Segment, guest: GuestWanted) -> PeerFiles:
-    """Return the peer files of a guest by name. In each file, the guests of its own cluster come first."""
+    """Return the peer files of ``guest`` by name. In each file, the guests of the same cluster come first."""
     own_key = cluster_key(segment, guest)
     peers = sorted(segment.peers, key=lambda peer: peer.cluster != own_key)
     return {
