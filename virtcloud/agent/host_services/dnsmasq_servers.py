@@ -264,7 +264,7 @@ def _find_user() -> pwd.struct_passwd:
 
 
 def _file_arguments(folder: Path) -> list[str]:
-    """Return the arguments with the paths of a server's files. The first identifies the process."""
+    """Return dnsmasq's arguments with the paths of a server's files. The first argument identifies the process."""
     return [f"{option}={folder / name}" for name, option in FILE_OPTIONS.items()]
 
 

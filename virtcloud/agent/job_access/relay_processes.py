@@ -26,7 +26,7 @@ class RelayProcess:
     """A relay process that is being started. It is no child of the agent, so it continues when the agent ends."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        """Store ``process``, which forks the relay process and ends. Its pipes lead to the relay process."""
+        """Store ``process``, which forks the relay process and ends. The relay process inherits the pipes."""
         self._pipes = process
         self.pid = 0
 

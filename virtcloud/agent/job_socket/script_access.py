@@ -1,7 +1,7 @@
 """Access of jobs' scripts to the jobs' guests.
 
-The agent opens the access when a hook asks for a job's state and the cluster is up. It opens the access again after a
-restart.
+The agent opens the access when a hook asks for a job's state and the cluster is up. A restarted agent opens the access
+again.
 """
 
 import threading
@@ -77,7 +77,7 @@ class ScriptAccess:
         return access.model_copy(update={"login": peers.user, "peers": peers.peers, "network": network})
 
     def reopen(self, report_progress: ReportProgress = lambda: None) -> bool:
-        """Open the access of all jobs whose record has an access. Return False if one cannot be opened yet.
+        """Open the access of all jobs whose record has an access. Return False if an access cannot be opened yet.
 
         An open access stays open, unless its relay has ended. After a reboot, the cluster's bridge must first be built.
         The access of a cancelled run is opened too: the script may survive the signal (``qsig -s TERM``). Log an error
