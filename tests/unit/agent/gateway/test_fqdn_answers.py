@@ -46,7 +46,7 @@ def test_an_answer_displaces_the_oldest_of_many_former_addresses() -> None:
 
 
 def test_an_address_that_becomes_forbidden_is_removed() -> None:
-    """An address becomes forbidden when an interface of the gateway gets it, for example."""
+    """For example, an address becomes forbidden when an interface of the gateway gets this address."""
     record = FqdnRecord({"192.0.2.1": None, "192.0.2.2": None})
     assert merge_answer(record, FqdnAnswer(is_temporary=True), {"192.0.2.1": "own"}.get, NOW).addresses == {
         "192.0.2.2": None

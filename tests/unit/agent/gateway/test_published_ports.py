@@ -53,7 +53,9 @@ for limit in sys.stdin:
         print("none", flush=True)
 """
 ANSWER_S, SILENCE_S = 20.0, 0.6
-"""Times in seconds: an expected answer arrives within ``ANSWER_S``; no answer arrives after ``SILENCE_S``."""
+"""Times in seconds. Wait at most ``ANSWER_S`` for an expected answer, and ``SILENCE_S`` for an answer that must not
+arrive.
+"""
 ECHO_UDP = """
 import socket, sys
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

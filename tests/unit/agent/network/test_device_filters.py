@@ -72,7 +72,7 @@ def test_devices_with_checked_addresses_use_only_these(in_namespace: Run) -> Non
 
 
 def test_a_router_may_use_addresses_outside_of_the_networks_subnets(in_namespace: Run) -> None:
-    """In the subnets, the router can neither use nor announce foreign addresses (by ARP or neighbour discovery)."""
+    """Of the subnets' addresses, the router can use and announce (by ARP or neighbour discovery) only its own."""
     foreign = {name: bytes(frame).hex() for name, frame in build_routed_frames(GUEST_MAC).items()}
 
     def work() -> tuple[list[str], list[str], list[str]]:
