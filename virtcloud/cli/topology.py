@@ -241,35 +241,29 @@ def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, opti
     with suppress(NotFound):
         former, current = scope.read()
     text = unified_yaml_diff(former, wanted, scope.name)
+    is_change = bool(text) and former is not None
+    if is_change and version is None and not options.dry_run:
+        _check_missing_version(scope.name, current, options)
     dry_run = scope.preview(wanted)
     if options.dry_run:
         if text and not options.as_json:
             click.echo(text)
         confirmation.print_dry_run(dry_run, as_json=options.as_json)
         return
-    is_change = bool(text) and former is not None
     if is_change:
         click.echo(text, err=True)
     confirmation.confirm_change(dry_run, yes=options.yes)
-    chosen = _choose_version(scope.name, version, current, options) if is_change else version
-    replaced = scope.put(wanted, ANY_VERSION if options.force else None if chosen is None else str(chosen))
+    if is_change and confirmation.is_terminal():
+        confirmation.require_confirmation(f"Change {scope.name}?", yes=options.yes)
+        version = current if version is None else version
+    replaced = scope.put(wanted, ANY_VERSION if options.force else None if version is None else str(version))
     printing.print_json(replaced) if options.as_json else click.echo(scope.summarize(replaced))
 
 
-def _choose_version(
-    name: str, version: str | int | None, current: str | None, options: _SetOptions
-) -> str | int | None:
-    """Return the version to replace: the file's version or, after a confirmation, the current version.
-
-    Raise Conflict if the user declines. If the file has no version, and there is neither a terminal nor ``--force``,
-    raise BadInput.
-    """
-    if confirmation.is_terminal():
-        confirmation.require_confirmation(f"Change {name}?", yes=options.yes)
-        return current if version is None else version
-    if version is None and current is not None and not options.force:
+def _check_missing_version(name: str, current: str | None, options: _SetOptions) -> None:
+    """Raise BadInput for a file without a version, unless the user confirms the change or replaces any version."""
+    if current is not None and not options.force and not confirmation.is_terminal():
         raise BadInput(
             f"{options.file}: expected the version of the {name} on which the file is based, got none; the current "
             f"version is {current}. Begin with the output of 'virtcloud topology show', or replace any version: --force"
         )
-    return version

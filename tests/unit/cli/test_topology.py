@@ -53,6 +53,13 @@ def test_a_file_without_a_version_is_not_sent(run: RunCommand, sbf: FakeSbf) -> 
     assert "<stdin>: expected the version of the topology on which the file is based, got none" in result.stderr
 
 
+def test_a_file_without_a_version_is_refused_first(run: RunCommand, sbf: FakeSbf) -> None:
+    """The command shows no difference and reads no device."""
+    result = run("topology", "set", "-", stdin=json.dumps(OTHER))
+    assert (result.stdout, sbf.put) == ("", [])
+    assert "+name: other" not in result.stderr
+
+
 def test_a_sites_part_is_shown_with_its_version(run: RunCommand) -> None:
     lines = run("topology", "show", "--site", "brno").stdout.splitlines()
     assert lines[:3] == ["version: abc", "site:", "  name: brno"]
