@@ -24,8 +24,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface, ip_network
 from itertools import chain, islice
+from typing import Final
 
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import BadInput, NoAddressFree
@@ -44,6 +45,23 @@ HOST_ADDRESSES = 8
 """
 RESERVED_ANYCAST = 128
 """The number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
+
+SPECIAL_NETWORKS: Final = {
+    "0.0.0.0/8": "unspecified",
+    "127.0.0.0/8": "loopback",
+    "169.254.0.0/16": "link-local",
+    "224.0.0.0/4": "multicast",
+    "240.0.0.0/4": "reserved",
+    "::/96": "unspecified, loopback or IPv4-compatible",
+    "::ffff:0:0/96": "IPv4-mapped",
+    "fe80::/10": "link-local",
+    "ff00::/8": "multicast",
+}
+"""The networks whose addresses no guest can use, with their kinds (RFC 6890; RFC 4291, sections 2.4 and 2.5).
+
+Hooks refuse them in requests of jobs (``virtcloud/jobs/request_values.py``).
+"""
+_SPECIAL = tuple((ip_network(text), text, kind) for text, kind in SPECIAL_NETWORKS.items())
 
 _IpAddress = IPv4Address | IPv6Address
 
@@ -218,6 +236,25 @@ def check_guests_differ(guests: Sequence[Guest]) -> None:
             raise BadInput(
                 f"spec.guests: expected each guest to have its own name and addresses, got {identity} for guests "
                 f"{' and '.join(names)}"
+            )
+
+
+def check_addresses(spec: ClusterSpec) -> None:
+    """Raise BadInput if a subnet of a request, or the subnet of a guest's address, has addresses of a special kind."""
+    for subnet in spec.subnets or ():
+        _check_ordinary("spec.subnets", subnet)
+    for number, guest in enumerate(spec.guests):
+        for address in guest.addresses:
+            _check_ordinary(f"spec.guests.{number}.addresses", address)
+
+
+def _check_ordinary(where: str, text: Address) -> None:
+    network = ip_interface(text).network
+    for special, known, kind in _SPECIAL:
+        if network.overlaps(special):
+            raise BadInput(
+                f"{where}: expected a subnet for guests such as 10.0.0.0/24 or fd00::/64, got {text}, which has {kind} "
+                f"addresses ({known}): choose another subnet"
             )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from sbf_service.domain.addressing import (
     NetworkAddresses,
     NetworkIdentity,
+    check_addresses,
     check_guests_differ,
     choose_device_addresses,
     plan_member,
@@ -105,6 +106,7 @@ class PlannedCluster:
 
 def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
     """Return the cluster that a request would create. Raise the errors of :func:`put_cluster`."""
+    check_addresses(new.spec)
     check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
     _check_name_free(unit, new)
     plan = _plan_network if new.spec.joins is None else _plan_member

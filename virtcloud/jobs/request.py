@@ -281,6 +281,8 @@ def _read_value(pair: _Pair) -> object:
         if kind.many:
             return tuple(OrderedDict.fromkeys(kind.read(item) for item in pair.value.split("+")))
         return kind.read(pair.value)
+    except request_values.UnusableAddress as error:
+        raise _wrong_value(pair, str(error), repr(pair.value)) from None
     except ValueError:
         if pair.key == "name":
             raise RequestError("name must match %s, got %r" % (NAME_PATTERN, pair.value)) from None

@@ -158,6 +158,8 @@ def _parse_single(value: object, kind: ValueKind, at: _FilePosition) -> object:
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         try:
             return kind.read(str(value))
+        except request_values.UnusableAddress as error:
+            return at.fail(str(error), repr(value))
         except ValueError:
             return at.fail(kind.expected, repr(value))
     return at.fail(kind.expected, repr(value))

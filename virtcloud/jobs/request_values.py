@@ -14,6 +14,21 @@ MAX_MEMORY_MB = 16 * 1024 * 1024
 MIN_DISK_MB = 16
 MAX_DISK_MB = 64 * 1024 * 1024
 MIB = 1 << 20
+SPECIAL_NETWORKS = {
+    "0.0.0.0/8": "unspecified",
+    "127.0.0.0/8": "loopback",
+    "169.254.0.0/16": "link-local",
+    "224.0.0.0/4": "multicast",
+    "240.0.0.0/4": "reserved",
+    "::/96": "unspecified, loopback or IPv4-compatible",
+    "::ffff:0:0/96": "IPv4-mapped",
+    "fe80::/10": "link-local",
+    "ff00::/8": "multicast",
+}
+"""The networks whose addresses no guest can use, with their kinds. SBF refuses the same networks
+(``sbf_service/domain/addressing.py``).
+"""
+_SPECIAL = tuple((ipaddress.ip_network(text), text, kind) for text, kind in SPECIAL_NETWORKS.items())
 _OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 
@@ -65,10 +80,18 @@ def _size_between(lowest_mb: int, highest_mb: int, expected: str) -> ValueKind:
     return ValueKind(expected, read)
 
 
+class UnusableAddress(ValueError):
+    """An address or network that no guest can use. The message is the expectation."""
+
+
 def _read_interface(text: str) -> str:
     if "/" not in text:
         raise ValueError(text)
-    return str(ipaddress.ip_interface(text))
+    interface = ipaddress.ip_interface(text)
+    for special, known, kind in _SPECIAL:
+        if interface.network.overlaps(special):
+            raise UnusableAddress("a network without %s addresses (%s)" % (kind, known))
+    return str(interface)
 
 
 def _read_yes_or_no(text: str) -> bool:

@@ -10,7 +10,7 @@ from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
-from virtcloud.model.errors import NoAddressFree, OtherSpec
+from virtcloud.model.errors import BadInput, NoAddressFree, OtherSpec
 
 DEMO = spec("brno-h1", "praha-h1")
 
@@ -46,6 +46,12 @@ def test_the_requested_and_the_shown_spec_change_nothing(world: World) -> None:
     assert [world.put("demo", again).created for again in (DEMO, shown, of_version_0_1)] == [False] * 3
     with pytest.raises(OtherSpec, match="differs in subnets"):
         world.put("demo", DEMO.model_copy(update={"subnets": ()}))
+
+
+def test_special_addresses_are_refused(world: World) -> None:
+    with pytest.raises(BadInput, match=r"which has IPv4-mapped addresses \(::ffff:0:0/96\): choose another subnet"):
+        world.put("demo", spec("brno-h1", subnets=["::ffff:10.0.0.0/120"]))
+    assert ask(world, "GET", "/v1/clusters").json() == []
 
 
 def test_members_get_the_next_addresses(world: World) -> None:

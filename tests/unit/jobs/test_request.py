@@ -89,6 +89,10 @@ def test_a_file_may_replace_the_line() -> None:
             "vcluster: subnet: expected a network such as 10.0.0.0/24 or [fd00::/64], or its first address such as 10.",
         ),
         (
+            "image=a:subnet=[::ffff:10.0.0.0/120]",
+            "vcluster: subnet: expected a network without IPv4-mapped addresses (::ffff:0:0/96), got '::ffff:10.0.0.",
+        ),
+        (
             "image=a:subnet=10.0.0.0/24+10.1.0.0/24",
             "vcluster: subnet: expected at most one IPv4 subnet and one IPv6 subnet, got '10.0.0.0/24+10.1.0.0/24'",
         ),

@@ -135,6 +135,10 @@ def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
             guest(addresses=["10.0.0.1"]),
             "hosts.0.guests.0.addresses.0: expected an address with its prefix length such as 10.0.0.5/24, got '10.",
         ),
+        (
+            guest(addresses=["127.0.0.2/24"]),
+            "hosts.0.guests.0.addresses.0: expected a network without loopback addresses (127.0.0.0/8), got '127.0.0.",
+        ),
         (guest(image=None), "hosts.0.guests.0.image: expected a name that matches [a-z][a-z0-9-]{0,31}, got None"),
         (
             guest(name="g2"),

@@ -5,13 +5,16 @@ from typing import Any
 import pytest
 
 from sbf_service.domain.addressing import (
+    SPECIAL_NETWORKS,
     NetworkAddresses,
     NetworkIdentity,
+    check_addresses,
     check_guests_differ,
     make_subnets,
     plan_member,
     plan_network,
 )
+from virtcloud.jobs import request_values
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import BadInput, NoAddressFree
 from virtcloud.model.guest_spec import Guest
@@ -114,6 +117,39 @@ def test_guests_with_the_same_address_are_bad_input(duplicate: list[str]) -> Non
         BadInput, match=r"expected each guest to have its own name and addresses, got address .* g1 and g2"
     ):
         check_guests_differ(spec(2, *duplicate).guests)
+
+
+@pytest.mark.parametrize(
+    ("subnet", "kind"),
+    [
+        ("0.0.0.0/0", r"unspecified addresses \(0.0.0.0/8\)"),
+        ("127.1.0.0/16", "loopback"),
+        ("169.254.7.0/24", "link-local"),
+        ("224.0.0.0/24", "multicast"),
+        ("192.0.0.0/2", "multicast"),
+        ("255.255.255.0/24", "reserved"),
+        ("::/64", r"unspecified, loopback or IPv4-compatible addresses \(::/96\)"),
+        ("::1/128", "loopback"),
+        ("::10.0.0.0/120", "IPv4-compatible"),
+        ("::ffff:10.0.0.0/120", r"IPv4-mapped addresses \(::ffff:0:0/96\)"),
+        ("fe80::/64", "link-local"),
+        ("ff02::/64", "multicast"),
+    ],
+)
+def test_a_subnet_of_special_addresses_is_bad_input(subnet: str, kind: str) -> None:
+    with pytest.raises(BadInput, match=f"spec.subnets: expected a subnet for guests .* which has .*{kind}"):
+        check_addresses(spec(1, subnets=["10.0.0.0/24", subnet] if ":" in subnet else [subnet]))
+    with pytest.raises(BadInput, match=f"spec.guests.1.addresses: expected a subnet for guests .*{kind}"):
+        check_addresses(spec(2, "10.0.0.1/24", subnet))
+
+
+@pytest.mark.parametrize("subnet", ["10.0.0.0/8", "192.0.2.0/24", "100.64.0.0/10", "fd00::/64", "2001:db8::/32"])
+def test_every_other_subnet_is_allowed(subnet: str) -> None:
+    check_addresses(spec(1, subnet, subnets=[subnet]))
+
+
+def test_hooks_refuse_the_same_special_networks() -> None:
+    assert request_values.SPECIAL_NETWORKS == SPECIAL_NETWORKS
 
 
 def test_a_member_gets_the_addresses_after_the_highest() -> None:
