@@ -24,6 +24,7 @@ from sbf_service.device_credentials import make_login
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.domain.site_survey import PortSurvey, SwitchSurvey, describe_site, list_port_vlans
 from sbf_service.drivers.contract import ReadsNeighbours, SwitchDriver, SwitchPlatform
+from sbf_service.drivers.device_errors import LoginRefused, UnknownHostKey
 from sbf_service.drivers.registry import find_switch_platform
 from sbf_service.drivers.switch.dialect import SwitchReading
 from sbf_service.drivers.switch.observed_state import derive_port_use
@@ -31,7 +32,7 @@ from sbf_service.drivers.transport.device_session import RETRIED
 from sbf_service.settings import ServiceSettings, ServiceTiming, read_settings
 from virtcloud.model.document import Document, read_document
 from virtcloud.model.element import Switch, find_duplicates
-from virtcloud.model.errors import BadInput, ElementError, Unreachable, VirtcloudError
+from virtcloud.model.errors import BadInput, ElementError, Refused, Unreachable, Unsafe, VirtcloudError
 from virtcloud.model.port_use import AGGREGATED
 from virtcloud.model.site_survey import SiteSurvey, SurveyRequest
 from virtcloud.model.values import DeviceAddress, Name, PortName
@@ -149,9 +150,12 @@ def _survey_switch(
             "the network to the switch"
         )
         return replace(survey, fault=f"{str(error).removesuffix(RETRIED)}: {remedy}")
-    except ElementError as error:
-        remedy = "" if survey.is_read else f": check that the platform is {entry.platform}, and the account's rights"
+    except (Refused, Unsafe) as error:
+        has_remedy = survey.is_read or isinstance(error, LoginRefused | UnknownHostKey)
+        remedy = "" if has_remedy else f": check that the platform is {entry.platform}, and the account's rights"
         return replace(survey, fault=f"{error}{remedy}")
+    except ElementError as error:
+        return replace(survey, fault=str(error))
     except Exception as error:  # noqa: BLE001 - an answer of one switch must not end the survey of the others
         return replace(survey, fault=f"switch {entry.name}: {type(error).__name__}: {error}")
     finally:

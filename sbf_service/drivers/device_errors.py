@@ -1,4 +1,4 @@
-"""Errors about devices: quotations of output, and lists of faults. Pure.
+"""Errors about devices: rejected logins, quotations of output, and lists of faults. Pure.
 
 Administrators read every fault. The owner of a cluster reads only the faults of the cluster's VLAN.
 """
@@ -17,6 +17,14 @@ FOREIGN_SERVICE_REMEDY = (
 """The remedy for another user's configuration on managed VLANs or services of a provider edge."""
 MAX_FAULT_CHARACTERS = 1500
 """The maximum length of a list of faults. The store truncates an element's error report to 2000 characters."""
+
+
+class LoginRefused(Refused):
+    """The device rejected the account or its secrets."""
+
+
+class UnknownHostKey(Unsafe):
+    """The device showed a host key or a certificate that is not accepted. No secret was sent."""
 
 
 class ChangeFault(NamedTuple):

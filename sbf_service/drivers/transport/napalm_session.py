@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from sbf_service.drivers.contract import DeviceLogin
-from sbf_service.drivers.device_errors import quote_start
+from sbf_service.drivers.device_errors import LoginRefused, UnknownHostKey, quote_start
 from sbf_service.drivers.transport.device_session import SESSION_LOST
 from sbf_service.drivers.transport.ssh import split_address
 from virtcloud.model.errors import ElementError, Refused, Unreachable, Unsafe
@@ -150,9 +150,9 @@ class NapalmSession:
         kind, decisive = next(meanings, (UNREACHABLE, chain[-1]))
         text, device = describe_error(decisive), self._describe_device()
         if kind is UNKNOWN_DEVICE:
-            return Unsafe(f"{device} shows {self.describe_unknown_device()}")
+            return UnknownHostKey(f"{device} shows {self.describe_unknown_device()}")
         if kind is DENIED:
-            return Refused(f"{device} refuses the login of {self._login.username!r}: check the credential")
+            return LoginRefused(f"{device} refuses the login of {self._login.username!r}: check the credential")
         if kind is LOCKED:
             return Unreachable(f"{device} is being configured by another user: {text}; SBF tries again")
         if kind is UNPARSABLE:

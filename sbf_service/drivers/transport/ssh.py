@@ -14,9 +14,10 @@ from io import BytesIO
 from typing import Any
 
 from sbf_service.drivers.contract import DeviceLogin
+from sbf_service.drivers.device_errors import LoginRefused, UnknownHostKey
 from sbf_service.drivers.transport.device_session import SESSION_LOST
 from virtcloud.model.element import kind_of
-from virtcloud.model.errors import BadInput, Refused, Unreachable, Unsafe
+from virtcloud.model.errors import BadInput, Unreachable
 from virtcloud.model.values import DeviceAddress
 from virtcloud.tracing import child_span
 
@@ -93,24 +94,24 @@ class SshCommandLine:
             return action()
         except netmiko.NetmikoAuthenticationException as error:
             self.close()
-            raise Refused(
+            raise LoginRefused(
                 f"{self._describe_device()} refuses the login of {self._login.username!r}: check the credential"
             ) from error
         except (netmiko.NetmikoBaseException, paramiko.SSHException, OSError, EOFError, ValueError) as error:
             self.close()
             raise self._translate(error) from error
 
-    def _translate(self, error: Exception) -> Refused | Unreachable | Unsafe:
+    def _translate(self, error: Exception) -> LoginRefused | Unreachable | UnknownHostKey:
         device, scope = self._describe_device(), self._login.cancel_scope
         if not scope.remaining:
             return Unreachable(f"{device}: {scope.reason}; SBF tries again")
         if _is_unknown_host_key(error):
-            return Unsafe(
+            return UnknownHostKey(
                 f"{device} shows an SSH host key that {self._login.known_hosts} does not contain for this device: "
                 "nothing was sent; if the device was replaced, add its new key to that file (ssh-keyscan)"
             )
         if _is_enable_failure(error):
-            return Refused(f"{device} refuses the privileged mode: check the credential's 'enable'")
+            return LoginRefused(f"{device} refuses the privileged mode: check the credential's 'enable'")
         why = self._describe_missing_prompt() if _is_prompt_timeout(error) else _first_line(error)
         return Unreachable(f"{device} does not answer: {why}; SBF tries again")
 

@@ -163,6 +163,20 @@ def test_a_wrong_platform_names_the_platform(tmp_path: Path) -> None:
     assert "the platform hp_comware, the credential viewer, and the network" in fault
 
 
+@pytest.mark.parametrize(
+    ("secret", "fault"),
+    [
+        ("password", "refuses the login of 'admin': check the credential"),
+        ("enable", "refuses the privileged mode: check the credential's 'enable'"),
+    ],
+)
+def test_a_refused_login_does_not_blame_the_platform(secret: str, fault: str, tmp_path: Path) -> None:
+    with emulate("cisco_ios") as switch:
+        text = describe(tmp_path, {"sw1": switch})
+        (tmp_path / secret).write_text("wrong\n", encoding="utf-8")
+        assert survey(text).faults == (f"switch sw1 ({switch.address}) {fault}",)
+
+
 def test_a_switch_without_lldp_is_named_with_the_remedy(tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         found = survey(describe(tmp_path, {"sw1": switch}))
