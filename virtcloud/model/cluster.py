@@ -12,6 +12,7 @@ from virtcloud.model.durations import MAX_DEADLINE_S, MAX_LEASE_S
 from virtcloud.model.errors import BadInput, IllegalTransition
 from virtcloud.model.guest_spec import Guest, GuestSpread
 from virtcloud.model.ssh_keys import UserKey
+from virtcloud.model.user_data import check_total_size
 from virtcloud.model.values import Address, ClusterKey, LoginName, Name, UserName, VlanId
 
 
@@ -263,6 +264,14 @@ class ClusterRequest(Document):
     """The spec of the cluster."""
     attempt: Annotated[int, Field(ge=0, le=MAX_ATTEMPT)] | None = None
     """The caller's attempt number. SBF rejects a number lower than the latest attempt with 410."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_user_data(cls, document: object) -> object:
+        """Check the size of all user data before any text is parsed. Stored specs are not checked."""
+        spec = document.get("spec") if isinstance(document, dict) else None
+        check_total_size(spec.get("guests") if isinstance(spec, dict) else None)
+        return document
 
 
 class LeaseExtension(Document):

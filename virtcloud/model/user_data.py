@@ -10,6 +10,8 @@ from virtcloud.model.yaml_loader import YamlLoader
 
 MAX_USER_DATA: Final = 16 * 1024
 """Maximum size of user data in bytes, as in common clouds. Larger files belong in an image or on a disk."""
+MAX_DISTINCT: Final = 128 * 1024
+"""Maximum size in bytes of all distinct user data of one request, because PyYAML needs 2 s for this size."""
 HEADER: Final = "#cloud-config"
 MAX_DEPTH: Final = 50
 EXPECTED: Final = f"expected cloud-config (the first line '{HEADER}', then a YAML mapping)"
@@ -42,6 +44,17 @@ def check_user_data(text: str, guest: str) -> None:
     """Raise BadInput for a text that is no cloud-config or is too long. The message begins with ``guest``."""
     if (fault := _find_fault(text)) is not None:
         raise BadInput(f"{guest}: user_data: {fault}")
+
+
+def check_total_size(guests: object) -> None:
+    """Raise BadInput if the distinct user data of unparsed guests is too long. Ignore guests of another form."""
+    found = [guest.get("user_data") for guest in guests if isinstance(guest, dict)] if isinstance(guests, list) else []
+    size = sum(len(text.encode(errors="surrogatepass")) for text in {text for text in found if isinstance(text, str)})
+    if size > MAX_DISTINCT:
+        raise BadInput(
+            f"user_data: expected at most {MAX_DISTINCT} bytes in the different texts of all guests, got {size}: use "
+            "the same text for several guests, or put files into the image"
+        )
 
 
 @lru_cache(KEPT_VERDICTS)

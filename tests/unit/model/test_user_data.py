@@ -3,7 +3,9 @@
 import time
 
 import pytest
+from pydantic import ValidationError
 
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.user_data import MAX_DEPTH, _find_fault, check_user_data
@@ -54,6 +56,38 @@ def test_the_same_user_data_of_many_guests_is_parsed_once() -> None:
     for number in range(100):
         check_user_data(text, f"guest g{number}")
     assert _find_fault.cache_info().misses == parsed + 1
+
+
+def request_with(texts: list[str]) -> dict[str, object]:
+    guests = [{"name": f"g{n}", "host": "h1", "image": "i", "user_data": text} for n, text in enumerate(texts, 1)]
+    return {"spec": {"owner": "alice", "guests": guests}}
+
+
+def test_much_distinct_user_data_is_refused_before_it_is_parsed() -> None:
+    texts = [f"#cloud-config\na: {number:0100}\n" for number in range(1200)]
+    parsed = _find_fault.cache_info().misses
+    with pytest.raises(
+        ValueError, match="expected at most 131072 bytes in the different texts of all guests, got 141600"
+    ):
+        ClusterRequest.model_validate(request_with(texts))
+    assert _find_fault.cache_info().misses == parsed
+
+
+def test_equal_user_data_counts_once() -> None:
+    texts = ["#cloud-config\na: " + "x" * 1000] * 1000
+    assert len(ClusterRequest.model_validate(request_with(texts)).spec.guests) == 1000
+
+
+@pytest.mark.parametrize("guests", [None, "g1", ["g1"], [{"user_data": []}], [{"user_data": {}}]])
+def test_guests_of_another_form_have_the_usual_faults(guests: object) -> None:
+    with pytest.raises(ValidationError, match=r"spec.guests"):
+        ClusterRequest.model_validate({"spec": {"owner": "alice", "guests": guests}})
+
+
+def test_stored_specs_may_have_more_user_data() -> None:
+    """A cluster of an earlier version must stay readable."""
+    texts = [f"#cloud-config\na: {number:0100}\n" for number in range(1200)]
+    assert len(ClusterSpec.model_validate(request_with(texts)["spec"]).guests) == 1200
 
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH, MAX_DEPTH + 1])
