@@ -53,6 +53,9 @@ def main() -> None:
 def serve(config: Path | None) -> None:
     """Run the service until SIGTERM.
 
+    On SIGTERM, long polls end at once. Other calls have 5 s to finish. Then they are answered with status 503 and
+    Retry-After.
+
     Example: sbf serve --config /etc/virtcloud/sbf.toml
     """
     early_reloads = EarlyReloads()

@@ -96,8 +96,12 @@ PING_INTERVAL_S = 20.0
 """The interval between pings on WebSockets, in seconds. The pings prevent proxies from closing idle sessions."""
 MAX_MESSAGE = 1 << 20
 """The maximum length of a message on a WebSocket, in bytes."""
-SHUTDOWN_GRACE_S = 1
-"""A stopping service cancels requests after this time, which ``ANSWERS_PER_S`` can extend."""
+SHUTDOWN_GRACE_S = 5
+"""A stopping service cancels calls after this time, which ``ANSWERS_PER_S`` can extend.
+
+Long polls end at once, so they do not use this time. With 10,000 long polls, the stop remains shorter than systemd's
+``TimeoutStopSec``, which is 90 s for SBF's unit.
+"""
 ANSWERS_PER_S = 500
 """The number of long polls for which a stopping service waits one second, in addition to ``SHUTDOWN_GRACE_S``."""
 
@@ -105,7 +109,8 @@ ANSWERS_PER_S = 500
 class SbfServer(uvicorn.Server):
     """A uvicorn server that uses TLS on TCP sockets only.
 
-    SIGTERM or SIGINT ends all long polls immediately. The signal is not raised again after the shutdown.
+    SIGTERM or SIGINT ends all long polls immediately. Other calls may finish within ``SHUTDOWN_GRACE_S``. The signal is
+    not raised again after the shutdown.
     """
 
     service: SbfService

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.auth.authentication import STATIC_DOCS, AuthenticationMiddleware
 from sbf_service.http.long_polls import PollAdmission
-from sbf_service.http.middleware import RequestTimingMiddleware, Version01Middleware
+from sbf_service.http.middleware import RequestTimingMiddleware, StopMiddleware, Version01Middleware
 from sbf_service.http.problems import add_problem_schema, install_error_handlers, problem_responses
 from sbf_service.http.request_ids import RequestIdMiddleware
 from sbf_service.http.routes import (
@@ -91,6 +91,7 @@ def create_app(service: SbfService) -> FastAPI:
     _document_problems(app)
     install_error_handlers(app)
     app.add_middleware(AuthenticationMiddleware, service=service)
+    app.add_middleware(StopMiddleware, change_feed=service.change_feed)
     app.add_middleware(Version01Middleware)
     app.add_middleware(RequestTimingMiddleware, metrics=service.metrics)
     app.add_middleware(RequestIdMiddleware)

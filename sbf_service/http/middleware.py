@@ -1,7 +1,12 @@
-"""ASGI middleware around the application: request times, answers to clients of version 0.1, and the limit on bodies."""
+"""ASGI middleware around the application.
+
+It measures request times, rewrites answers to clients of version 0.1, answers calls that a stopping service cancels,
+and limits bodies.
+"""
 
 import json
 import time
+from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -10,9 +15,12 @@ from urllib.parse import parse_qs
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sbf_service.http.problems import MEDIA_TYPE, BodyTooLong
+from sbf_service.change_feed import ChangeFeed
+from sbf_service.http.problems import MEDIA_TYPE, BodyTooLong, error_response
 from sbf_service.http.version_0_1 import rewrite_answer, rewrite_problem
+from sbf_service.log import get_log
 from sbf_service.metrics import ServiceMetrics
+from virtcloud.model.errors import ServiceStopping
 
 NO_ROUTE: Final = "none"
 UNFINISHED: Final = 500
@@ -22,6 +30,11 @@ VERSION_0_1: Final = b"python-httpx/"
 library.
 """
 JSON: Final = "application/json"
+STOPPING: Final = (
+    "this SBF stops and ended the call before it was finished: try again in {} s; it is safe to repeat the call"
+)
+RETRY_AFTER_S: Final = 1
+log = get_log(__name__)
 
 
 class RequestTimingMiddleware:
@@ -126,6 +139,36 @@ class _AnswerRewriter:
             operation = str(getattr(self._scope.get("route"), "operation_id", None))
             rewritten = rewrite_answer(operation, answer)
         return json.dumps(rewritten, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class StopMiddleware:
+    """Answers 503 for a call that the server cancels because the service stops.
+
+    The server closes the connection of a WebSocket, or of an answer whose start has been sent.
+    """
+
+    app: ASGIApp
+    change_feed: ChangeFeed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Process a call, and answer it if it is cancelled."""
+        started = False
+
+        async def record_start(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, record_start)
+        except CancelledError:
+            if not self.change_feed.closed:
+                raise
+            log.warning("call_cancelled", path=scope["path"], why="the service stops")
+            if scope["type"] == "http" and not started:
+                error = ServiceStopping(STOPPING.format(RETRY_AFTER_S), RETRY_AFTER_S)
+                await error_response(error)(scope, receive, send)
 
 
 def _media_type(start: Message) -> str:

@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -79,16 +79,13 @@ def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
 def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None:
     """A switch accepts the connection but does not answer. Clients in long polls receive answers."""
     hung = socket.create_server(("127.0.0.1", 0))
-    document = three_sites().model_dump(mode="json")
-    for site in document["sites"]:
-        site["switches"][0] |= {"platform": "linux_bridge", "address": f"127.0.0.1:{hung.getsockname()[1]}"}
     path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
     with (
         running_service(path) as process,
         connect_to_socket(tmp_path / "sbf.sock") as client,
         ThreadPoolExecutor(1) as threads,
     ):
-        client.put("/v1/topology", json=document).raise_for_status()
+        client.put("/v1/topology", json=hung_switches(hung)).raise_for_status()
         client.put("/v1/sites/brno/pool", json={"vlans": "100-109"}).raise_for_status()
         cluster = client.put("/v1/clusters/demo", json={"spec": spec("brno-h1").model_dump(mode="json")}).json()
         accepted, _ = hung.accept()
@@ -109,6 +106,83 @@ def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None
         assert not (tmp_path / "sbf.sock").exists()
         accepted.close()
     hung.close()
+
+
+HungCall = tuple[SbfProcess, "Future[httpx.Response]", Callable[[], None]]
+
+
+@contextmanager
+def reading_a_hung_switch(tmp_path: Path) -> Iterator[HungCall]:
+    """Yield a service, a call that reads a switch without an answer, and a function that resets the switch."""
+    hung = socket.create_server(("127.0.0.1", 0))
+    accepted: list[socket.socket] = []
+
+    def accept() -> None:
+        with suppress(OSError):  # the switch was reset
+            while True:
+                accepted.append(hung.accept()[0])
+
+    def reset() -> None:
+        hung.shutdown(socket.SHUT_RDWR)
+        hung.close()
+        for opened in accepted:
+            opened.close()
+
+    path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
+    with (
+        running_service(path) as process,
+        connect_to_socket(tmp_path / "sbf.sock") as client,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        client.headers["user-agent"] = USER_AGENT  # httpx's default User-Agent is that of a client of version 0.1
+        threads.submit(accept)
+        client.put("/v1/topology", json=hung_switches(hung)).raise_for_status()
+        is_sent = threading.Event()
+
+        def trace(step: str, _about: object) -> None:
+            if step == "http11.send_request_body.complete":
+                is_sent.set()
+
+        call = threads.submit(client.get, "/v1/elements/brno-sw1/ports", extensions={"trace": trace})
+        assert is_sent.wait(30)
+        client.get("/healthz").raise_for_status()  # after this answer, the earlier call has arrived
+        try:
+            yield process, call, reset
+        finally:
+            with suppress(OSError):  # the switch was reset
+                reset()
+
+
+def hung_switches(hung: socket.socket) -> dict[str, Any]:
+    document = three_sites().model_dump(mode="json")
+    for site in document["sites"]:
+        site["switches"][0] |= {"platform": "linux_bridge", "address": f"127.0.0.1:{hung.getsockname()[1]}"}
+    return document
+
+
+def test_sigterm_waits_for_a_running_call(tmp_path: Path) -> None:
+    """The call ends two seconds after SIGTERM, because the switch closes the connection."""
+    with reading_a_hung_switch(tmp_path) as (process, call, reset):
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2)
+        reset()
+        assert (call.result().status_code, call.result().json()["type"]) == (504, "urn:virtcloud:problem:unreachable")
+        assert process.wait(30) == 0
+
+
+def test_sigterm_answers_a_call_that_lasts_too_long(tmp_path: Path) -> None:
+    with reading_a_hung_switch(tmp_path) as (process, call, _):
+        process.terminate()
+        answer = call.result()
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:virtcloud:problem:service-stopping")
+        assert "it is safe to repeat the call" in answer.json()["detail"]
+        assert answer.headers["retry-after"] == "1"
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        log = process.stderr.read()
+        assert "call_cancelled" in log
+        assert "Traceback" not in log
 
 
 def test_a_signal_does_not_wait_for_the_change_feed() -> None:
@@ -264,6 +338,7 @@ def test_a_stopping_service_keeps_the_socket_of_its_successor(tmp_path: Path) ->
         process.terminate()
         with open_when_free(file) as successor:
             assert process.poll() is None
+            busy.close()
             process.wait(30)
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(str(file))
