@@ -18,10 +18,12 @@ from sbf_service.domain.authentication import ID_BYTES, SECRET_BYTES, Principal,
 from sbf_service.domain.page_cursors import CursorFormat, Moment, Word
 from sbf_service.store.columns import split_ids
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
+from sbf_service.store.topology_documents import read_site_names
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from sbf_service.store.user_tables import TokenRow
 from virtcloud.model.access import NewToken, Role, TokenId, TokenRequest, TokenView
-from virtcloud.model.errors import NotFound, Unauthenticated, VirtcloudError
+from virtcloud.model.errors import BadInput, NotFound, Unauthenticated, VirtcloudError
+from virtcloud.model.message_text import list_known
 from virtcloud.model.values import Name, UserName, format_utc
 
 RandomBytes = Callable[[int], bytes]
@@ -40,7 +42,12 @@ def token_topic(token_id: str) -> str:
 
 
 def create_token(unit: Unit, request: TokenRequest, random_bytes: RandomBytes) -> NewToken:
-    """Create a token. Only the returned document contains the token's secret."""
+    """Create a token. Only the returned document contains the token's secret.
+
+    Raise BadInput for a site that is not in the topology. Before the first topology, every site is accepted, because
+    administrators may create tokens before they describe the sites.
+    """
+    _check_sites(unit, request.sites)
     token = Token.make(random_bytes(ID_BYTES + SECRET_BYTES))
     duration_s = request.expires_in_s
     row = TokenRow(
@@ -57,6 +64,17 @@ def create_token(unit: Unit, request: TokenRequest, random_bytes: RandomBytes) -
     unit.session.flush()
     record_audit(unit, "token_created", why=_describe_token(row))
     return NewToken(**make_token_view(row).model_dump(), token=token.text)
+
+
+def _check_sites(unit: Unit, sites: Collection[Name]) -> None:
+    known = read_site_names(unit.connection) if sites else ()
+    for site in sites:
+        if known and site not in known:
+            raise BadInput(
+                f"expected sites of the topology ({list_known(site, known)}), got {site}: correct the name, or add the "
+                "site first (virtcloud topology set)",
+                ("sites",),
+            )
 
 
 def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:

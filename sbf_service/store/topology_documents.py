@@ -33,6 +33,7 @@ _READ_CHANGES: CompoundSelect[Any] = union_all(
 
 One statement reads both tables: two statements could read different versions.
 """
+_READ_SITES = select(SiteDocumentRow.site)
 _DOCUMENTS = Base.metadata.tables[SiteDocumentRow.__tablename__]
 _INSERT = insert(_DOCUMENTS)
 _UPDATE = (
@@ -52,6 +53,11 @@ def read_version_of_topology(connection: Connection) -> int | None:
     """Return the version of the topology, or None before the first topology."""
     version, is_present = connection.execute(_READ_PRESENCE).one()
     return version if is_present else None
+
+
+def read_site_names(connection: Connection) -> tuple[Name, ...]:
+    """Return the names of the topology's sites; none before the first topology."""
+    return tuple(Name(site) for site in connection.execute(_READ_SITES).scalars())
 
 
 def read_documents(connection: Connection, since: int, former: Topology | None) -> Topology:

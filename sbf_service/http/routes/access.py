@@ -50,7 +50,10 @@ def list_tokens(
 
 @router.post("/tokens", tags=["access"], status_code=HTTPStatus.CREATED, responses=problem_responses(422))
 def create_token(request: TokenRequest, caller: CurrentCaller, service: CurrentService) -> NewToken:
-    """Create a token. Only this answer contains the token itself. Not idempotent."""
+    """Create a token. Only this answer contains the token itself. Not idempotent.
+
+    After the first topology, the sites of a site administrator must be in the topology.
+    """
     caller.require(Action.MANAGE_TOKENS)
     with service.store.change(who=caller.who) as unit:
         token = tokens.create_token(unit, request, secrets.token_bytes)

@@ -1,6 +1,7 @@
 """Tests of authentication over HTTP."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -152,6 +153,26 @@ def test_creating_and_revoking_tokens_is_audited(world: World) -> None:
     rows = [(row.who, row.what, row.why) for row in world.audit()[-2:]]
     entry = f"{created.json()['id']}: ivo, site-administrator of brno"
     assert rows == [("eva", "token_created", entry), ("eva", "token_revoked", entry)]
+
+
+def test_a_token_for_an_unknown_site_is_refused(world: World) -> None:
+    wanted = {"name": "ivo", "role": "site-administrator", "sites": ["brno", "nowhere"]}
+    assert problem(ask(world, "POST", "/v1/tokens", wanted)) == (
+        422,
+        "bad-input",
+        (
+            "expected sites of the topology (brno, plzen, praha), got nowhere: correct the name, or add "
+            "the site first (virtcloud topology set)"
+        ),
+    )
+    assert ask(world, "GET", "/v1/tokens").json() == []
+
+
+def test_a_token_may_precede_the_first_topology(database: str) -> None:
+    with closing(World(database)) as world:
+        assert ask(world, "GET", "/v1/topology").status_code == 404
+        wanted = {"name": "ivo", "role": "site-administrator", "sites": ["brno"]}
+        assert ask(world, "POST", "/v1/tokens", wanted).json()["sites"] == ["brno"]
 
 
 def test_the_kernel_identifies_local_users_and_root(world: World) -> None:
