@@ -204,6 +204,18 @@ def test_a_new_gateway_takes_publications_over(world: World) -> None:
     assert places(world)[0][0] == "brno-gw3"
 
 
+def test_a_publication_waits_for_a_drained_gateway(world: World) -> None:
+    """An administrator drains a gateway in the topology. Its agent works, so the publication keeps its address."""
+    publish(world)
+    drained, others = gateway("brno-gw"), gateway("brno-gw2", outside=outside(2))
+    world.put_topology(topology_with_gateways(brno=(drained, others)))
+    world.settle()
+    assert [ports_of(world, name) for name in ("brno-gw", "brno-gw2")] == [[], []]
+    world.put_topology(topology_with_gateways(brno=(drained | {"outside": outside(1)}, others)))
+    world.settle()
+    assert (places(world), ports_of(world, "brno-gw")) == ([("brno-gw", "198.51.100.1", 40000)], [40000])
+
+
 def test_the_router_and_its_publications_move_together(world: World) -> None:
     put(world, "routed", router="gateway")
     publish(world, "routed")

@@ -249,6 +249,29 @@ def test_a_port_that_the_topology_loses_is_not_published(world: World) -> None:
     assert "no longer publishes port 40000" in (suspensions(world)[0] or "")
 
 
+@pytest.mark.parametrize(
+    "drained",
+    [{"vpn": {"address": "brno-gw.example.org"}}, {"vpn": None}, None],
+    ids=["other role", "no role", "removed"],
+)
+def test_a_gateway_that_returns_publishes_again(world: World, drained: dict[str, object] | None) -> None:
+    put(world)
+    publish(world)
+    world.settle()
+    praha = (gateway("praha-gw"),)
+    if drained is None:
+        world.put_topology(topology_with_gateways(brno=(gateway("brno-gw", vpn=None),), praha=praha))
+        world.settle()
+        world.put_topology(topology_with_gateways(praha=praha))
+    else:
+        world.put_topology(topology_with_gateways(brno=(gateway("brno-gw", **drained),), praha=praha))
+    world.settle()
+    assert "no longer publishes port 40000" in (suspensions(world)[0] or "")
+    world.put_topology(topology_with_gateways(brno=(gateway("brno-gw", outside=OUTSIDE),), praha=praha))
+    world.settle()
+    assert ([one.port for one in published(world)], suspensions(world)) == ([40000], [None])
+
+
 def test_another_call_replaces_a_port_that_the_topology_lacks(world: World) -> None:
     put(world)
     publish(world)
