@@ -85,6 +85,22 @@ def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Des
     )
 
 
+def describe_lost_link(topology: Topology, router: Name) -> str | None:
+    """Return what does not work in a network whose router is this gateway, and why; None for a gateway with a link."""
+    if OUTSIDE_LINK.has(topology, router):
+        return None
+    site = topology.site_of.get(router)
+    if site is None:
+        place, loss, adviser = "", "is no longer in the topology", "an operator"
+    else:
+        place, loss = f" at {site.name}", "no longer has a link to the outside"
+        adviser = f"the administrator of {site.name}"
+    return (
+        f"guests reach nothing outside their network: the router, gateway {router}{place}, {loss}, and no "
+        f"other gateway of the network can replace it; ask {adviser}"
+    )
+
+
 def add_routers(wanted: HostWanted, routers: Mapping[str, GatewayRouter]) -> HostWanted:
     """Add routers to a gateway's wanted state, and return the result. ``routers`` has the routers by network ID."""
     segments = tuple(

@@ -1,7 +1,7 @@
 """Existing clusters: views, deletion, leases, and sharing of networks."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from sqlalchemy import bindparam, select, true
@@ -20,6 +20,7 @@ from sbf_service.store.current_topology import read_topology
 from sbf_service.store.guest_seeds import read_network_clusters, read_service_secret
 from sbf_service.store.guest_tables import GuestPowerRow
 from sbf_service.store.live_clusters import read_networks, read_service_ids, read_vlans
+from sbf_service.store.network_routers import describe_lost_routers
 from sbf_service.store.quotas import NO_LIMITS, check_lease
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.transitions import drain_cluster
@@ -171,13 +172,17 @@ def make_cluster_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterVi
     networks = read_networks(unit, rows)
     placements, vlans = read_placements(unit, [row.id for row in rows]), read_vlans(unit, networks)
     joined, members = _make_joined_views(unit, list(networks.values())), _read_member_owners(unit, rows)
-    stopped = _read_stopped_guests(unit, rows)
+    stopped, lost = _read_stopped_guests(unit, rows), _describe_lost_routers(unit, rows)
     views = []
     for row in rows:
         network = networks[row.network or row.id]
         key = None if network is row else ClusterKey(network.key)
         view = format_cluster(row, key, placements.get(row.id, ()), vlans.get(network.id, {}), joined.get(network.id))
-        computed = {"members": members.get(row.id, {}), "stopped_guests": tuple(stopped.get(row.id, ()))}
+        computed = {
+            "members": members.get(row.id, {}),
+            "stopped_guests": tuple(stopped.get(row.id, ())),
+            "reason": "; ".join(filter(None, (row.reason, lost.get(row.id)))) or None,
+        }
         views.append(view.model_copy(update=computed))
     return views
 
@@ -194,6 +199,17 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
         for member in find_running_members(unit, group):
             found[str(member.network)][ClusterKey(member.key)] = UserName(member.owner)
     return found
+
+
+def _describe_lost_routers(unit: Unit, rows: Sequence[ClusterRow]) -> Mapping[str, str]:
+    """Return what does not work in each running cluster whose router has no link to the outside, by cluster ID."""
+    routed = {
+        row.id: row.network or row.id
+        for row in rows
+        if row.state in WANTED_STATES and (row.network is not None or parse_current_spec(row).router == "gateway")
+    }
+    faults = describe_lost_routers(unit, set(routed.values()))
+    return {cluster: faults[network] for cluster, network in routed.items() if network in faults}
 
 
 def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, list[Name]]:

@@ -4,21 +4,22 @@ One gateway of a network is the router. If this gateway's agent becomes stale, S
 network.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, or_, select, update
 
-from sbf_service.domain.gateway_access import OUTSIDE_LINK, add_routers, make_router
+from sbf_service.domain.gateway_access import OUTSIDE_LINK, add_routers, describe_lost_link, make_router
 from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.columns import NAME_TYPE, equals_any
+from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_addresses import assign_possible_addresses, ensure_gateway_addresses
 from sbf_service.store.gateway_tables import NetworkRouterRow
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
+from sbf_service.store.transitions import ClusterSelection, increment_versions
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import WANTED_STATES
@@ -28,6 +29,11 @@ from virtcloud.model.wanted import HostWanted
 
 _READ = select(NetworkRouterRow.network_id).where(NetworkRouterRow.gateway == bindparam("gateway"))
 _READ_OF = _READ.where(NetworkRouterRow.network_id.in_(bindparam("networks", type_=NAME_TYPE, expanding=True)))
+_READ_GATEWAYS = select(NetworkRouterRow.network_id, NetworkRouterRow.gateway).where(
+    NetworkRouterRow.network_id.in_(bindparam("networks", type_=NAME_TYPE, expanding=True))
+)
+_OF_ROUTER = ClusterSelection(or_(ClusterRow.id.in_(_READ), ClusterRow.network.in_(_READ)))
+"""The clusters of the networks whose router is ``gateway``."""
 _READ_ROUTERS = (
     select(NetworkRouterRow.gateway, ElementRow.reachable)
     .join(ElementRow, ElementRow.name == NetworkRouterRow.gateway)
@@ -68,6 +74,22 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
             unit.connection.execute(_REPLACE, {"network": row.id, "new_gateway": new})
             increment_revisions(unit, [gateway, new])
             record_audit(unit, "router_replaced", element=gateway, why=f"{new} replaces {gateway}", cluster_id=row.id)
+
+
+def announce_link(unit: Unit, gateway: Name) -> None:
+    """Increment the versions of the clusters whose router is ``gateway``: their views show whether it has a link."""
+    increment_versions(unit, _OF_ROUTER, gateway=gateway)
+
+
+def describe_lost_routers(unit: Unit, networks: Iterable[str]) -> Mapping[str, str]:
+    """Return what does not work in each network whose router has no link to the outside, by network ID."""
+    found: dict[str, str] = {}
+    for group in split_ids(networks):
+        for network, gateway in unit.connection.execute(_READ_GATEWAYS, {"networks": group}):
+            fault = describe_lost_link(read_topology(unit), Name(gateway))
+            if fault is not None:
+                found[network] = fault
+    return found
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:

@@ -16,7 +16,7 @@ from sbf_service.large_documents import take_short_turns
 from sbf_service.store.cluster_queries import find_cluster_ids
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
-from sbf_service.store.network_routers import replace_routers, take_over_routers
+from sbf_service.store.network_routers import announce_link, replace_routers, take_over_routers
 from sbf_service.store.networks import check_access_ports_kept
 from sbf_service.store.topology_documents import (
     DocumentChanges,
@@ -170,14 +170,17 @@ def _store_change(unit: Unit, prepared: PreparedChange) -> int:
 def _replace_routers(unit: Unit, change: TopologyChange) -> None:
     """Replace routers that lose their link to the outside.
 
-    If a gateway gets a link to the outside, also replace each router of the gateway's networks that does not answer or
-    has no link.
+    If a gateway gets a link to the outside, or returns to the topology with a link, also replace each router of the
+    gateway's networks that does not answer or has no link.
     """
-    for name, gateway in change.former.gateways.items():
-        had_link, has_link = gateway.outside is not None, OUTSIDE_LINK.has(change.topology, name)
-        if had_link and not has_link:
+    for name in dict.fromkeys((*change.former.gateways, *change.topology.gateways)):
+        had_link, has_link = (OUTSIDE_LINK.has(one, name) for one in (change.former, change.topology))
+        if had_link is has_link:
+            continue
+        announce_link(unit, name)
+        if had_link:
             replace_routers(unit, name)
-        elif has_link and not had_link:
+        else:
             take_over_routers(unit, name)
 
 

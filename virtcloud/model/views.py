@@ -100,7 +100,7 @@ class ClusterView(Document):
     state: ClusterState
     """The state in the lifecycle."""
     reason: str | None = None
-    """The reason for the state; null if there is no reason."""
+    """The reason for the state, or what does not work in an active cluster; null if there is no reason."""
     vlans: dict[Name, VlanId]
     """The VLAN ID at each site."""
     joined: ClusterTransport | None = None

@@ -212,6 +212,57 @@ def test_a_gateway_that_loses_its_link_is_replaced(world: World) -> None:
     assert segment(world, "brno-gw2").router is not None
 
 
+def without_links(*gateways: int) -> Topology:
+    """Return the topology in which these gateways of Brno have no link to the outside."""
+    document = make_topology().model_dump(mode="json")
+    for number in gateways:
+        del document["sites"][0]["gateways"][number]["outside"]
+    return Topology.model_validate(document)
+
+
+LOST = (
+    "guests reach nothing outside their network: the router, gateway brno-gw at brno, no longer has a link to the "
+    "outside, and no other gateway of the network can replace it; ask the administrator of brno"
+)
+
+
+def test_users_see_that_the_last_link_was_removed(world: World) -> None:
+    put(world, outside=["web"])
+    put(world, "member", joins="demo", guests=[{"name": "m1", "host": "brno-h2", "image": "debian"}])
+    versions = [world.view(key).version for key in ("demo", "member")]
+    world.put_topology(without_links(0, 1))
+    world.settle()
+    views = [world.view(key) for key in ("demo", "member")]
+    assert [(view.state, view.reason) for view in views] == [("active", LOST)] * 2
+    assert all(view.version > version for view, version in zip(views, versions, strict=True))
+
+
+def test_the_loss_is_not_shown_after_the_link_returns(world: World) -> None:
+    put(world, outside=["web"])
+    world.put_topology(without_links(0, 1))
+    world.settle()
+    version = world.view("demo").version
+    world.put_topology(make_topology())
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.reason, view.version > version) == ("active", None, True)
+    assert segment(world).router is not None
+
+
+def test_a_replaced_router_is_no_loss(world: World) -> None:
+    put(world, outside=["web"])
+    world.put_topology(without_links(0))
+    world.settle()
+    assert (world.view("demo").state, world.view("demo").reason) == ("active", None)
+
+
+def test_a_cluster_without_a_router_loses_nothing(world: World) -> None:
+    put(world, vpn=True)
+    world.put_topology(without_links(0, 1))
+    world.settle()
+    assert world.view("demo").reason is None
+
+
 def test_an_unknown_destination_names_the_known_ones(world: World) -> None:
     with pytest.raises(NotFound, match=r"destination moon is not known.* known destinations: archive, web"):
         put(world, outside=["moon"])
