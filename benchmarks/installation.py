@@ -137,7 +137,8 @@ class MeasuredSbf:
     def confirm_hosts(self) -> list[str]:
         """Confirm the wanted revision of every host.
 
-        Return each element (also switches) that had not confirmed before the call.
+        Return the names of all elements, including switches, that had not confirmed their wanted revisions before the
+        call.
         """
         behind = [
             element

@@ -28,7 +28,7 @@ REPEATS = 5
 TIMEOUT_S = 120
 PLAIN = "date +%s.%N"
 SCRIPT = f'{PLAIN}; stat -c %.9Y "$VCLUSTER_HOSTS"'
-"""Prints two times: of the script's first line, and of the agent's write of the job's files after the start barrier."""
+"""Prints when the script's first line ran, and when the agent wrote the job's files after the start barrier."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A cluster over 64 (and 16) emulated switches (300 ms a command), compared with a cluster on one switch.
+"""A cluster over 16 or 64 emulated switches (300 ms a command), compared with a cluster on one switch.
 
 Two ports of each switch are configured. The measured time is from the request until the cluster is active. Warm:
 sessions are open, and the ports are already trunks. Cold: the service was restarted and has loaded its libraries, but

@@ -1,8 +1,8 @@
 """The connection time of the second change on a device, compared with the first change.
 
 Each change begins with a reading of the device. The benchmark therefore measures readings: the service's driver reads
-an emulated switch (300 ms a command) three times. The connection time of the first or second reading is its duration
-minus the duration of the third reading.
+an emulated switch (300 ms a command) three times. To compute the connection time of the first or second reading, the
+benchmark subtracts the duration of the third reading from the duration of the first or second reading.
 """
 
 import time

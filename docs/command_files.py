@@ -104,6 +104,6 @@ def _options(context: click.Context) -> str:
 
 
 def _roff(text: str | None) -> str:
-    """Escape text for roff, which takes an unescaped line that begins with a dot for a command."""
+    """Escape text for roff. Without the escape, roff would treat each line that begins with a dot as a command."""
     lines = (text or "").translate(ROFF).splitlines()
     return "\n".join(f"\\&{line}" if line.startswith(".") else line for line in lines)

@@ -255,4 +255,4 @@ class MeasuredService:
 
 
 MEASURES_ITSELF = frozenset({"confirm (host)", "confirm (removal)", "reconcile (switch)"})
-"""The operations that call the counter themselves, to exclude the search for an element."""
+"""The operations that call the counter themselves, so that their costs do not include the search for an element."""

@@ -21,7 +21,7 @@ class Samples:
     pid: int
     delays_s: list[float] = field(default_factory=list)
     processor: list[tuple[float, float]] = field(default_factory=list)
-    """The seconds since the start, and the processor time per second in the interval before."""
+    """Each sample: the seconds since the start, and the processor time per second since the previous sample."""
 
     async def take(self) -> None:
         """Take samples until the task is cancelled."""
