@@ -76,7 +76,8 @@ def serve(config: Path | None) -> None:
             sockets = server.open_sockets(service)
             stack.enter_context(hold_replica_name(service.store.engine, replica_name(settings)))
             service.prepare()  # waits for a restore that began before this replica held its name
-            probe_write(service.store, service.scheduler.worker.holder)  # a standby or a full disk permits the above
+            # the steps above succeed even on a standby or with a full disk
+            probe_write(service.store, service.scheduler.worker.holder)
         _log_plugins()
         tcp = find_tcp_address(sockets)
         log.info("listening", tcp=tcp, socket=settings.socket or "none", database=describe_database(settings))

@@ -24,7 +24,7 @@ COSTLY_SHARE = 0.25
 
 
 def seconds_until_retry() -> float:
-    """Return the seconds until the circuit breaker allows a call of SBF; 0 if a call is allowed now."""
+    """Return the seconds until the circuit breaker allows a call to SBF; 0 if a call is allowed now."""
     try:
         return max(0.0, float(os.environ.get(BREAKER_VARIABLE, "0")) - time.monotonic())
     except ValueError:
@@ -96,8 +96,8 @@ class HookSbfClient:
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:
         """Store SBF's address, the deadline, and two durations in seconds.
 
-        ``allowed`` is the time limit that the deadline stands for. ``pause`` is the time without calls after a slow
-        failure.
+        ``allowed`` is the duration from which the deadline was computed. After a slow failure, no call is allowed for
+        ``pause``.
         """
         self._where, self._deadline, self._allowed, self._pause = where, deadline, allowed, pause
 

@@ -232,7 +232,7 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
         stage.await_queued(
             job,
             f"vcluster: one of the hosts {', '.join(hosts)} could not start the job; "
-            "the log of this host has the reason",
+            "the log of the failed host has the reason",
         )
     ended = stage.await_end(job)
     printed = stage.batch.output(job).stdout

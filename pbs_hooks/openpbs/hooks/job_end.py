@@ -35,7 +35,7 @@ END_TIMEOUT_S = 8.0
 If the agent receives no request, the script's access to guests remains until the agent notices that the job is missing.
 """
 ABORT_WAIT_S = 0.0
-NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of this host has the reason%s"
+NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of the failed host has the reason%s"
 
 
 def handle_preterm(event: MomEvent) -> None:

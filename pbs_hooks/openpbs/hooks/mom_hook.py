@@ -86,7 +86,7 @@ def handle(pbs: Any) -> None:
 
 
 EMPTY_SETTINGS = MomSettings("", 0, 0)
-"""The settings of a rejection. A rejection needs no settings of the site."""
+"""The settings with which :func:`handle` rejects a job. A rejection uses none of the site's settings."""
 
 
 def _dispatch(pbs: Any) -> None:

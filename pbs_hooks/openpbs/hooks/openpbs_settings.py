@@ -150,7 +150,8 @@ MOM_SETTINGS = OrderedDict(
                 "seconds from 0 to 570, below the hook's alarm",
                 seconds_between(0, 570),
                 30,
-                "Time limit at a job's end for the removal of the cluster from a host. The job's end waits no longer.",
+                "Time limit at a job's end for the removal of the cluster from a host. After this time, the job ends "
+                "even if the removal is not complete.",
             ),
         ),
         ("hosts", HOSTS_SETTING),

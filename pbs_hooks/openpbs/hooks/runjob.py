@@ -73,7 +73,7 @@ def _refusal_key(run: JobRun) -> JobRun:
 
 
 NOTHING_TO_END = (404, 410)
-"""SBF's HTTP statuses if no cluster ever had the key, or if a later attempt or another owner has it."""
+"""SBF's HTTP statuses if no cluster ever had the key, or if the key now belongs to a later attempt or another owner."""
 
 
 def jobobit(event: ServerHookEvent) -> None:

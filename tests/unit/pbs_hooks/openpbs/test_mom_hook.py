@@ -110,7 +110,7 @@ def test_the_first_host_reports_a_rejecting_sister(tmp_path: Path) -> None:
     """PBS may lose variables that a sister host sets. So the first host reports the failed start at its abort event."""
     outcome = hook("execjob_begin", tmp_path, job=job(tmp_path, head=False))
     assert (outcome.accepted, outcome.changed) == (False, {})
-    text = "vcluster: one of the hosts n1%2C n2 could not start the job; the log of this host has the reason"
+    text = "vcluster: one of the hosts n1%2C n2 could not start the job; the log of the failed host has the reason"
     assert reason(hook("execjob_abort", tmp_path)) == f"3 {text}{AGAIN}"
 
 
