@@ -1,4 +1,4 @@
-"""The change reader: one thread of a replica that reads the changes of other replicas from the database.
+"""The change reader: a thread in which a replica reads the changes of other replicas from the database.
 
 On PostgreSQL, the thread publishes the topics of notices in the change feed. On both databases, a slow poll compares
 the versions in the database, in one query, with the versions that the waiting calls have read. The slow poll finds
@@ -103,7 +103,7 @@ class ChangeReader:
         next_poll = self.clock()
         while not self._stopping:
             if self.clock() >= next_poll:
-                if self._poll(listener):  # the poll also finds changes before this connection
+                if self._poll(listener):  # the poll also finds changes from before this connection
                     self.listens = True
                 next_poll = self.clock() + self.interval
             if listener is None:

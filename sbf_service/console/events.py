@@ -54,8 +54,8 @@ def stream_events(
 async def _count_stream(browser: Browser, counts: StreamCounts, events: AsyncIterator[str]) -> AsyncIterator[str]:
     """Yield the events of a counted stream.
 
-    If the user already has ``MAX_STREAMS`` streams, yield only ``full``, with this number. ``full`` replaces an error
-    status, because scripts cannot read the status of an event stream.
+    If the user already has ``MAX_STREAMS`` streams, yield only the event ``full`` with the value of ``MAX_STREAMS``.
+    ``full`` replaces an error status, because scripts cannot read the status of an event stream.
     """
     if counts.counts[browser.caller.who] >= MAX_STREAMS:
         yield f"event: full\ndata: {MAX_STREAMS}\n\n"

@@ -37,7 +37,7 @@ RANDOM_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class PendingLogin:
-    """A login that waits for the provider's answer. The browser stores it in a cookie."""
+    """A login that waits for the provider's answer. The browser stores this login in a cookie."""
 
     state: str
     nonce: str

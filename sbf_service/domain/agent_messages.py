@@ -97,8 +97,8 @@ AGENT_MESSAGES: Final = (
         "this host passes the frames of all bridges to its packet filter",
         ("passes the frames of all bridges to its packet filter",),
         "`br_netfilter` is active, usually because of Docker",
-        "turn off `br_netfilter` on the host, or leave it on; [the page on installation](install-on-your-machines.md) "
-        "describes both",
+        "turn off `br_netfilter` on the host, or accept the risk in the agent's settings; [the page on "
+        "installation](install-on-your-machines.md) describes both",
     ),
     AgentMessage(
         "image …: its description is malformed",

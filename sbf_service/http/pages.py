@@ -1,4 +1,4 @@
-"""Answers of lists, whole or in pages (RFC 8288): the parameters ``limit`` and ``cursor``, and the header ``Link``.
+"""Answers that contain a list, as a whole or in pages: parameters ``limit`` and ``cursor``, header ``Link`` (RFC 8288).
 
 The body is an array. If there are more rows, the header ``Link`` with ``rel="next"`` has the address of the following
 page. SBF also reads a whole list page by page. Each page has its own transaction, which ends before SBF converts the
@@ -46,7 +46,7 @@ PAGES: Final[dict[int | str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class PageCall:
-    """The parameters of a call of a list."""
+    """The parameters of a call that reads a list."""
 
     request: Request
     limit: int | None
