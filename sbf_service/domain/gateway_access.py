@@ -53,7 +53,7 @@ FILE_SERVER: Final = GatewayRole(
 
 
 def list_roles(spec: ClusterSpec) -> tuple[GatewayRole, ...]:
-    """Return the roles of gateways that a cluster needs from its creation."""
+    """Return each role for which a new cluster with this spec needs a gateway."""
     return (*((VPN_SERVER,) if spec.vpn else ()), *((OUTSIDE_LINK,) if spec.router == "gateway" else ()))
 
 

@@ -22,8 +22,8 @@ def check_ports_exclusive(
 ) -> None:
     """Raise Conflict when clusters of two networks need the same access port. The error names the later cluster.
 
-    The error names the earlier cluster only if ``sees`` is true for the earlier cluster's owner, whose clusters the
-    caller may then see.
+    ``sees`` returns whether the caller may see an owner's clusters. If the caller may see the earlier cluster, the
+    error names this cluster too.
     """
     taken: dict[PortRef, LiveCluster] = {}
     for cluster in clusters:

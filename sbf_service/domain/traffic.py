@@ -16,7 +16,8 @@ from virtcloud.model.traffic import SegmentCounters, TrafficRate
 MAX_SAMPLES: Final = 31
 """The maximum number of samples of a cluster on one element: 15 minutes of reports, one every 30 s."""
 MIN_PERIOD_S: Final = 5.0
-"""The minimum time between two samples. SBF ignores a report within this time, so an agent cannot cause many writes."""
+"""The minimum time between two samples. SBF ignores a report that arrives sooner, so an agent cannot cause many writes.
+"""
 MAX_PERIOD_S: Final = 900.0
 """The longest period with a rate. The mean of a longer period would not describe the present traffic."""
 COUNTERS: Final = ("received_bytes", "sent_bytes", "received_frames", "sent_frames")
@@ -38,7 +39,10 @@ class TrafficSample:
 
 
 def add_sample(samples: Sequence[TrafficSample], new: TrafficSample) -> tuple[TrafficSample, ...] | None:
-    """Return the newest samples with ``new``. Return None if ``new`` is within `MIN_PERIOD_S` of the last sample."""
+    """Append ``new`` and return the newest `MAX_SAMPLES` samples.
+
+    Return None if less than `MIN_PERIOD_S` have passed since the last sample.
+    """
     if samples and (new.at - samples[-1].at).total_seconds() < MIN_PERIOD_S:
         return None
     return (*samples, new)[-MAX_SAMPLES:]
