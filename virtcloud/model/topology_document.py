@@ -61,7 +61,7 @@ class Site(Document):
     destinations: Annotated[tuple[Destination, ...], OMIT_EMPTY] = ()
     """Outside services that clusters may reach through the site's gateways. Specs refer to these services by name."""
     open_filters: bool = False
-    """Whether hosts run guests of clusters with open filters, which may use any MAC address."""
+    """Whether hosts run guests of clusters with open filters. Such guests may use any MAC address."""
 
     @property
     def elements(self) -> tuple[Element, ...]:

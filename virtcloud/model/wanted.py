@@ -60,8 +60,8 @@ class ForeignVlan(Document):
     """A VLAN ID of the pool that a device uses for something other than clusters. SBF never changes such a VLAN.
 
     ``name`` is the VLAN's name on the device, or None if the device shows no name. On a switch, ``name`` is also None
-    if SBF owns the VLAN. ``ports`` are the unmanaged ports that carry the VLAN. Without name and ports, the VLAN exists
-    on the device, but SBF has no record of its creation.
+    if SBF owns the VLAN. ``ports`` are the unmanaged ports that carry the VLAN. If ``name`` is None and ``ports`` is
+    empty, the VLAN exists on the device, but SBF has no record of the VLAN's creation.
     """
 
     vlan: VlanId
@@ -90,7 +90,7 @@ class SwitchObserved(Document):
     - ``elsewhere``: the managed VLAN IDs on unmanaged ports, without trunks that carry every VLAN: such a trunk does
       not show that a particular VLAN is in use.
     - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
-      computes ``foreign``. If SBF did not create a VLAN, this module removes the VLAN from ``vlans`` and ``ports``.
+      computes ``foreign``, and removes VLANs that SBF did not create from ``vlans`` and ``ports``.
     - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
       in ``untaken`` that serve something other than SBF's clusters.
     - ``down``: the managed ports that are shut down, without the access ports that SBF itself shut down.

@@ -142,7 +142,10 @@ class _Translator:
         yield from (link for link in links if all(len(peers[end]) == 1 for end in link))
 
     def _end(self, element: Name, row: Row) -> PortRef | None:
-        """Return the port for an interface: its aggregate or the interface itself. Return None for an invalid name."""
+        """Return the port for an interface: the aggregate that contains the interface, or else the interface itself.
+
+        Return None for an invalid name.
+        """
         text = str((row.get("lag") or row)["name"])
         if PortName.matches(text):
             return PortRef.of(element, PortName(text))

@@ -19,7 +19,7 @@ from virtcloud.simulation.folder import SimulationFolder
 
 log = logging.getLogger(__name__)
 POLL_S = 5.0
-"""Duration of a long poll in seconds. When a host is switched off, its agent first ends the current poll."""
+"""Duration of a long poll in seconds. After a host is switched off, its agent still waits for the end of the poll."""
 PAUSE_S = 1.0
 TRAFFIC_S = 15.0
 """Seconds between two reports of traffic. The simulated rates vary slowly between 0 and `PEAK` bytes per second."""
