@@ -107,9 +107,9 @@ def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
-    """Return the text about each cluster's claimed VLAN ID at the site, by cluster ID.
+    """Return texts about VLAN IDs that clusters have claimed at the site, by cluster ID.
 
-    ``texts`` has a text for some VLAN IDs. Omit clusters whose VLAN ID has no text.
+    ``texts`` maps VLAN IDs to texts. Omit clusters whose VLAN ID is not in ``texts``.
     """
     if not texts:
         return {}

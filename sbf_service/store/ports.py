@@ -150,7 +150,7 @@ def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *
 
 
 def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
-    """Release the ports of a removed switch. Store its description until the original uses are restored."""
+    """Release the ports of a removed switch. Store the switch's description until all original uses are restored."""
     for port in read_port_rows(unit, switch.name):
         _release_port(unit, port)
     unit.session.flush()
@@ -163,7 +163,7 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 def _clear_removed_switch(unit: Unit, name: str) -> None:
     """Delete the stored description of a removed switch, if all its ports are restored.
 
-    SBF then no longer reconciles the switch, and an unchecked switch no longer holds networks.
+    SBF then no longer reconciles the switch. If the switch is unchecked, networks are no longer held because of it.
     """
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:

@@ -1,6 +1,6 @@
 """Connections to PostgreSQL: settings, and separate connections outside the pool of a replica.
 
-A separate connection holds a lock of a replica's name or of a task, or the subscription to notices.
+A separate connection holds a lock (of a replica's name or of a task), or it subscribes to notices.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ after 15 s. psycopg reads times with a time zone in the format ISO only.
 def choose_settings(address: URL) -> dict[str, Any]:
     """Return the settings that a database's address does not override.
 
-    The address's ``options`` follow SBF's options, of which they override single settings.
+    If the address has ``options``, append them to SBF's options. PostgreSQL uses the last value of each setting.
     """
     settings = {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
     options = address.query.get("options", ())

@@ -167,10 +167,11 @@ def prefer_router(unit: Unit, network: str, gateways: Iterable[Name]) -> list[Na
 def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: Collection[Name | None]) -> Name:
     """Return the requested site, or the cluster's first site that can publish the guests.
 
-    Sites with a publication of the port (``present``) come first, so that a repeated call finds a publication that SBF
-    has moved.
+    Sites with a publication of the port (``present``) come first, so that a repeated call finds the existing
+    publication, even if SBF has moved it to another site.
 
-    The site has certified the images of all guests of the network. Raise NoGateway if no possible site publishes ports.
+    The returned site has certified the images of all guests of the network. Raise NoGateway if no possible site
+    publishes ports.
     Raise NotAdmitted if no possible site has certified all images.
     """
     (cluster,) = make_live_clusters(unit, [row])

@@ -33,7 +33,7 @@ BY_OWNER: Final = PageOrder(CursorFormat("quotas", KEY_OF_NAME), (QuotaRow.owner
 _LIMIT_NAMES: Final = tuple(QuotaLimits.model_fields)
 _READ_LIMITS = select(*(getattr(QuotaRow, name) for name in _LIMIT_NAMES)).where(QuotaRow.owner == bindparam("owner"))
 IS_STORED: Final = ImageRow.url.is_(None), ImageRow.file.is_(None)
-"""The conditions that SBF stores the file of an image."""
+"""The SQL conditions that select images whose files SBF stores."""
 _STORED_BYTES = select(func.coalesce(func.sum(ImageRow.size), 0)).where(
     ImageRow.owner == bindparam("owner"), *IS_STORED
 )

@@ -47,9 +47,9 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
 ) -> RestoreReport:
     """Restore a backup into a database that no SBF uses. Return the report.
 
-    Extensions of leases after the backup are lost. Therefore, extend each lease to at least ``grace`` from now. Raise
-    BadInput if a newer version made the backup, or if the database is in use. Also raise BadInput if the database has
-    rows and ``replace`` is false.
+    Lease extensions that were made after the backup are lost. Therefore, extend each lease to at least ``grace`` from
+    now. Raise BadInput if a newer version made the backup, or if the database is in use. Also raise BadInput if the
+    database has rows and ``replace`` is false.
     """
     _check_version(backup)
     with hold_whole_database(engine), _transaction(engine) as connection:
@@ -140,7 +140,7 @@ def _set_counters(connection: Connection, counters: Mapping[str, int]) -> None:
     start = counters.get(COUNTED_TABLE, 0) + REVISION_STEP
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT setval('{COUNTED_TABLE}_number_seq', :start)"), {"start": start})
-    else:  # if two rows had the same name, SQLite would use the first row
+    else:  # delete the old row: of two rows with the same name, SQLite would use the first row
         connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), {"name": COUNTED_TABLE})
         connection.execute(
             text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :start)"),

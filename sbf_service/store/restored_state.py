@@ -1,7 +1,7 @@
 """The changes that SBF makes to a database after a restore (docs/decisions/0073).
 
-The restored database lacks changes of clusters after the backup. Therefore, SBF reads every element again before it
-relies on the element's state (``unchecked_elements.py``).
+The restored database lacks the changes of clusters that were made after the backup. Therefore, SBF reads every element
+again before it relies on the element's state (``unchecked_elements.py``).
 
 Revisions, fencing tokens and versions continue far above every number that SBF can have assigned after the backup.
 Therefore, SBF refuses a confirmation, a worker's write or a conditional request with an earlier number.

@@ -71,7 +71,7 @@ def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
 def count_old_rows(unit: Unit, limits: RetentionLimits) -> PruneReport:
     """Return the numbers of audit rows and clusters that a run would delete now.
 
-    A network with members in the database counts, because a run usually deletes the members first.
+    Count a network even if its members are in the database: a run usually deletes first the members, then the network.
     """
     audit = select(func.count()).select_from(AuditRow).where(_is_old_audit(unit, limits))
     ended = _is_ended_before(unit, limits)
@@ -110,7 +110,7 @@ def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int
         return 0
     ids = [row["id"] for row in rows]
     write_archive(folder, f"audit-{ids[0]:012}.jsonl", rows)
-    with store.change_row() as unit:  # an open transaction's row can have a lower ID, and is not archived yet
+    with store.change_row() as unit:  # by ID: an open transaction's row can have a lower ID, and is not archived yet
         unit.connection.execute(delete(_AUDIT).where(_AUDIT.c.id.in_(ids)))
     return len(rows)
 
@@ -118,8 +118,8 @@ def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int
 def _is_old_audit(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
     """Return the condition that an audit row is too old, or has too many newer rows.
 
-    The newest row never meets the condition: without rows, SQLite would use the IDs again. The condition compares IDs,
-    which are in the order of times.
+    The newest row never meets the condition: if the table were empty, SQLite would assign the same IDs again. The
+    condition compares IDs, which are in the order of times.
     """
     beyond = select(AuditRow.id).order_by(AuditRow.id.desc()).offset(limits.audit_rows).limit(1).scalar_subquery()
     young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age).scalar_subquery()

@@ -35,7 +35,7 @@ _USED = union_all(
     select(_FREED.c.number).where(_FREED.c.transport == _OF, _FREED.c.number >= bindparam("start")),
 )
 _READ_USED = _USED.order_by("number").limit(STEP)
-"""The lowest used IDs from ``start`` on. With indexes in this order, the database reads about ``STEP`` rows."""
+"""The lowest used IDs from ``start`` on. The indexes have this order, so the database reads about ``STEP`` rows."""
 _IS_CLAIMED = exists().where(_CLAIMS.c.transport == _FREED.c.transport, _CLAIMS.c.number == _FREED.c.number)
 _READ_OLDEST = (
     select(_FREED.c.number)

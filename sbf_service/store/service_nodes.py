@@ -29,7 +29,7 @@ def find_cluster_service_node(unit: Unit, topology: Topology, cluster: LiveClust
 
 
 def address_service_node(unit: Unit, topology: Topology, row: ClusterRow, cluster: LiveCluster) -> None:
-    """Assign addresses in a new network to its service node."""
+    """Assign addresses in a new network to the network's service node."""
     node = find_service_node(topology, cluster.gateways)
     if node is not None:
         ensure_gateway_addresses(unit, row, node)

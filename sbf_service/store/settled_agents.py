@@ -58,7 +58,7 @@ class SettledAgents:
         return self._revisions.get(element) if self.gets_notices() else None
 
     def omit_current(self, versions: Mapping[str, int | None]) -> dict[str, int | None]:
-        """Return the versions of topics. Omit each topic of an element whose version is the settled revision.
+        """Return the versions of topics. Omit an element's topic if the topic's version is the settled revision.
 
         With 10,000 waiting agents, one call for all topics takes a third of the time of separate calls for each topic.
         """

@@ -1,7 +1,7 @@
 """Certificates of users for SSH through gateways: records, revocation, and open connections.
 
-A revocation stays in wanted documents until the certificate expired :data:`MAX_CLOCK_ERROR` ago and no connection is
-open.
+A revocation stays in wanted documents until :data:`MAX_CLOCK_ERROR` has passed since the certificate's expiry, and the
+certificate has no open connection.
 """
 
 from collections import defaultdict
@@ -28,13 +28,14 @@ from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnections,
 from virtcloud.model.values import ClusterKey, Name, UserName
 
 MAX_CLOCK_ERROR: Final = timedelta(minutes=10)
-"""A revocation stays in wanted documents for this time after the certificate's expiry, because a gateway with a slow
-clock still accepts the certificate.
+"""A revocation stays in wanted documents for at least this time after the certificate's expiry, because a gateway with
+a slow clock still accepts the certificate.
 """
 REMEMBERED: Final = timedelta(hours=1)
-"""The record of a certificate without open connections is deleted when this time has passed since the expiry.
+"""SBF deletes a certificate's record when this time has passed since the expiry and no connection is open.
 
-A revoked certificate's record stays until its cluster ends: an unreachable gateway may have an open connection.
+If the certificate is revoked, the record stays until the cluster ends: an unreachable gateway may have an unreported
+open connection.
 """
 _IS_OPEN = select(SshConnectionRow.serial).where(SshConnectionRow.serial == SshCertificateRow.serial).exists()
 _READ_REVOKED = (
@@ -174,7 +175,7 @@ def record_ssh_connections(unit: Unit, gateway: str, report: SshConnections) -> 
 
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway. Connections of clusters
     that do not use the gateway are ignored. If :func:`_is_any_revoked` is true for the open connections, increment the
-    gateway's wanted revision: its wanted document may lack a revocation.
+    gateway's wanted revision, because the gateway's wanted document may lack a revocation.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:

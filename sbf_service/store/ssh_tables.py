@@ -12,8 +12,8 @@ from sbf_service.store.tables import Base
 class SshCertificateRow(Base):
     """The record of a user's certificate for a cluster. SBF does not store the certificate itself.
 
-    ``ssh_revocations.py`` deletes the row some time after the expiry. ``fingerprint`` is NULL if SBF created a deleted
-    row again for an open connection.
+    ``ssh_revocations.py`` deletes the row some time after the expiry. If SBF needs a deleted row again for an open
+    connection, it creates a row whose ``fingerprint`` is NULL.
     """
 
     __tablename__ = "ssh_certificates"

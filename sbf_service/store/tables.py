@@ -153,8 +153,8 @@ class ElementRow(Base):
 class PortRow(Base):
     """A switch port that SBF configures, or that an administrator adopted.
 
-    - ``use_before``: the original use, before SBF first configured the port. None: SBF configured the port before this
-      column existed.
+    - ``use_before``: the original use, before SBF first configured the port. None for a port that an earlier version of
+      SBF configured, when this column did not exist yet.
     - ``taken``: becomes true just before SBF first changes the port.
     - ``shut``: true while SBF may have shut the port down.
     - ``leaving``: true from the port's release until SBF has restored the original use.

@@ -122,7 +122,7 @@ def make_principal(unit: Unit, row: TokenRow) -> Principal:
 
 
 def is_use_stale(unit: Unit, row: TokenRow) -> bool:
-    """Return whether a token's recorded last use is older than ``USE_INTERVAL``."""
+    """Return whether a token has no recorded last use, or a recorded last use older than ``USE_INTERVAL``."""
     return row.last_used_at is None or unit.now - row.last_used_at >= USE_INTERVAL
 
 

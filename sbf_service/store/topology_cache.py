@@ -33,7 +33,7 @@ class TopologyCache:
             self.excluded.pop(key, None)
 
     def copy(self) -> "TopologyCache":
-        """Return a copy for a unit that will be rolled back: its topology must not get into this cache."""
+        """Return a copy for a unit that will be rolled back. Such a unit's topology must not get into this cache."""
         return TopologyCache(dict(self.topologies), dict(self.excluded))
 
     def find_former(self, version: int) -> tuple[int, Topology | None]:

@@ -84,7 +84,7 @@ def _parse_part(document: str) -> SitePart:
 
 
 def make_no_topology_error() -> NotFound:
-    """Return the error of a call that needs a topology before the first topology."""
+    """Return the error for a call that needs a topology while SBF has none yet."""
     return NotFound("there is no topology yet: load one with 'virtcloud topology set FILE' (PUT /v1/topology)")
 
 

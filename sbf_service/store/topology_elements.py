@@ -55,7 +55,8 @@ _Rows = Mapping[str, Row[Any]]
 class ElementChanges:
     """The changes of the rows of sites and elements.
 
-    Only changes of the topology write the compared columns. Therefore, SBF computes the changes before the transaction.
+    SBF compares rows with the topology. Only changes of the topology write the compared columns. Therefore, SBF can
+    compute these changes before the transaction.
 
     - ``new_sites``, ``sites``: the sites without a row, and the known sites that enter or leave the topology.
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
@@ -146,7 +147,7 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
 def _read_elements(unit: Unit, change: TopologyChange) -> _Rows:
     """Return the rows of all elements of a change.
 
-    The row of an element that was removed earlier can have another site.
+    Read rows also by the element's name: an element that was removed earlier may return at another site.
     """
     at_sites = _read_rows(unit, _READ_AT_SITES, change.sites)
     rows = {name: row for name, row in at_sites.items() if name in change.elements}

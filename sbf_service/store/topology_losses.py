@@ -118,7 +118,7 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
 
 
 def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Yield an error for each site of a network's spec that the new topology lacks."""
+    """Yield an error for each site that a network's spec names and the new topology lacks."""
     for cluster in live:
         for site in (name for name in cluster.network.spec.sites if name not in topology.sites_by_name):
             yield f"cluster {cluster.network.key} names site {site}, which would vanish: end the cluster first"
@@ -140,7 +140,10 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
 
 
 def _describe_remedy(gateway: Gateway | None) -> str:
-    """Return how clusters can leave an element that would vanish. ``gateway`` is None for another kind of element."""
+    """Return how clusters can leave an element that would vanish.
+
+    ``gateway`` is the element if the element is a gateway, otherwise None.
+    """
     remedy = "end the cluster first"
     if gateway is None:
         return remedy

@@ -174,7 +174,7 @@ def _require_network_sites(unit: Unit, row: ClusterRow) -> None:
 
 
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
-    """Increment the wanted revisions of a cluster's elements. End its placements there, and its publications.
+    """Increment the wanted revisions of a cluster's elements. End the cluster's placements and publications.
 
     For a member with guests, also increment the revisions of all hosts of the network, because their lists of peers
     change.

@@ -105,7 +105,7 @@ def read_held_vlans(unit: Unit, site: str) -> VlanSet:
 def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted:
     """Add the requirement UNCHECKED_NETWORK to a host's segments of held networks.
 
-    The agent keeps an existing segment, but does not create one.
+    An agent keeps an existing segment with this requirement, but creates no new segment with it.
     """
     held = read_held_networks(unit)
     if not held:
@@ -133,8 +133,8 @@ def mark_checked(unit: Unit, row: ElementRow) -> None:
 def releasing_networks(unit: Unit) -> Iterator[None]:
     """Increment the revisions of elements that wait for a held network, if the context ends the hold.
 
-    Such elements are the network's hosts and gateways, because their wanted documents change, and the devices that have
-    not completely set up the network.
+    Such elements are the devices that have not completely set up the network, and all of the network's hosts and
+    gateways, because the wanted documents of hosts and gateways change.
     """
     before = read_held_networks(unit)
     yield
