@@ -206,9 +206,9 @@ class Store:
                 session.rollback()
 
     def group_commit(self, work: Callable[[Unit], T], find_scope: FindScope[Unit] | None = None) -> T:
-        """Run ``work`` in a transaction with changes of other callers. See :meth:`GroupCommit.run`.
+        """Run ``work`` in one transaction together with other callers' changes. See :meth:`GroupCommit.run`.
 
-        If ``find_scope`` is None, the change locks everything.
+        If ``find_scope`` is None, the transaction locks everything.
         """
         return self._group_commit.run(self, work, find_scope if self.has_scopes else None)
 
@@ -231,7 +231,7 @@ class Store:
             self.publish(frozenset(unit.changed))
 
     def _lock_sqlite(self) -> AbstractContextManager[object]:
-        """Return a lock for this process's SQLite writers. Without it, SQLite would poll."""
+        """Return a lock for this process's SQLite writers. Without this lock, waiting writers would poll SQLite."""
         return self._sqlite_writer if self.engine.dialect.name == "sqlite" else nullcontext()
 
     @cached_property

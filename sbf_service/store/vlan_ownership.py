@@ -54,8 +54,8 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
 def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:
     """Replace the records of VLAN IDs in other use on an element by ``found``. Idempotent.
 
-    ``was_read`` contains the VLAN IDs that the reading covered. The records of other VLAN IDs stay, such as those of a
-    dry run with a larger pool. For a removed element, ``found`` counts as empty.
+    ``was_read`` contains the VLAN IDs that the reading covered. The records of other VLAN IDs stay, for example records
+    from a dry run with a larger pool. For a removed element, ``found`` counts as empty.
     """
     uses = {use.vlan: use for use in found} if row.present else {}
     known = {record.vlan: record for record in _read_rows(unit, row.name) if record.vlan in was_read}
@@ -76,7 +76,7 @@ def delete_foreign_vlans(unit: Unit, element: str) -> None:
 
 
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
-    """Return those VLAN IDs in other use at a site that are in ``pool`` or claimed by a cluster.
+    """Return a site's VLAN IDs in other use. Omit VLAN IDs that are neither in ``pool`` nor claimed by a cluster.
 
     Each view has one VLAN ID on one device, and the time of the device's last reading.
     """
@@ -114,7 +114,7 @@ def _make_row(unit: Unit, row: ElementRow, use: ForeignVlan) -> ForeignVlanRow:
 
 
 def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
-    """Delete rows. A VLAN ID without another row at its site becomes free."""
+    """Delete rows. A VLAN ID becomes free if no row of its site remains."""
     deleted: dict[str, set[int]] = {}
     for row in rows:
         unit.session.execute(

@@ -210,7 +210,7 @@ def _insert(unit: Unit, created: VpnProfileRow, gateways: Sequence[Name], addres
 def _record_revisions(unit: Unit, profiles: Iterable[VpnProfileRow], others: Iterable[Name] = ()) -> None:
     """Increment the wanted revisions of ``others`` and of the profiles' gateways. Record the profiles' new revisions.
 
-    A gateway that confirms its recorded revision has applied the profile's latest change.
+    When a gateway has confirmed the recorded revision, the gateway has applied the profile's latest change.
     """
     of_profile = VpnProfileGatewayRow.profile_id
     found = [

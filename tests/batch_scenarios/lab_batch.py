@@ -38,7 +38,7 @@ class HostInLab(FakeHost):
         return self._lab.run(self.name, command, timeout_s=timeout_s)
 
     def start(self, script: str, env: Mapping[str, str], stdout: Path, stderr: Path) -> "subprocess.Popen[bytes]":
-        """Start a job's script on this host. A signal ends only the connection to the script."""
+        """Start a job's script on this host. A signal to the process ends only the connection to the script."""
         user = env["LOGNAME"]
         uid, home = str(addressing.USERS[user]), f"/run/{user}"
         variables = {**env, "HOME": home, "PBS_O_WORKDIR": home}

@@ -27,7 +27,8 @@ SBF = ("-c", "from sbf_command import main; main()")
 class TwoMachines:
     """A switch, two hosts with agents, and the settings of an SBF.
 
-    All agents call the same address. The former SBF answers there before the restore, the restored SBF afterwards.
+    All agents call the same address. At this address, the former SBF answers before the restore, and the restored SBF
+    after the restore.
     """
 
     folder: Path

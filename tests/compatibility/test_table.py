@@ -60,7 +60,7 @@ def refs(schema: Schema | None) -> Iterator[str]:
 
 
 def documents(api: Schema, schema: Schema | None) -> tuple[str, ...]:
-    """Return the names of the schemas that ``schema`` refers to, without enumerations."""
+    """Return the names of the schemas that ``schema`` refers to. Omit schemas of enumerations."""
     return tuple(one for one in refs(schema) if "properties" in api["components"]["schemas"][one])
 
 
