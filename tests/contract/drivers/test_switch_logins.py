@@ -40,7 +40,7 @@ def test_a_wrong_enable_password_is_refused(make_bench: MakeBench) -> None:
 
 
 def test_a_login_with_a_late_prompt_is_repeated(make_bench: MakeBench) -> None:
-    """Netmiko sends ``enable`` before the late prompt, and takes the prompt for the answer."""
+    """Netmiko sends ``enable`` before the late prompt, and mistakes the prompt for the answer to ``enable``."""
     bench = make_bench("hp_procurve", read_timeout=0.5)
     prompt, delays = bench.switch.prompt, [0.7, 0.05, 0.05]
 

@@ -310,7 +310,7 @@ def test_an_operators_poll_is_no_heartbeat(world: World, query: str) -> None:
 
 
 def test_heartbeats_do_not_wait_for_a_locked_element(world: World) -> None:
-    """One transaction records several heartbeats. If it waited for locks, a deadlock would be possible."""
+    """One transaction records several heartbeats. If this transaction waited for locks, a deadlock could occur."""
     if world.store.engine.dialect.name != "postgresql":
         pytest.skip("SQLite has no locks of rows")
     for host in ("brno-h1", "brno-h2"):

@@ -39,7 +39,7 @@ def test_the_same_upload_again_changes_nothing(world: World, folder: Path, alice
 
 @pytest.mark.parametrize("left", [None, QCOW2[:-1]], ids=["missing", "truncated"])
 def test_an_upload_again_restores_a_lost_file(world: World, folder: Path, alice: str, left: bytes | None) -> None:
-    """For example, the database was restored from a backup, and the folder of images was not."""
+    """A file can be lost, for example if the database was restored from a backup but the folder of images was not."""
     first = upload(world, alice)
     file = folder / content(QCOW2)["sha256"]
     file.unlink()
