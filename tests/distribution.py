@@ -38,7 +38,7 @@ SECOND_START_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "edges", "own_state")
 """Fixtures that start a lab."""
 PRIVATE_LAB = LABS[-1]
-"""The fixture of tests that start their own labs. If a file also uses another lab, the other is recorded."""
+"""The fixture of tests that start their own labs. If a file also uses a shared lab, the shared lab is recorded."""
 LAB_OF_FILE = pytest.StashKey[str]()
 
 

@@ -37,7 +37,7 @@ TEST_FRAME = 0x88B5  # for local experiments (IEEE 802)
 
 
 def make_segment(cluster: str = "c1", vlan: int = 100, peer: str = "10.0.0.6") -> Segment:
-    """Return a segment with the peer n2 at ``peer``, and the guest n1, which is the same in all clusters."""
+    """Return a segment with the guest n1 and the peer n2 at ``peer``. Guest n1 is the same in all clusters."""
     guest = {"name": "n1", "image": "x", "memory_mb": 64, "cpus": 1, "mac": GUEST_MAC}
     addresses = (f"{GUEST4}/24", f"{GUEST6}/64")
     peers = [{"name": "n1", "cluster": "demo", "addresses": addresses}]

@@ -25,7 +25,9 @@ from emulators.switch_device import EmulatedPort, SwitchState
 
 
 class CiscoIos(TrunkLists):
-    """A Catalyst. A session creates a VLAN when it names the VLAN or leaves the VLAN's mode.
+    """A Catalyst. After the line ``vlan 112``, VLAN 112 does not exist yet.
+
+    The switch creates the VLAN when it accepts the line ``name``, or when the session leaves the mode of the VLAN.
 
     Routed ports use VLAN IDs from 1006.
     """
@@ -90,7 +92,10 @@ class CiscoIos(TrunkLists):
 
     @accepts("config", "vlan <list>")
     def vlan(self, session: EmulatedSession, text: str) -> None:
-        """Store the VLANs, which are created by the line ``name`` or when the session leaves their mode."""
+        """Enter the mode of VLANs, and record the new VLANs as pending.
+
+        The switch creates pending VLANs at the line ``name``, or when the session leaves this mode.
+        """
         numbers = self.numbers(text)
         if numbers & set(range(1002, 1006)):
             raise CommandRejected(

@@ -208,7 +208,10 @@ def without_host(topology: Topology, host: str) -> Topology:
 
 
 def test_the_forgotten_ports_of_an_unchecked_switch_end_the_hold(machines: Machines) -> None:
-    """The switch is removed, but its port cannot be restored until an administrator forgets the port's use."""
+    """The removed switch does not answer, so SBF cannot restore the original use of the switch's port.
+
+    Therefore, the switch stays unchecked. An administrator then makes SBF forget the port's use.
+    """
     topology = machines.world.topology()
     machines.world.put_topology(with_spare_switch(topology))
     machines.world.put("demo", spec("brno-h1"))
@@ -279,7 +282,10 @@ def test_late_confirmations_of_former_revisions_are_refused(machines: Machines) 
 
 
 def test_revisions_exceed_all_revisions_before_the_restore(machines: Machines) -> None:
-    """An agent waits for a revision above the last revision that it received. The backup may lack this revision."""
+    """Each agent waits for a higher revision than the last revision that it received.
+
+    The backup may lack this last revision, so the restored SBF must continue with still higher revisions.
+    """
     machines.back_up()
     with machines.world.store.change() as unit:
         for _ in range(100):
@@ -308,7 +314,10 @@ def test_a_lost_lease_extension_ends_no_cluster_immediately(machines: Machines) 
 
 
 def test_every_device_is_saved_again_after_a_restore(machines: Machines) -> None:
-    """A save after the backup may have made the startup configuration wrong, unlike the running configuration."""
+    """After the backup, a save may have stored a wrong startup configuration.
+
+    This is possible even if the running configuration is correct, so SBF saves every device again.
+    """
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()
     switch = machines.world.switches[SWITCH]

@@ -268,7 +268,7 @@ def test_a_file_at_the_sockets_path_is_not_replaced(tmp_path: Path, make: Callab
 
 @pytest.mark.postgresql
 def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, postgresql: str) -> None:
-    """Without tables to migrate, SBF would notice a standby only after it listened."""
+    """If no migration is necessary, SBF without a check would detect a standby only when SBF already listens."""
     read_only = f"{postgresql}&options=-c%20default_transaction_read_only%3Don"
     ended = run_sbf("serve", "--config", str(write_settings(tmp_path, database=read_only)))
     assert ended.returncode == 2
@@ -278,7 +278,7 @@ def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, p
 
 
 def test_the_log_reports_a_database_without_tables(tmp_path: Path) -> None:
-    """After a change of the setting database, the operator notices that the clusters are in another database."""
+    """From this message, an operator who changed the setting ``database`` notices that the clusters are elsewhere."""
     path = write_settings(tmp_path)
     with running_service(path) as process:
         process.kill()

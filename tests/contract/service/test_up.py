@@ -164,7 +164,7 @@ def remove_hosts(running: RunningUp, file: Path, prefix: str) -> None:
 
 
 def test_a_removed_host_cannot_be_disturbed(running: RunningUp, tmp_path: Path) -> None:
-    """The command reads the elements of the topology every few seconds."""
+    """``virtcloud up`` reads the new topology only after a few seconds. Until then, ``virtcloud simulate`` succeeds."""
     remove_hosts(running, tmp_path / "topology.yaml", "plzen-h2")
     deadline = time.monotonic() + 60
     while (refused := running.run("simulate", "plzen-h2", "on")).exit_code == 0 and time.monotonic() < deadline:
@@ -274,7 +274,10 @@ def test_a_closed_terminal_removes_everything(tmp_path: Path) -> None:
 
 
 def test_a_kept_folder_keeps_clusters_and_topology(tmp_path: Path) -> None:
-    """The user removed the hosts of the last site, from which the printed command would choose a host."""
+    """``virtcloud up`` prints an example command with a host of the last site.
+
+    Here this site has no hosts, so the example uses another site.
+    """
     keep = ("--keep", str(tmp_path / "kept"))
     with up(*keep, home=tmp_path) as first:
         assert first.run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox").exit_code == 0

@@ -183,7 +183,10 @@ def test_the_error_names_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 
 def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
-    """The migration records the VLANs in the switch's last reading, and the VLANs of confirmed claims only."""
+    """The migration records the VLANs in the switch's last reading.
+
+    Of the claimed VLANs, the migration records only the VLANs of clusters that the switch has confirmed.
+    """
     engine = make_engine(empty_database)
     cluster = "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, quarantined)"  # noqa: E501 - all columns
     element = "INSERT INTO elements (name, site, kind, present, wanted_revision, confirmed_revision, highest_confirmed, failed_saves, reachable, fence, carried)"  # noqa: E501 - all columns

@@ -128,7 +128,10 @@ def test_an_agent_that_ignores_routers_is_warned(world: World) -> None:
 
 
 def test_destinations_with_names_need_an_agent_that_resolves_them(world: World) -> None:
-    """Older agents refuse a segment that requires ``GATEWAY_FQDNS``, and ignore the key of destinations with names."""
+    """Older agents would ignore the key of destinations with names.
+
+    Therefore, a segment with this key requires ``GATEWAY_FQDNS``, so that older agents refuse the segment.
+    """
     world.put_topology(make_topology(WEB, NAMED))
     put(world, outside=["web", "data"])
     router = segment(world).router

@@ -55,7 +55,7 @@ def count_idle_connections(service: SbfService) -> int:
 
 
 def test_a_world_closes_the_connections_of_its_services(postgresql: str) -> None:
-    """Python warns about an open connection when it deletes the connection, possibly during another test."""
+    """Python warns when it deletes the object of an open connection, possibly during another test."""
     made = World(postgresql)
     made.furnish()
     former = made.service
