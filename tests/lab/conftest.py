@@ -45,9 +45,10 @@ class SharedLab:
 
     @contextmanager
     def use(self, name: str, options: LabOptions | None = None, topology: str = "") -> Iterator[Lab]:
-        """Yield the lab ``name`` for one test file. Its topology is ``topologies/TOPOLOGY.yaml`` or metacenter.yaml.
+        """Yield the lab ``name`` for one test file.
 
-        Afterwards, stop the lab unless the next file uses it. If clusters remain, always stop the lab: they could
+        The lab's topology is ``topologies/TOPOLOGY.yaml``, or metacenter.yaml if ``topology`` is "". Afterwards, stop
+        the lab unless the next file uses this lab. If clusters remain, always stop the lab: remaining clusters could
         change the results of the next file.
         """
         running = (

@@ -1,4 +1,4 @@
-"""Tests of clones in the lab. A container's host sends an image to SBF. A guest at another site uses it."""
+"""Tests of clones in the lab. A container's host sends an image to SBF. A guest at another site uses the image."""
 
 from collections.abc import Iterator
 
