@@ -31,7 +31,7 @@ RECONCILER = f"$(pgrep -f '^[^ ]* -m virtcloud.cli agent --config {scripts.AGENT
 def site_hook(batch: LabPbs) -> Iterator[LabPbs]:
     """Install a site's runjob hook, which runs after virtcloud's hook. Yield the batch system.
 
-    Reconciliation is suspended: it would end the cluster of a job that waits for its repeated start.
+    Suspend reconciliation, because reconciliation would end the cluster of a job that waits for its repeated start.
     """
     shell(batch, f"cat > /var/spool/site_hook.py <<'END'\n{SITE_HOOK}END")
     batch.root("qmgr", "-c", "create hook site_hook event=runjob,order=950,alarm=30")

@@ -45,7 +45,7 @@ END_THE_CERTIFICATE = (
 
 @pytest.fixture(scope="module")
 def described(site: Site) -> Iterator[Site]:
-    """The site with an inventory of SBF, one host, one gateway and a switch, with nothing installed."""
+    """The site with an inventory of SBF, one host, one gateway and a switch. Nothing is installed yet."""
     access_link.prepare_host(site, "brno-h1")
     topology = site.folder / "topology.yaml"
     sbf: dict[str, object] = {

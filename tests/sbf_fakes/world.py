@@ -136,7 +136,7 @@ class FakeClock:
 
 @dataclass
 class MeetingClock:
-    """The database's clock for two replicas. A replica that reads it waits until the other replica reads it.
+    """The database's clock for two replicas. A replica that reads the clock waits until the other replica reads it.
 
     So two transactions are open at the same time. If a lock delays one transaction, the other waits only 0.3 s.
     """

@@ -158,8 +158,8 @@ def _restart(device: Switch | Edge) -> None:
 class Session(Generic[D]):
     """A session of one replica with a device.
 
-    A reading opens a session, and so does a command while none is open. A command fails if the device has restarted
-    since the session was opened.
+    A reading opens a session. A command also opens a session if none is open. A command fails if the device has
+    restarted since the session was opened.
     """
 
     device: D
@@ -261,7 +261,7 @@ class SwitchSession(Session[Switch]):
             raise Refused(f"{self.device.name}: % Invalid input: {', '.join(refused)}")
 
     def _lines(self, wanted: SwitchDifference) -> list[tuple[str, Callable[[SwitchConfig], SwitchConfig]]]:
-        """Return the commands that follow those for open ports, in the order in which drivers send them."""
+        """Return the commands that follow the commands for open ports, in the order in which drivers send them."""
         return [
             *(
                 (f"{port} remove {vlans}", lambda now, port=port, vlans=vlans: _allow(now, port, none=vlans))
