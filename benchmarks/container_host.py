@@ -39,11 +39,11 @@ def run_in_namespaces(module: str) -> str:
     Raise NoContainerHost if this machine cannot run containers.
     """
     if os.geteuid():
-        raise NoContainerHost("it needs root")
+        raise NoContainerHost("the benchmark needs root's rights: run the benchmark with sudo")
     if not DRIVER.exists() or not Path(LIBVIRTD).exists():
-        raise NoContainerHost("it needs libvirtd with its LXC driver: apt-get install libvirt-daemon-driver-lxc")
+        raise NoContainerHost("the benchmark needs libvirtd's LXC driver: apt-get install libvirt-daemon-driver-lxc")
     if not (CGROUPS / "devices").exists():
-        raise NoContainerHost("it needs control groups of version 1")
+        raise NoContainerHost("the benchmark needs control groups of version 1 (cgroups v1) on this machine")
     with _control_groups() as files:
         enter = f'for file in {" ".join(map(str, files))}; do echo $$ >"$file"; done; exec unshare -mnC "$@"'
         argv = ("sh", "-c", enter, "sh", sys.executable, "-m", module)
