@@ -43,7 +43,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class PageOrder:
-    """The order of a list. No two rows have equal ``columns``. No value in ``columns`` is NULL."""
+    """The order of a list. Any two rows differ in the values of ``columns``. No value in ``columns`` is NULL."""
 
     cursors: CursorFormat
     columns: tuple[QueryableAttribute[Any], ...]

@@ -1,8 +1,9 @@
 """The settled agents, whose elements have confirmed the wanted revision and have no error report.
 
 SBF answers the polls of settled agents without a query (:mod:`sbf_service.http.settled_polls`), from revisions in
-memory. Any change of its element removes an agent from the settled agents. A notice announces a change by another
-replica. A lost notice has an effect for at most 15 s, because the change reader reads all settled agents every 15 s.
+memory. Any change of an element removes the element's agent from the settled agents. A notice announces a change by
+another replica. A lost notice has an effect for at most 15 s, because the change reader reads all settled agents every
+15 s.
 """
 
 import time
@@ -48,7 +49,7 @@ class SettledAgents:
     """The database's time at the last reading, and the simultaneous time of ``clock``."""
     _lock: Lock = field(default_factory=Lock)
     _loading: Lock = field(default_factory=Lock)
-    """Held during a reading. A second reading would clear ``_changed`` of the first."""
+    """Held during a reading. A second, simultaneous reading would clear ``_changed`` of the first."""
 
     def find(self, element: str) -> int | None:
         """Return the wanted revision of an element whose agent is settled, or None.

@@ -46,7 +46,7 @@ itself computes the effects.
 class FormerTopology:
     """The topology that a change replaces, with its stored version.
 
-    ``topology`` is None before the first topology; a version is stored even then.
+    ``topology`` is None if SBF has no topology yet. A version is stored even then.
     """
 
     version: int
