@@ -106,7 +106,10 @@ class Unit:
             raise OutsideScopeError(f"sites {', '.join(sorted(set(sites) - self.scope.sites))}")
 
     def require_everything(self) -> None:
-        """Raise OutsideScopeError if this unit has locked only a scope: the store runs the change again."""
+        """Raise OutsideScopeError if this unit has locked only a scope.
+
+        The store then runs the change again, in a unit that locks everything.
+        """
         if self.scope is not None:
             raise OutsideScopeError
 

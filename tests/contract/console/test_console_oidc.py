@@ -95,9 +95,9 @@ def test_a_user_of_the_provider_sees_own_clusters_only(connected: World) -> None
 
 
 def test_the_login_leads_to_the_requested_page(connected: World) -> None:
-    """SBF answers with a page that leads to the requested page.
+    """SBF answers with a page that leads to the requested page, and not with a redirection.
 
-    After a redirection from the provider, the browser would omit the cookie, which is SameSite=Strict.
+    In a redirection that begins at the provider, the browser would omit the cookie, which is SameSite=Strict.
     """
     _, answer = log_in(connected, "1", next="/console/clusters")
     assert (answer.status_code, 'content="0;url=/console/clusters"' in answer.text) == (200, True)
