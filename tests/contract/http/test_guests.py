@@ -149,7 +149,10 @@ def test_a_hosts_error_is_shown_while_the_guest_waits(demo: World) -> None:
 
 
 def test_an_ended_guest_degrades_its_own_cluster_only(world: World) -> None:
-    """The agent confirms the revision for the guest's cluster only when the restarted guest has run for long enough."""
+    """The agent first confirms the revision without the guest's cluster.
+
+    The agent confirms this cluster only when the restarted guest has run for long enough.
+    """
     world.put("c", spec("brno-h1"))
     world.put("d", spec("brno-h1", owner="bob"))
     world.settle()

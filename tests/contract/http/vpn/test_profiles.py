@@ -291,7 +291,7 @@ def test_a_renewed_authority_revokes_all_profiles(world: World, alice: str) -> N
 
 
 def test_a_gateway_connected_later_learns_of_a_revocation(world: World, alice: str) -> None:
-    """The first gateway's agent stops, so the second profile connects the cluster to a third gateway."""
+    """The first gateway's agent stops, so the creation of a second profile connects the cluster to a third gateway."""
     names = ("brno-gw", "brno-gw2", "brno-gw3")
     world.put_topology(topology_with_gateways(brno=tuple(map(gateway, names))))
     world.settle()
