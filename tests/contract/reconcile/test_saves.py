@@ -149,7 +149,7 @@ def test_a_refused_change_without_effect_is_not_saved(world: World) -> None:
 
 
 def test_an_earlier_change_is_saved_despite_a_refused_change(world: World) -> None:
-    """The removal of alice's cluster was not saved because SBF was killed. Bob's change is refused permanently."""
+    """SBF was killed before it saved the removal of alice's cluster. Bob's change is refused permanently."""
     create_active(world)
     delete_on_hosts(world)
     switch = world.switches["brno-sw1"]

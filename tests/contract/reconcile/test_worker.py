@@ -223,7 +223,7 @@ def test_a_fault_of_a_driver_does_not_end_the_service(world: World) -> None:
 
 
 def test_an_unknown_platform_is_no_fault_in_the_service(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example, the plug-in of the platform was removed."""
+    """A platform becomes unknown if, for example, its plug-in was removed."""
     sessions = world.service.scheduler.worker.sessions
     monkeypatch.setattr(sessions, "platforms", Platforms(find_switch_platform, find_edge_platform))
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED

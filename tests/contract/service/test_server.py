@@ -381,7 +381,7 @@ def test_a_socket_file_survives_a_second_start(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that waits until the TCP port is open may then use the AF_UNIX socket."""
+    """A client may wait until the TCP port is open, and then use the AF_UNIX socket."""
     settings = ServiceSettings.model_validate({"database": "sqlite://", "socket": str(tmp_path / "sbf.sock")})
     addresses: list[str] = []
 

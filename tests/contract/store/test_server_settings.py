@@ -42,7 +42,10 @@ def test_texts_are_texts_in_any_encoding_of_the_database(empty_postgresql: str, 
 
 
 def test_options_in_the_address_keep_the_other_options(empty_postgresql: str) -> None:
-    """Otherwise, an address with a ``search_path`` would let a suspended replica hold its locks for ever."""
+    """If the address's options replaced all of SBF's options, a suspended replica would hold its locks for ever.
+
+    An administrator may add options, for example to set a ``search_path``.
+    """
     engine = make_engine(f"{empty_postgresql}&options=-c%20search_path%3Dpublic%20-c%20lock_timeout%3D7s")
     names = ("search_path", "lock_timeout", "idle_in_transaction_session_timeout")
     with engine.connect() as connection:

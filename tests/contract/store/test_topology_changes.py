@@ -58,7 +58,7 @@ def read(store: Store) -> Topology:
 
 
 def test_a_change_is_prepared_in_short_turns(world: World) -> None:
-    """Otherwise, each other call would wait up to 5 ms whenever it needs Python's interpreter."""
+    """Long turns would delay each other call by up to 5 ms whenever the call needs Python's interpreter."""
     turns_s = []
 
     def make(former: FormerTopology) -> Topology:
