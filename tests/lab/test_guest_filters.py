@@ -98,7 +98,7 @@ def test_ordinary_frames_of_a_guest_reach_the_switch(received: set[str], lab: La
 
 
 def test_an_agent_that_was_killed_sets_flushed_filters_again(lab: Lab, cluster: ClusterView) -> None:
-    """The switch receives forbidden frames while the filters are flushed, except ``DROPPED_BY_BRIDGES``."""
+    """While the filters are flushed, the switch receives all forbidden frames except ``DROPPED_BY_BRIDGES``."""
     agent = lab.service(HOST, "agent")
     agent.kill()
     try:

@@ -49,7 +49,7 @@ def member(*hosts: str, first: int) -> ClusterSpec:
 def test_no_frame_is_lost_while_members_join_and_leave(
     lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
 ) -> None:
-    """Two members join at once. One of them leaves while a third member joins. A fourth member ends with the network."""
+    """Two members join at once. One of them leaves while a third joins. A fourth member ends with the network."""
     without_members = take_snapshot(lab, lab.topology)
     with pinging(lab, network, 0, "10.0.0.2") as pings, ThreadPoolExecutor() as pool:
         here = pool.submit(create, client, "here", member("brno-h1", first=11))
@@ -70,7 +70,7 @@ def test_no_frame_is_lost_while_members_join_and_leave(
 
 
 def test_no_frame_is_lost_while_sbf_and_agents_fail(lab: Lab, client: SbfClient, network: ClusterView) -> None:
-    """The agent of a member's host is stopped. SBF is killed twice: while another member joins, and while it leaves."""
+    """A member's host has a stopped agent. SBF is killed while another member joins, and while that member leaves."""
     sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
     with pinging(lab, network, 0, "10.0.0.2") as pings:
         agent.stop()
