@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class NfsClient(AbstractContextManager["NfsClient"]):
-    """A connection to a server with a session. All requests claim to come from ``uid``."""
+    """A connection to a server, and a session on this connection. All requests claim to come from ``uid``."""
 
     def __init__(self, address: str, uid: int = 0, port: int = 2049) -> None:
         self._socket = socket.create_connection((address, port), TIMEOUT_S)

@@ -26,8 +26,8 @@ SETTINGS = {
 }
 """Fast settings without durability.
 
-The time zone is far from UTC, and the sort order (in ``ENGLISH``) ignores hyphens. So tests detect a dependence on
-either.
+The time zone is far from UTC, and the sort order (in ``ENGLISH``) ignores hyphens. So tests detect a dependence on the
+time zone or the sort order.
 """
 
 KEEP_ROWS = """

@@ -34,7 +34,7 @@ def read_commands() -> Iterator[tuple[str, str]]:
 
 
 def expected_output(text: str) -> re.Pattern[str]:
-    """Return a pattern for an output of the page. ``…`` matches any text, a space one or more spaces."""
+    """Return a pattern for an output of the page. ``…`` matches any text. A space matches one or more spaces."""
     words = [re.escape(word).replace("…", ".*?") for word in text.split()]
     return re.compile(r"\s+".join(words) if words else r"\s*", re.DOTALL)
 

@@ -68,7 +68,7 @@ def described(site: Site) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def installed(described: Site) -> Site:
-    """Run ``site.yml`` and kill it at three tasks, then run it to the end."""
+    """Run ``site.yml`` three times, and kill each run at another task. Then run ``site.yml`` to the end."""
     for task in (
         "certificate : Write the request",
         "program : Install the Python packages",

@@ -30,7 +30,7 @@ CHUNK = 1 << 16
 
 
 class PairChannel:
-    """The agent's channel to a guest: one end of a socket pair. The test acts as the guest at the other."""
+    """The agent's channel to a guest: one end of a socket pair. At the other end, the test acts as the guest."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end

@@ -160,7 +160,7 @@ class World:
     edges: FakeEdges = field(default_factory=FakeEdges)
     dead_hosts: set[str] = field(default_factory=set)
     made: list[SbfService] = field(default_factory=list, repr=False)
-    """Every service created on this database. Tests may replace ``service`` or use several together."""
+    """Every service created on this database. Tests may replace ``service``, or use several services together."""
 
     def __post_init__(self) -> None:
         create_sqlite(self.database)
