@@ -12,7 +12,7 @@ NCCLIENT_POLL_S = 0.01
 
 
 def shorten_pauses() -> None:
-    """Shorten the pauses in this process. Idempotent. Both libraries are imported, because sessions need them anyway."""
+    """Shorten the pauses in this process. Idempotent. Import both libraries, because sessions need them anyway."""
     import ncclient.transport.session  # noqa: PLC0415 - slow to load
     import netmiko.base_connection  # noqa: PLC0415
     import netmiko.cisco_base_connection  # noqa: PLC0415

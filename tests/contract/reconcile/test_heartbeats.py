@@ -61,7 +61,7 @@ def test_a_conversation_may_use_two_thirds_of_its_lease() -> None:
 
 
 def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
-    """The lease lasts 1 s. The device answers after 2 s, and until its answer no other replica can acquire the lease."""
+    """The lease lasts 1 s. The device answers after 2 s. Until its answer, no other replica can acquire the lease."""
     slow = start_again(world, worker_lease=1)
     release = world.switches[SW1].hangs = Event()
     outcomes: list[ReconcileOutcome] = []
