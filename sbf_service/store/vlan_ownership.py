@@ -114,7 +114,7 @@ def _make_row(unit: Unit, row: ElementRow, use: ForeignVlan) -> ForeignVlanRow:
 
 
 def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
-    """Delete rows. A VLAN ID becomes free if no row of its site remains."""
+    """Delete rows. A VLAN ID becomes free if no other row of the site contains this VLAN ID."""
     deleted: dict[str, set[int]] = {}
     for row in rows:
         unit.session.execute(
