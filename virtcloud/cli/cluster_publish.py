@@ -81,7 +81,8 @@ def publications(context: click.Context, /, key: str, *, as_json: bool) -> None:
     views = open_client(context).sbf.publications(key)
     printing.print_list(COLUMNS, views, _make_row, "no publications", as_json=as_json)
     if not as_json and any(view.suspended for view in views):
-        click.echo("virtcloud: to restore a publication: remove its reason, and repeat 'cluster publish'", err=True)
+        remedy = "remove the reason for the suspension, and repeat 'cluster publish'"
+        click.echo(f"virtcloud: to restore a suspended publication, {remedy}", err=True)
 
 
 def _parse_target(text: str) -> tuple[Name, int, PublishedProtocol]:

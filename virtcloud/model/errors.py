@@ -18,7 +18,7 @@
     │   ├── NameTaken         another running cluster or image has this name
     │   ├── NoPortFree        no port of a gateway is free to publish a guest
     │   ├── HostNotLinked     a host has no link to a switch of its site
-    │   ├── OtherSpec         the key, with this attempt, belongs to a cluster with another spec
+    │   ├── OtherSpec         a cluster with this key and this attempt exists, but its spec differs
     │   ├── NoGateway         the cluster needs a gateway, but no gateway is suitable
     │   ├── GuestTaken        another guest of the network has this name or address
     │   ├── NoAddressFree     a subnet of the network has too few free addresses

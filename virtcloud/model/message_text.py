@@ -70,7 +70,8 @@ def count_of(count: int, noun: str, plural: str = "") -> str:
 def list_known(name: str, known: Iterable[str]) -> str:
     """Return the known names for a message about an unknown ``name``, in order, or "none" if no name is known.
 
-    Of many names, return those next to ``name`` in the order, and the number of the others.
+    If more than :data:`MAX_KNOWN_NAMES` names are known, return only the names that are alphabetically nearest to
+    ``name``, and the number of omitted names.
     """
     names = sorted(known)
     first = max(0, min(bisect(names, name) - MAX_KNOWN_NAMES // 2, len(names) - MAX_KNOWN_NAMES))

@@ -34,7 +34,10 @@ def test_the_list_shows_why_a_publication_is_suspended(run: RunCommand, monkeypa
     monkeypatch.setitem(clusters.DOCUMENTS, PATH, [PUBLICATION | {"suspended": reason}])
     result = run("cluster", "publications", "demo")
     assert f"suspended: {reason}" in " ".join(result.stdout.split())
-    assert result.stderr == "virtcloud: to restore a publication: remove its reason, and repeat 'cluster publish'\n"
+    assert result.stderr == (
+        "virtcloud: to restore a suspended publication, remove the reason for the suspension, and repeat "
+        "'cluster publish'\n"
+    )
 
 
 @pytest.mark.parametrize(("ended", "text"), [([PUBLICATION], "no longer leads to g1:22"), ([], "is not published")])
