@@ -51,8 +51,8 @@ def is_replaced(connection: ReportedConnection, other: ReportedConnection) -> bo
     """Return whether the connection ``other`` to another gateway replaced ``connection``.
 
     The gateways' clocks determine which connection began later. If SBF received the reports in the opposite order, more
-    than :data:`REPORT_DELAY` apart, a clock is wrong: return False. Therefore, a device that moves to a gateway with a
-    wrong clock stays connected.
+    than :data:`REPORT_DELAY` apart, the clock of one gateway is wrong. Then return False, so that a wrong clock does
+    not disconnect a device that moved from one gateway to the other.
     """
     is_reported_earlier = other.first_reported_at < connection.first_reported_at - REPORT_DELAY
     return other.connected_at > connection.connected_at and not is_reported_earlier

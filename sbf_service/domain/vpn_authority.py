@@ -102,7 +102,9 @@ def make_vpn_server(secret: SecretBytes, gateway: Name, listener: VpnListener) -
 def make_device_certificate(
     secret: SecretBytes, profile: str, key: DeviceKey, now: datetime, ends: datetime
 ) -> DeviceCertificate:
-    """Return a device's certificate. Its subject is the profile's ID, so a profile has one connection at a time.
+    """Return a device's certificate.
+
+    The certificate's subject is the profile's ID, so a profile has one connection at a time.
 
     A certificate's times are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
     """

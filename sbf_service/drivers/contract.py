@@ -102,9 +102,9 @@ class SwitchDriver(Protocol):
     def save(self) -> bool:
         """Copy the running configuration to the startup configuration. Idempotent.
 
-        Return True after a save, and False on a platform without a separate save step. On such a platform, a change
-        survives a restart completely or not at all. If the device does not print that the configuration was saved,
-        raise Refused with the device's answer.
+        Return True after a save, and False on a platform without a separate save step. A platform without this step
+        keeps either all changes or no changes after a restart. If the device does not print that the configuration was
+        saved, raise Refused with the device's answer.
         """
 
     def close(self) -> None:
@@ -116,7 +116,10 @@ class ListsCommands(Protocol[D_contra]):
     """A driver that can list the commands of a difference without sending them, for dry runs."""
 
     def list_commands(self, difference: D_contra) -> tuple[str, ...]:
-        """Return, in order, the commands that :meth:`SwitchDriver.apply` would send after the last reading."""
+        """Return the commands that :meth:`SwitchDriver.apply` would send, in the order of sending.
+
+        The commands depend on the state of the device at the last reading.
+        """
 
 
 @runtime_checkable

@@ -38,7 +38,7 @@ class ChangeStep:
 
 
 def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps that apply a difference after the steps of :func:`plan_preparations`.
+    """Return the steps that apply a difference. The driver sends them after the steps of :func:`plan_preparations`.
 
     Omit the commands that enter and leave the configuration mode.
     """
@@ -88,7 +88,7 @@ def _plan_detachment(templates: EdgeTemplates, group: PieceGroup, piece: Circuit
 def _plan_dissolution(
     templates: EdgeTemplates, group: PieceGroup, removed: tuple[CircuitPiece, ...]
 ) -> Iterator[ChangeStep]:
-    """Yield the steps that remove the pieces of a group that are not attachments.
+    """Yield the steps that remove a group's pieces, except the attachments.
 
     If an attachment of the group remains, yield no step. Other steps remove the pieces in ``removed``.
     """
@@ -101,7 +101,10 @@ def _plan_dissolution(
 
 
 def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps that set empty lists of allowed VLANs. The driver reads them back before other steps."""
+    """Return the steps that set empty lists of allowed VLANs.
+
+    The driver reads these lists back before it sends the other steps.
+    """
     return list(
         _plan_port_steps(templates, templates.dialect.prepare, find_unready_ports(templates, difference, reading))
     )

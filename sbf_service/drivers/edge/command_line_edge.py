@@ -151,8 +151,8 @@ class CommandLineEdge:
     def _change_mode(self, lines: Commands, faults: Sequence[ChangeFault]) -> None:
         """Change the configuration mode, or activate or discard a candidate configuration.
 
-        If the device refuses a line, close the session, because its mode is unknown. Then raise Unreachable if another
-        user is configuring the device, otherwise Refused with all ``faults``.
+        If the device refuses a line, close the session, because the session's mode is unknown. Then raise Unreachable
+        if another user is configuring the device, otherwise Refused with all ``faults``.
         """
         for line in lines:
             if refusals := [ChangeFault(str(refusal)) for refusal in self._conversation.send([line], COMMIT_PATIENCE)]:

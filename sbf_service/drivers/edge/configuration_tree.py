@@ -33,7 +33,7 @@ class ConfigurationBlock:
         return next((block.head.removeprefix(start) for block in self.body if block.head.startswith(start)), None)
 
     def below(self, start: str) -> Iterator[tuple[str, "ConfigurationBlock"]]:
-        """Yield a pair for each block in ``body`` that begins with ``start``: the text after it, and the block."""
+        """Yield a pair for each block in ``body`` that begins with ``start``: the text after ``start``, the block."""
         return find_blocks(self.body, start)
 
 
@@ -55,7 +55,7 @@ def parse_tree(text: str) -> list[ConfigurationBlock]:
 
 
 def find_blocks(blocks: Iterable[ConfigurationBlock], start: str) -> Iterator[tuple[str, ConfigurationBlock]]:
-    """Yield a pair for each block that begins with ``start``: the text after it, and the block."""
+    """Yield a pair for each block that begins with ``start``: the text after ``start``, and the block."""
     yield from ((block.head.removeprefix(start), block) for block in blocks if block.head.startswith(start))
 
 

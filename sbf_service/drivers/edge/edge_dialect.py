@@ -64,8 +64,8 @@ class EdgeReading:
 class CircuitRecipe:
     """The lines that create a circuit, by kind of piece, in the order of creation.
 
-    ``shown`` contains the lines in the configuration of a complete piece. The piece's other lines begin with words that
-    no recipe of the platform uses for this kind.
+    ``shown`` contains the lines in the configuration of a complete piece. The piece can have other lines, too, if none
+    of the platform's recipes has a line with the same first word for this kind of piece.
     """
 
     make: Mapping[str, Commands]

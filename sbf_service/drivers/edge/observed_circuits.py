@@ -125,7 +125,7 @@ def _check_vpn_ids(templates: EdgeTemplates, scope: EdgeScope) -> None:
     for transport in templates.transports if templates.dialect.numbered_domains else ():
         if transport.shared in scope.vlans:
             expected = f"expected the vpn_id of transport {transport.name} outside the pool, got {transport.shared}"
-            reason = "bridge domains of this platform have the numbers of VLAN IDs"
+            reason = "on this platform, the number of a bridge domain is a VLAN ID"
             remedy = f"remove VLAN {transport.shared} from the pool, or set another vpn_id"
             raise Unsafe(f"edge {templates.edge.name}: {expected}: {reason}; {remedy}")
 

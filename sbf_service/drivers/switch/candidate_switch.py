@@ -198,13 +198,14 @@ class CandidateSwitch:
         self._session.commit()
         missing = list(find_unapplied(self._dialect, difference, self.read_all()))
         if missing:
-            raise Refused(f"switch {self._name}: {'; '.join(missing)}: read back after the commit, which was reverted")
+            found = "; ".join(missing)
+            raise Refused(f"switch {self._name}: {found} in the reading after the commit; the commit was reverted")
         self._session.confirm()
 
     def _revert(self) -> None:
-        """Revert the change. If the device refuses, end the session: the device reverts an unconfirmed commit itself.
+        """Revert the change. If the device refuses, end the session: the device then reverts an unconfirmed commit.
 
-        The next reading then does not show a commit that the device will revert.
+        Without a revert, the next reading could show a commit that the device reverts later.
         """
         try:
             self._session.revert()
@@ -215,7 +216,7 @@ class CandidateSwitch:
     def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
         """Raise Refused if a port of ``closed`` allows a VLAN that the difference does not add to this port.
 
-        The empty lists are not committed separately: they would stay in effect if the second commit failed.
+        SBF does not commit the empty lists separately: they would stay in effect if the commit of the VLANs failed.
         """
         if not isinstance(self._session, ShowsCandidate):
             raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._dialect.title}")

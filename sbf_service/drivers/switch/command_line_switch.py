@@ -124,7 +124,7 @@ class CommandLineSwitch:
     def _read_back_lists(
         self, difference: SwitchDifference, reading: SwitchReading, before: list[ChangeFault]
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
-        """Return the difference without additions to ports whose list is not empty, and a fault for each such port.
+        """Return two values: the difference without additions to ports whose list is not empty, and the ports' faults.
 
         If a port still carries every VLAN, raise Refused: this port would also carry every created VLAN. The error also
         contains the faults ``before`` of the commands that emptied the lists.
@@ -160,7 +160,7 @@ class CommandLineSwitch:
             yield from (ChangeFault(str(refusal)) for refusal in self._conversation.send(dialect.leave))
 
     def _send_block(self, block: Sequence[str], refused_ports: set[str]) -> Iterator[RefusedCommand]:
-        """Yield the refused commands. Add their ports to ``refused_ports``.
+        """Send a block, and yield the refused commands. Add the ports of refused commands to ``refused_ports``.
 
         Enable no port in ``refused_ports``: such a port could be in the default VLAN, or in another cluster's VLAN.
         """

@@ -1,7 +1,7 @@
 """The commands that apply a difference in a dialect, and the VLAN IDs that a command concerns. Pure.
 
-SBF reports a refused command to the owners of the clusters concerned. To find them, SBF matches the command with the
-dialect's templates, and reads the VLAN IDs or the port from the command.
+SBF reports a refused command to the owners of the clusters that the command concerns. To find these clusters, SBF
+matches the command with the dialect's templates, and reads the VLAN IDs or the port from the command.
 """
 
 import re
@@ -79,7 +79,7 @@ def find_ports_to_prepare(
 ) -> tuple[PortName, ...]:
     """Return the ports whose list of allowed VLANs SBF must empty before it adds VLANs.
 
-    These ports are open trunks, and ports that are not yet trunks with a list.
+    These ports are the open trunks, and the ports on which VLANs cannot be allowed yet (``PortReading.ready``).
     """
     new = (port for port in difference.add if not (find_port(dialect, reading, port) or PortReading()).ready)
     trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)

@@ -175,7 +175,7 @@ def test_an_access_port_in_the_wrong_vlan_reverts_the_commit(platform: str, make
     before = bench.switch.running_config()
     timer_switch(bench).fail("ignore", "(?s)switchport access vlan|load-configuration.* members|edit-config", times=9)
     change = SwitchDifference(access=(bench.b,), create=VlanSet([112]), add={bench.b: VlanSet([112])})
-    with pytest.raises(Refused, match=r"access port .*: wanted VLAN 112 untagged, found .*, which was reverted"):
+    with pytest.raises(Refused, match=r"access port .*: wanted VLAN 112 untagged, found .*; the commit was reverted"):
         bench.driver.apply(change)
     assert bench.switch.running_config() == before
 

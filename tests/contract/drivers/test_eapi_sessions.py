@@ -48,7 +48,7 @@ def test_a_revert_restores_the_running_not_the_startup_configuration(
 ) -> None:
     arista_switch(bench).configure("vlan 77")
     arista_switch(bench).fail(fault, command, times=9)
-    with pytest.raises(Refused, match=r"which was reverted|Invalid input"):
+    with pytest.raises(Refused, match=r"the commit was reverted|Invalid input"):
         bench.converge("112")
     assert 77 in arista_switch(bench).running.vlans
 

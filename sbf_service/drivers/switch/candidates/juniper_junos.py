@@ -129,7 +129,7 @@ def _parse_vlans(root: Any) -> Iterator[tuple[VlanId, str]]:  # noqa: ANN401
 
 
 def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """Yield the interfaces whose unit 0 has a switching family: name and family."""
+    """Yield the name and the switching family of each interface whose unit 0 has this family."""
     for interface in _find_active(root, "interfaces/interface"):
         for unit in _find_active(interface, "unit"):
             if unit.findtext("name") == "0":
