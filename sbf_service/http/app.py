@@ -54,8 +54,8 @@ poll: SBF answers when the resource is newer than `after`. If this does not happ
 with the current version.
 
 Clients must ignore unknown keys of answers, because later versions add keys. A request with an unknown key is answered
-with 422. A caller whose `User-Agent` is `python-httpx/…` counts as a client of version 0.1, and its answers contain
-only the keys of version 0.1.
+with 422. A caller whose `User-Agent` is `python-httpx/…` counts as a client of version 0.1. SBF's answers to such a
+caller contain only the keys of version 0.1.
 
 Every answer has the header `X-Request-ID`. A client may choose the ID (letters, digits, `.`, `_`, `-`, at most 64
 characters). SBF's log lines and audit rows about the call contain the ID.

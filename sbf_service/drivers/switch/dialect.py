@@ -175,7 +175,8 @@ class Dialect:
     kept: tuple[RestorableLine, ...] = ()
     """The lines that SBF may change on a port and restores later, in the order of restoration.
 
-    For a trunk, a dialect with ``trunk`` reverses the order. So a port never carries every VLAN during a restoration.
+    If the dialect has ``trunk``, SBF restores the lines of a trunk in reverse order. So a port never carries every VLAN
+    during a restoration.
     On platforms where the configuration of a VLAN lists the VLAN's ports, ``kept`` is empty, and ``access`` restores
     the VLAN.
     """

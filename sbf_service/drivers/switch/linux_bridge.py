@@ -5,8 +5,8 @@ trunk, or is the trunk's default VLAN (PVID), is in other use. A change could di
 user to a cluster. The driver therefore raises Unsafe.
 
 An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. For an
-unmanaged untagged VLAN on the port, the driver raises Unsafe. If the port was adopted, or SBF has configured it before,
-SBF removes all other VLANs instead.
+unmanaged untagged VLAN on the port, the driver raises Unsafe. Exception: from a port that was adopted, or that SBF has
+configured before, SBF removes all other VLANs, and the driver does not raise Unsafe.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Protocol, runtime_checkable
 
 RETRIED = "; SBF tries again"
-"""The end of the messages about unreachable devices. It does not apply to programs that contact a device once."""
+"""The end of the messages about unreachable devices. A program that contacts a device only once removes this text."""
 SESSION_LOST = "ended the session after SBF had read the device: nothing more was sent; SBF reads the device again"
 """The message for a device that possibly restarted between a reading and the change."""
 
@@ -83,7 +83,7 @@ class CommandLine(Protocol):
     """A terminal session, which sends lines and reads until a pattern appears.
 
     The session connects on first use, and again on first use after :meth:`close`. If the device ended the session,
-    :meth:`exchange` raises Unreachable and does not connect again. After a restart of the device, a change computed
+    :meth:`exchange` raises Unreachable and does not connect again: after a restart of the device, a change computed
     from an earlier reading would be wrong. Only a reading opens a new session, with :func:`close_lost_session`.
     """
 

@@ -37,8 +37,8 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""Texts of errors whose class does not show their meaning. The first text means that the device has no host key of the
-known key's type.
+"""Texts that show the meaning of an error whose class does not show the meaning. The first text means that the device
+has no host key of the known key's type.
 """
 
 
@@ -184,8 +184,9 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 def _find_meanings(error: BaseException) -> Iterator[frozenset[str]]:
     """Yield the meanings of an error, as tables of this module.
 
-    The tables with the error's text or tag come first, then the tables with its class or a base class. A class in
-    ``UNREACHABLE`` and its base classes have no meaning: PyEZ's ``RpcTimeoutError`` is also an ``RpcError``.
+    The tables with the error's text or tag come first, then the tables with its class or a base class. At a class in
+    ``UNREACHABLE``, stop, and ignore the base classes of this class: PyEZ's ``RpcTimeoutError`` is also an
+    ``RpcError``.
     """
     yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
     if getattr(error, "tag", None) in LOCK_ERROR_TAGS:

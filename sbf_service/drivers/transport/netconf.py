@@ -66,7 +66,7 @@ class JunosSession(NapalmSession):
         return (self.call(self._show),)
 
     def show_neighbours(self) -> str:
-        """Return the neighbours in XML, without details, which need a request for each port."""
+        """Return the neighbours in XML, without details. For details, SBF would need a request for each port."""
         return self.call(lambda driver: render_xml(driver.device.rpc.get_lldp_neighbors_information()))
 
     def load(self, lines: Sequence[str]) -> str:

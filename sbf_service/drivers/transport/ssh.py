@@ -23,7 +23,7 @@ from virtcloud.tracing import child_span
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""SBF finds a command's echo by the command's first characters, at most this number of characters.
+"""The number of first characters of a command by which SBF finds the command's echo.
 
 So many characters fit on the terminal's line after any prompt.
 """

@@ -49,9 +49,10 @@ CREDENTIALS: Final = struct.Struct("3i")
 UNMAPPED_UID: Final = 65534
 """The user ID of all users without a mapping in this user namespace (user_namespaces(7))."""
 REQUEST_TIMEOUT_S: Final = 30.0
-"""SBF closes a connection on which no request has arrived for this time, or for twice this time after an answer.
+"""The time in seconds until SBF closes a connection without a first request.
 
-The same applies if no further part of a request's body has arrived for once to twice this time.
+After an answer, SBF closes the connection if no further request arrives for one to two times this time. SBF also closes
+a connection if no further part of an awaited body arrives for one to two times this time.
 """
 PENDING: Final = object()
 AWAITING: Final = object()
@@ -256,11 +257,12 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
         self._request_timer = self.loop.call_later(REQUEST_TIMEOUT_S, self._check_request, former)
 
     def _check_request(self, former: object) -> None:
-        """Close the connection if the last request was answered before the last check, or if there is no request.
+        """Close the connection if it has had no request, or no request since the check before this one.
 
-        Also close the connection if nothing of an awaited body has arrived since the last check. ``former`` is the last
-        request at the last check. It is :data:`PENDING` if SBF had not answered this request, and :data:`AWAITING` if
-        SBF also waited for the body. The protocol of a WebSocket has replaced this protocol, and needs no check.
+        Also close the connection if SBF awaits a body, and no data has arrived since the check before. ``former`` is
+        the newest request at the check before. It is :data:`PENDING` if SBF had not answered that request, or
+        :data:`AWAITING` if SBF also awaited the request's body. If the connection is a WebSocket, another protocol has
+        replaced this protocol, and needs no check.
         """
         transport, request = self.transport, self.cycle
         if transport.is_closing() or transport.get_protocol() is not self:
@@ -278,7 +280,10 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
             self._await_request(state)
 
     def _awaits_body(self) -> bool:
-        """Return whether the client should send. SBF may not have asked for the body yet, or may be slower to read."""
+        """Return whether the client must now send a part of the body.
+
+        Return False if SBF has not yet asked for the body (status 100), or reads more slowly than the client sends.
+        """
         request = self.cycle
         return bool(request.more_body and not request.waiting_for_100_continue and not self.flow.read_paused)
 
