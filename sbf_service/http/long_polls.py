@@ -36,7 +36,7 @@ AGENT_THREADS = 4
 MAX_QUEUED = 500
 """The maximum number of agents' calls that wait for a thread. SBF answers further calls with 503."""
 RETURNS_PER_S = 250
-"""The number of refused calls that agents should repeat in a second.
+"""The rate, in calls per second, at which agents should repeat refused calls.
 
 For N refused calls, SBF chooses each ``Retry-After`` at random between 1 s and about N / 250 s.
 """

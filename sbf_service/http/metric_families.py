@@ -96,7 +96,7 @@ def _database_up(value: int) -> GaugeMetricFamily:
 
 
 def _certificate_ends(settings: ServiceSettings) -> Iterator[tuple[str, float]]:
-    """Yield the setting of each certificate file and the earliest end of its certificates."""
+    """Yield a pair for each certificate file: the file's setting, and the earliest end of the file's certificates."""
     files = {"tls_certificate": settings.tls_certificate, "tls_client_ca": settings.tls_client_ca}
     for setting, path in files.items():
         with suppress(OSError, ValueError):

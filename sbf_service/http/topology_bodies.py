@@ -99,7 +99,10 @@ def _skip(text: str, position: int, expected: str) -> int:
 
 
 class LargeAnswer(Response):
-    """An answer that is sent in pieces: for a body of megabytes, asyncio would move the rest after each piece."""
+    """An answer that is sent in pieces.
+
+    If a body of megabytes were sent at once, asyncio would move the unsent rest in memory after each write.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
         """Send the answer. ``send`` waits while the client reads."""

@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=Operation)
 async def list_unconfirmed_jobs(
     caller: CurrentCaller, service: CurrentService, poll: CurrentPoll, server: ServerQuery, wait: Wait = 0
 ) -> list[ClusterKey]:
-    """List the jobs of a batch server that wait for confirmation, or wait until there is such a job."""
+    """List the unconfirmed jobs of a batch server; if there is none, wait at most `wait` seconds for such a job."""
     caller.require(Action.CONFIRM_JOB, JOBS)
 
     def read_jobs() -> list[ClusterKey]:
