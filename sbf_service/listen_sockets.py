@@ -97,7 +97,10 @@ def _listen_unix(path: Path) -> socket.socket:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder (flock(2)): another starting service could take a socket that does not listen yet for stale."""
+    """Lock a folder (flock(2)).
+
+    Without the lock, another starting service could remove the file of a socket that does not listen yet.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -28,7 +28,7 @@ _COUNTERS = {
         "Connections of guests to destinations outside, as gateways reported them.", ("gateway", "destination")
     ),
     "outside_bytes": _Counted(
-        "Bytes of guests to (sent) and from (received) destinations outside, as gateways reported them.",
+        "Bytes that guests sent to and received from destinations outside, as gateways reported them.",
         ("gateway", "destination", "direction"),
     ),
     "traffic_bytes": _Counted(

@@ -1,7 +1,7 @@
 """The preparation sheets of a site. Pure.
 
-Each attachment has two sheets: one for the site's uplink, and one for the device at its other end. This device is a
-provider edge of the site, or a device of the backbone.
+Each attachment has two sheets: one for the site's uplink, and one for the device at the uplink's other end. This device
+is a provider edge of the site, or a device of the backbone.
 """
 
 from collections.abc import Mapping

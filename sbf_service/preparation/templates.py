@@ -9,8 +9,8 @@ from sbf_service.drivers.switch.dialect import Commands
 from virtcloud.model.transport import Transport, TransportKind
 
 SPANNING_TREES_NOTE = (
-    "Neither tunnel nor answer the BPDUs of sites: each site has its own spanning tree. A second port of the same site "
-    "in the same service would create a loop that no spanning tree interrupts."
+    "Do not tunnel the BPDUs of sites, and do not answer them: each site has its own spanning tree. A second port of "
+    "the same site in the same service would create a loop that no spanning tree interrupts."
 )
 UNUSED_PORT_NOTE = (
     "These lines are for a port without any other use. They configure the port as a trunk without VLANs. SBF adds and "

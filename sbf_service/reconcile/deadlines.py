@@ -139,7 +139,7 @@ class DeadlineSweep:
     def _has_run_long_enough(self) -> bool:
         """Return whether the service has run, and the database has answered, for ``agent_silence``.
 
-        Before that, a missing heartbeat makes no agent stale, because SBF could not record heartbeats while it was
+        Until then, a missing heartbeat makes no agent stale, because SBF could not record heartbeats while SBF was
         stopped or the database did not answer.
         """
         if self._started is None:

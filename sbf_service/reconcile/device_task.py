@@ -133,7 +133,7 @@ class ReconcileTask(ABC):
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
-        """Record the ports whose original use is restored, after a reading of the wanted state."""
+        """After a reading has shown the wanted state, record the ports whose original use is restored."""
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ class LeaseHeartbeats:
             return list(self._held.values())
 
     def _disconnect(self, held: HeldLease, why: str) -> None:
-        """Do nothing if the lease is no longer stored: its conversation has ended."""
+        """End the conversation of a lease. Do nothing if the lease is no longer stored: the conversation has ended."""
         with self._lock:
             if self._held.get(held.name) == held:
                 self.sessions.disconnect(held.name, why)

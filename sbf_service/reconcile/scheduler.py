@@ -244,7 +244,10 @@ class WorkerScheduler:
         return self.statuses.find_removed(self.worker.sessions.names())
 
     def _spawn(self, work: Callable[[], None], name: Name, on_failure: Callable[[], None] = lambda: None) -> None:
-        """If no thread can be started, call ``on_failure`` and mark the device as not busy."""
+        """Run ``work`` in a new thread.
+
+        If the thread cannot start, call ``on_failure``, and mark the device as not busy.
+        """
         try:
             self.spawn(work, f"converge-{name}")
         except RuntimeError as error:

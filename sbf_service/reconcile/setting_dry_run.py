@@ -111,8 +111,8 @@ class SettingDryRun:
     def _open_separate_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
         """Yield a driver for a device that is new or has a new description. End the driver's session afterwards.
 
-        No lease limits this session, so a timer ends it: a device that sends single bytes could exclude the workers
-        forever.
+        No lease limits this session, so a timer ends the session. Otherwise, a device that sends single bytes could
+        exclude the workers forever.
         """
         sessions = self.scheduler.worker.sessions
         login, limit_s = make_login(task.device, sessions.settings), sessions.settings.timing.conversation_timeout

@@ -107,8 +107,8 @@ class SwitchTaskReading(DeviceReading):
     def owned(self) -> VlanSet:
         """The VLAN IDs that belong to SBF on this switch.
 
-        The name of an existing VLAN, or the record of created VLANs, shows that the VLAN belongs to SBF. A recorded
-        VLAN ID also belongs to SBF if it is wanted or on a port.
+        An existing VLAN belongs to SBF if the VLAN's name or the record of created VLANs shows this. A recorded VLAN ID
+        that is wanted or on a port belongs to SBF in any case.
         """
         created = self.task.scope.created
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
