@@ -1,7 +1,7 @@
 """The server. It listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
 
-The server has one process and one event loop. On SIGHUP, it reloads the settings and the certificate, and checks the
-files of device credentials.
+The server has one process and one event loop. On SIGHUP, the server reloads the settings and the certificate, and
+checks the files of device credentials.
 """
 
 import asyncio
@@ -97,13 +97,13 @@ PING_INTERVAL_S = 20.0
 MAX_MESSAGE = 1 << 20
 """The maximum length of a message on a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 5
-"""A stopping service cancels calls after this time, which ``ANSWERS_PER_S`` can extend.
+"""The time in seconds after which a stopping service cancels calls. ``ANSWERS_PER_S`` can extend the time.
 
 Long polls end at once, so they do not use this time. With 10,000 long polls, the stop remains shorter than systemd's
 ``TimeoutStopSec``, which is 90 s for SBF's unit.
 """
 ANSWERS_PER_S = 500
-"""The number of long polls for which a stopping service waits one second, in addition to ``SHUTDOWN_GRACE_S``."""
+"""A stopping service waits one second longer than ``SHUTDOWN_GRACE_S`` for each group of this many long polls."""
 
 
 class SbfServer(uvicorn.Server):
@@ -148,9 +148,9 @@ class SbfServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Stop the server and wake long polls.
 
-        SBF answers the long polls with status 503 and ``Retry-After``. A signal can interrupt this thread while it
-        holds the lock of the change feed. The event loop therefore closes the feed after the interrupted function has
-        returned.
+        SBF answers the long polls with status 503 and ``Retry-After``. A signal can interrupt this thread while the
+        thread holds the lock of the change feed. The event loop therefore closes the feed after the interrupted
+        function has returned.
         """
         self.should_exit = True
         if self.loop is not None:

@@ -61,9 +61,9 @@ _WINDOW = (
     .limit(bindparam("size"))
     .subquery()
 )
-"""Selects at most ``size`` free VLAN IDs of a site, with the earliest releases.
+"""Selects the free VLAN IDs of a site that were released earliest, at most ``size`` of them.
 
-The limit is in a subquery, so that the database applies it before it counts rows of other sites.
+The limit is in a subquery, so that the database applies the limit before counting rows of other sites.
 """
 _ELSEWHERE = aliased(FreeVlanRow)
 _COUNT_AS_OLD = (

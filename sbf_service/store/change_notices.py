@@ -81,7 +81,7 @@ class Doorbell:
     def wait(self, seconds: float, *others: int) -> None:
         """Wait for a ring or for input on one of the file descriptors ``others``, for at most ``seconds``.
 
-        poll(2) needs no file descriptor of its own, as epoll(7) does. The waiting thread therefore survives while the
+        Unlike epoll(7), poll(2) needs no file descriptor of its own. The waiting thread therefore survives while the
         process can open no file.
         """
         own, waiting = self._sockets[0].fileno(), selecting.poll()

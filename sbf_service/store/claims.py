@@ -1,6 +1,6 @@
 """Changes of the claims of VLAN IDs, and of the free VLAN IDs of each site.
 
-No VLAN ID of a site is in both tables.
+At each site, a VLAN ID is never in the table of claims and in the table of free VLAN IDs at the same time.
 """
 
 from collections import defaultdict

@@ -66,8 +66,8 @@ class PutResult:
 class PutRequest:
     """A request for a cluster, with the limits that apply to the caller.
 
-    An error message names another cluster only if ``sees(owner)`` is true for its owner. ``starter`` is a host that
-    requests a job's cluster: the batch server has to confirm the job (:mod:`.job_proofs`).
+    An error message names another cluster only if ``sees(owner)`` is true for that cluster's owner. ``starter`` is a
+    host that requests a job's cluster: the batch server has to confirm the job (:mod:`.job_proofs`).
     """
 
     key: str
@@ -113,7 +113,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _needs_everything(put: PutRequest) -> bool:
-    """Return whether a creation must lock all sites, because it can change more sites than those of its hosts."""
+    """Return whether a creation must lock all sites, because the creation can change other sites than its hosts'."""
     spec = put.request.spec
     return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
 
@@ -139,7 +139,10 @@ def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
 
 
 def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
-    """Execute a request. Return AttemptWaits and JobUnproven: an exception would undo the changes."""
+    """Execute a request.
+
+    Return AttemptWaits and JobUnproven instead of raising them: an exception would undo the changes.
+    """
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)
     decision = resolve_request(key, put.request, make_latest_attempt(row), highest)
@@ -203,7 +206,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 
 
 def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
-    """Return the hosts of a network whose wanted documents change because of a new member.
+    """Return the hosts whose wanted documents change because their network gets a new member.
 
     The documents change in two cases: the member's guests become peers of the other guests, or the network's first
     transport limits the MTU of all segments.

@@ -77,7 +77,7 @@ def read_cluster_gateways(unit: Unit, ids: Iterable[str] | None) -> dict[str, tu
 
 
 def find_network_gateways(unit: Unit, network: str) -> frozenset[str]:
-    """Return the gateways of a network's clusters that neither end nor have ended."""
+    """Return the gateways of a network's clusters. Omit clusters that are ending or have ended."""
     return frozenset(unit.connection.execute(_READ_OF_NETWORK, {"network": network}).scalars())
 
 

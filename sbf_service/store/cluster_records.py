@@ -1,8 +1,8 @@
 """The stored values of live clusters, for changes of the topology.
 
 A change of the topology reads thousands of clusters before its transaction, and again in the transaction. The second
-reading constructs only the clusters whose stored values have changed since the first reading. It takes a tenth of the
-time of the first reading.
+reading constructs only the clusters whose stored values have changed since the first reading. The second reading
+therefore takes a tenth of the time of the first reading.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

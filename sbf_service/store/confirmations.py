@@ -58,7 +58,7 @@ class ElementClusterErrors:
     - ``clusters``: the error text of each cluster with an error, by cluster ID.
     - ``blocked``: the IDs of clusters and networks that the element has not set up completely.
     - ``remaining``: the IDs of clusters and networks that the element could not remove.
-    - ``unknown``: the IDs of clusters that the element could not remove, but that the database does not place there.
+    - ``unknown``: the IDs of clusters that the element could not remove, and that have no placement on the element.
     """
 
     message: str
