@@ -124,8 +124,8 @@ def _make_sqlite(address: URL) -> Engine:
 class _DatabaseFile:
     """A SQLite file, as the first transaction found it.
 
-    A connection writes to the file that it has opened, even if this file no longer has a name. Its rows would be lost
-    at the end of the process, and a later connection would use another file.
+    A connection writes to the file that it has opened, even if this file no longer has a name. The rows in a file
+    without a name would be lost at the end of the process, and a later connection would use another file.
     """
 
     path: str

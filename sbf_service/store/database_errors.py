@@ -19,7 +19,9 @@ Transactions of SBF acquire locks in one order. Therefore, only transactions of 
 UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
 """SQLAlchemy's errors for a database that does not answer."""
 UNAVAILABLE_SQLSTATES = frozenset({"0A000", "42501", "42P01"})
-"""PostgreSQL's error codes for settings of the server or of SBF's role. SQLAlchemy raises errors of faulty statements.
+"""PostgreSQL's error codes for unsuitable settings of the server or of SBF's role.
+
+For these codes, SQLAlchemy raises the same classes of errors as for faulty statements.
 
 A standby refuses a transaction that writes (0A000), the role lacks a right (42501), or the role's ``search_path`` lacks
 the schema of the tables (42P01).

@@ -38,11 +38,11 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     """Record an element's error report. Idempotent. Return whether the report differs from the previous report.
 
     If ``reachable`` is false, active clusters on the element become degraded. Exception: if the element is a gateway, a
-    cluster that is complete on another gateway stays active. If a gateway becomes unreachable, its routers and
-    publications move to other gateways where possible. If a gateway becomes reachable, routers and publications of
-    unreachable gateways can move to it. ``clusters`` maps cluster IDs to their errors, or is None if the error concerns
-    all clusters on the element. If ``with_transitions`` is false, the caller applies the transitions of clusters later.
-    Raise NotFound for an unknown element.
+    cluster that is complete on another gateway stays active. If a gateway becomes unreachable, its tasks as router and
+    its publications move to other gateways where possible. If a gateway becomes reachable, such tasks and publications
+    of unreachable gateways can move to this gateway. ``clusters`` maps cluster IDs to their errors, or is None if the
+    error concerns all clusters on the element. If ``with_transitions`` is false, the caller applies the transitions of
+    clusters later. Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
     former = row.reachable

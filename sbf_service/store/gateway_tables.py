@@ -72,7 +72,7 @@ class PublicationRow(Base):
     """A port of a gateway that leads to a guest, until the guest's cluster or the publication ends.
 
     ``suspended`` is the reason why the guest is not published at present, or None. ``moved_from`` is the gateway that
-    published the guest before its agent became stale, or None.
+    published the guest until that gateway's agent became stale, or None.
     """
 
     __tablename__ = "publications"

@@ -26,7 +26,8 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted
 
 GUEST_SECRET: Final = "guests"  # noqa: S105 - the name of a row, not a secret
-"""The name of the secret of guests' and clusters' key pairs. A migration creates the secret."""
+"""The name of the secret from which SBF derives the key pairs of guests and clusters. A migration creates the secret.
+"""
 _READ_SECRET = select(ServiceSecretRow.value).where(ServiceSecretRow.name == bindparam("secret"))
 _READ_KEYS = (
     select(UserKeyRow.key)
@@ -63,7 +64,7 @@ def record_login(unit: Unit, spec: ClusterSpec) -> str:
 
 
 def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCluster]:
-    """Return the clusters of these networks that elements must carry, first the clusters that created a network.
+    """Return the live clusters of these networks. The clusters that created a network come first.
 
     ``networks`` are the IDs of the clusters that created the networks.
     """

@@ -71,7 +71,7 @@ def find_local_users(unit: Unit, name: Name, owner: UserName) -> Iterator[str]:
 
 
 def find_hosts_with_image(unit: Unit, name: Name) -> Iterator[str]:
-    """Yield the hosts that last reported an image of this name in their folder."""
+    """Yield the hosts whose latest report lists an image with this name in the host's folder."""
     for host, images in unit.session.execute(_LOCAL_IMAGES):
         if name in (images or "").split():
             yield host

@@ -105,7 +105,10 @@ def take_over_routers(unit: Unit, gateway: Name) -> None:
 
 
 def add_network_routers(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add a router to each segment whose router is this gateway. Other elements' wanted states stay unchanged."""
+    """Add the description of the router to each segment whose router is the gateway ``name``.
+
+    If ``name`` is no network's router, return the wanted state unchanged.
+    """
     topology = read_topology(unit)
     gateway = topology.gateways.get(Name(name))
     if gateway is None or gateway.outside is None or not wanted.segments:

@@ -44,7 +44,7 @@ class UseIncrease:
 
 
 def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncrease]:
-    """Add the increases of a gateway's counters since its previous report to the sums. Return the increases.
+    """For each counter, add the increase since the gateway's previous report to the sum. Return the increases.
 
     Idempotent: a repeated report increases nothing. Networks without the gateway, and destinations that a network did
     not request, are ignored. Raise NotFound for an unknown element. Raise Conflict for an element that is not a

@@ -23,7 +23,8 @@ ELEMENTS = ("switches", "edges", "hosts", "gateways")
 def upgrade() -> None:
     """Apply this step.
 
-    The column ``document`` gets a new name, so that replicas of the previous version do not read only the common part.
+    The column ``document`` gets a new name. Otherwise, replicas of the previous version would read the common part as
+    if it were the whole topology.
     """
     op.execute("ALTER TABLE topology RENAME COLUMN document TO common")
     op.add_column("topology", sa.Column("common_version", sa.Integer(), nullable=False, server_default="0"))
