@@ -89,6 +89,9 @@ def _listen_unix(path: Path) -> socket.socket:
             opened.bind(str(path))
             path.chmod(SOCKET_MODE)
             opened.listen(BACKLOG)
+    except BadInput:
+        opened.close()
+        raise
     except OSError as error:
         opened.close()
         raise BadInput(f"socket = '{path}': {_describe_socket_error(error)}") from error
