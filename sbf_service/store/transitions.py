@@ -57,10 +57,11 @@ release.
 
 
 class ClusterSelection:
-    """Prepared statements on the clusters that meet some conditions.
+    """Prepared statements on the clusters that meet the conditions of this selection.
 
-    ``due`` reads the selected clusters with a due transition. ``increment_versions`` increments the versions of those
-    whose state can still change. Selections are module constants, because building a statement takes a millisecond.
+    ``due`` reads the selected clusters with a due transition. ``increment_versions`` increments the versions of the
+    selected clusters whose state can still change. Selections are module constants, because building a statement takes
+    a millisecond.
     """
 
     def __init__(self, *conditions: ColumnElement[bool]) -> None:
