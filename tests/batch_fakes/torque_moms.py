@@ -32,7 +32,7 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True, slots=True)
 class TorqueJob:
-    """A job on ``hosts``. Its script would run on the first host."""
+    """A job on ``hosts``. Torque would run the job's script on the first host."""
 
     id: str
     hosts: tuple[str, ...]

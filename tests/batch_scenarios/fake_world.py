@@ -175,7 +175,7 @@ class FakeWorld:
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
         """Cause the fault before or after the host's hook, which runs inside the context.
 
-        ``MOM_DIES`` kills the MoM after its hook, before the MoM reports the result. Other faults stop the agent before
+        ``MOM_DIES`` kills the MoM after the hook, before the MoM reports the result. Other faults stop the agent before
         the hook.
         """
         if fault is HostFault.MOM_DIES:

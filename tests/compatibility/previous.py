@@ -44,7 +44,7 @@ class Version:
         )
 
     def cli(self, url: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command against the SBF at ``url``, in a fork of a process that :func:`end_command_lines` ends."""
+        """Run a command against the SBF at ``url``, in a fork. :func:`end_command_lines` ends the forking process."""
         if self not in COMMAND_LINES:
             COMMAND_LINES[self] = CommandLine(self.environment)
         return COMMAND_LINES[self].run(words, VIRTCLOUD_URL=url)
