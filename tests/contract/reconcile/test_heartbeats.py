@@ -97,7 +97,10 @@ def test_the_threads_end_with_the_last_conversation(world: World) -> None:
 
 @dataclass
 class ScriptedRenewals:
-    """Prepared answers of the database to renewals of a lease, and a clock. For None, raise DatabaseUnavailable."""
+    """Prepared answers of the database to renewals of a lease, and a clock.
+
+    The answer None makes a renewal raise DatabaseUnavailable.
+    """
 
     answers: list[bool | None] = field(default_factory=list)
     now: float = 100.0
