@@ -47,8 +47,8 @@ class EmulatedSwitch(Faults, Saving, Power):
 
     ``new_port`` creates a port with the initial configuration of tests, ``factory_port`` a port as documented for an
     erased switch. ``factory_port`` is None if both are equal. ``unauthorized`` is the answer to a command that the
-    account may not use. ``drip`` splits all output into pieces; its values are the characters in a piece and the
-    seconds between two pieces.
+    account may not use. ``drip`` splits all output into pieces. The values of ``drip`` are the number of characters in
+    a piece, and the time in seconds between two pieces.
     """
 
     platform: ClassVar[str]

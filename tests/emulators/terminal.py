@@ -28,8 +28,8 @@ class Terminal:
     ) -> None:
         """Create a terminal.
 
-        ``drip`` splits all output into pieces; its values are the characters in a piece and the seconds between two
-        pieces.
+        ``drip`` splits all output into pieces. The values of ``drip`` are the number of characters in a piece, and the
+        time in seconds between two pieces.
         """
         self._channel = channel
         self._drip, self._closing = drip, closing or threading.Event()
