@@ -57,7 +57,7 @@ def load_installed_plugins(taken: frozenset[str]) -> tuple[DialectPlugin, ...]:
 def load_plugins(found: Iterable[EntryPoint], taken: Collection[str]) -> tuple[DialectPlugin, ...]:
     """Load and check plug-ins.
 
-    A name in ``taken``, or the name of another plug-in, is a fault.
+    A plug-in is faulty if its name is in ``taken``, or if another plug-in has the same name.
     """
     entries = sorted(found, key=lambda entry: (entry.name, _describe_source(entry)))
     names = [entry.name for entry in entries]

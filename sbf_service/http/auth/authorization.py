@@ -122,7 +122,8 @@ def authorize_in_unit(
 def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
     """Return ``view``. Raise NotFound if the caller may not read the cluster.
 
-    After the check of the caller's right, another owner may have created a cluster with this key.
+    This second check is necessary: since the first check of the caller's right, another owner may have created a
+    cluster with this key.
     """
     resource = describe_cluster(view)
     if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
