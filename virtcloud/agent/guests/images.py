@@ -60,7 +60,7 @@ def read_image(folder: Path, name: str) -> GuestImage:
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
     try:
-        text = path.read_text(errors="replace")
+        text = path.read_text("utf-8-sig", errors="replace")
     except OSError as error:
         known = ", ".join(sorted(description.parent.name for description in folder.glob(f"*/{IMAGE_FILE}"))) or "none"
         raise Refused(f"image {name}: cannot read {path}: {error.strerror}; images on this host: {known}") from error

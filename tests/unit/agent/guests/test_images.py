@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,16 @@ def write_image(folder: Path, text: str) -> Path:
 def test_an_images_files_are_in_its_folder(tmp_path: Path) -> None:
     image = read_image(write_image(tmp_path, "kind: lxc\nrootfs: rootfs\ninit: /bin/init\n"), "busybox")
     assert image == LxcImage(kind="lxc", rootfs=tmp_path / "busybox/rootfs", init="/bin/init")
+
+
+def test_a_description_is_utf8_in_every_locale(tmp_path: Path) -> None:
+    text = "# kořen\nkind: lxc\nrootfs: rootfs\ninit: /bin/init\n"
+    (tmp_path / "busybox/rootfs").mkdir(parents=True)
+    (tmp_path / "busybox/image.yaml").write_bytes(text.encode("utf-8-sig"))
+    program = f"from virtcloud.agent.guests.images import *; print(read_image(Path({str(tmp_path)!r}), 'busybox').init)"
+    latin = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    found = subprocess.run([sys.executable, "-c", program], env=latin, check=True, capture_output=True, text=True)  # noqa: S603 - ours
+    assert found.stdout == "/bin/init\n"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
