@@ -82,7 +82,7 @@ class LocalHost:
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
         self._interfaces: list[KernelInterface] | None = None
-        """The last reading of the interfaces, in which new tagged segments may be missing. None: read them anew."""
+        """The last reading of the interfaces. It may lack new tagged segments. None: the next use reads again."""
         self.interfaces_read: Callable[[Iterable[KernelInterface]], object] = lambda _interfaces: None
         """Called with the interfaces at each reading of the host."""
 

@@ -34,7 +34,7 @@ class ObservedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ObservedGuest:
-    """A guest's libvirt domain. ``digest`` is the digest of the wanted state with which it was started.
+    """A guest's libvirt domain. ``digest`` is the digest of the wanted state with which the guest was started.
 
     ``peers`` is the digest of the guest's peer files (``guests/peer_files.py``). None: the host cannot replace these
     files, as for a virtual machine.

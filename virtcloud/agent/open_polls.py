@@ -1,8 +1,8 @@
 """The open poll of an agent: a long poll that continues while the agent reads its host.
 
 By default, the agent reads its host every 30 s, but a long poll lasts up to 55 s. If only a new revision can change the
-wanted document, the poll stays open. Meanwhile, the agent compares its host with the present document. This halves the
-number of polls.
+wanted document, the agent leaves the poll open while the agent compares its host with the present document. This halves
+the number of polls.
 """
 
 import threading
@@ -23,7 +23,7 @@ class PolledSbf(ElementApi, Protocol):
     """The calls of SBF that the reconciler and the open poll need."""
 
     def find_settled(self, element: str, revision: int) -> WantedDocument | None:
-        """Return the client's document of ``revision``, or None if it must be read again."""
+        """Return the client's document of ``revision``, or None if the document must be read again."""
 
 
 def spawn_thread(work: Callable[[], None]) -> None:

@@ -27,8 +27,8 @@ Attempt = Annotated[int, Field(ge=0, lt=1 << 31, description="The attempt number
 User = Annotated[
     Annotated[str, Field(min_length=1, max_length=64)] | None,
     Field(
-        description="The job's user. After a reinstallation of the batch system, the user distinguishes jobs with the "
-        "same id."
+        description="The job's user. A reinstalled batch system may use a job's id again, for a job of another user. "
+        "The user then distinguishes the two jobs."
     ),
 ]
 MAX_STATE_WAIT_S, MAX_REMOVE_WAIT_S = 30, 600

@@ -31,7 +31,8 @@ MIN_PROBE_S = 0.3
 class BarrierState(StrEnum):
     """The state of the barrier.
 
-    ``WAITING``: the job's script must wait. ``UP``: the script can start. In every other state, it will not start.
+    ``WAITING``: the job's script must wait. ``UP``: the script can start. In every other state, the script will not
+    start.
     """
 
     WAITING = "waiting"
@@ -133,7 +134,8 @@ class StartBarrier:
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
         """Return the cluster from SBF after a change, or after ``seconds``.
 
-        Do not wait at the first call, or if the cluster is active: the caller then probes the guests.
+        Do not wait at the first call. Do not wait for an active cluster either, because the caller then probes the
+        guests.
         """
         former = self.view
         if former is None:
@@ -221,7 +223,10 @@ def find_placement(view: ClusterView, element: Name) -> PlacementView | None:
 
 
 def format_unconfirmed(placement: PlacementView, change: str = "") -> str:
-    """Return a sentence: the element has not confirmed ``change`` (such as " the removal"). Add its error. Pure."""
+    """Return a sentence: the element has not confirmed ``change`` (such as " the removal").
+
+    Append the element's error, if there is one. Pure.
+    """
     subject = f"{placement.kind} {placement.element} at {placement.site}"
     return f"{subject} has not confirmed{change}" + _format_reason(placement.trouble)
 

@@ -3,11 +3,11 @@
 The frames have EtherType 0x88b5, reserved for local experiments (IEEE 802). No element fragments them, because they are
 no IP packets.
 
-The source MAC address of a host's frames is the address of the bridge's uplink port. If a frame has this destination,
-the bridge delivers the frame to the host itself, and forwards it to no guest. So the socket needs no bridge port and no
-promiscuous mode, and the host needs no cleanup. Guests receive only the small broadcasts, from which the switches learn
-the hosts' addresses. A message authentication code (HMAC, RFC 2104) of sender, receiver, kind, round and content
-prevents forged frames.
+The source MAC address of a host's frames is the address of the bridge's uplink port. Peers send their frames to this
+address. The bridge delivers such a frame to the host itself, and forwards the frame to no guest. So the socket needs no
+bridge port and no promiscuous mode, and the host needs no cleanup. Guests receive only the small broadcasts, from which
+the switches learn the hosts' addresses. A message authentication code (HMAC, RFC 2104) of sender, receiver, kind, round
+and content prevents forged frames.
 
 Fields after the Ethernet header, as offset, field and (length in bytes): 0 identifier of the check (8), 8 kind (1), 9
 sender (2), 11 receiver (2), 13 round (4), 17 length of the packet (2), 19 code (16), then zeros from offset 35 to the
@@ -178,8 +178,8 @@ class BridgeSocket:
     def exchange(self, exchange: FrameExchange, report: Callable[[FrameReport], None], ended: threading.Event) -> None:
         """Send and count frames until ``ended`` is set, or until `GRACE_S` after the time limit of the exchange.
 
-        Call ``report`` once: `SETTLE_S` after the counts are complete, or at the time limit. Then still send frames,
-        because other hosts may wait for them. Raise Refused if the bridge was removed.
+        Call ``report`` once: `SETTLE_S` after the counts are complete, or at the time limit. Continue to send frames
+        after the report, because other hosts may wait for them. Raise Refused if the bridge was removed.
         """
         counts, sender = FrameCounts(exchange, self._mac), _Sender(exchange, self._mac)
         start, reported, complete_at = time.monotonic(), False, math.inf

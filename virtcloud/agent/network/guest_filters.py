@@ -66,7 +66,7 @@ def list_elements(ports: Iterable[FilteredPort]) -> frozenset[SetElement]:
 
 
 def render_table(ports: Iterable[FilteredPort], rules: Mapping[str, tuple[str, ...]] = RULES) -> str:
-    """Return commands that replace the table in one transaction. Without ports, they delete the table."""
+    """Return commands that replace the table in one transaction. Without ports, the commands delete the table."""
     delete = f"table {FAMILY} {TABLE} {{ }}\ndelete table {FAMILY} {TABLE}\n"
     elements = sorted(list_elements(ports))
     if not elements:
@@ -139,7 +139,8 @@ def link_local_address(mac: str) -> IPv6Address:
 def _render_set(name: str, elements: list[list[str]]) -> str:
     """Render a set whose size is the number of its elements: the kernel then finds elements faster.
 
-    The size is never too small, because other elements come with a new table. Sets of intervals have no size.
+    The size is never too small, because each change of the elements replaces the whole table. Sets of intervals have no
+    size.
     """
     listed = ", ".join(" . ".join((f'"{port}"', *values)) for port, *values in elements)
     size = f"size {len(elements)};" if elements and "interval" not in SETS[name] else ""

@@ -50,7 +50,7 @@ class NetlinkKernel:
             )
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1Q interface that is down, with the MTU of its parent. Return its index.
+        """Create an 802.1Q interface that is down, with the MTU of its parent. Return the new interface's index.
 
         Both interfaces can have the same MTU, because an MTU does not include the four octets of the tag.
         """
@@ -62,8 +62,8 @@ class NetlinkKernel:
         """Create a bridge that is down. Return its index.
 
         Spanning tree is off: a segment has one uplink, and a switch should receive no BPDU from a host. Multicast
-        snooping is off: it loses frames without a querier, or with a guest as a false querier. Flooding costs little,
-        because a bridge has few ports.
+        snooping is off: snooping loses frames if the network has no querier, or if a guest poses as the querier.
+        Flooding costs little, because a bridge has few ports.
         """
         with _translate_errors(f"create bridge {name}"):
             self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)

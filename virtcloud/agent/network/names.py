@@ -26,8 +26,8 @@ a job's files, if that      ``<46 of the key>~<16 hex>``
 name is too long
 ==========================  ==============================================  =====================
 
-An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits begin the SHA-256 of the
-uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
+An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first digits of the
+SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
 
 A guest's port has no alias, and a new interface has no alias yet. The taps of OpenVPN servers belong to no cluster, and
 have the alias `VPN_ALIAS`. All other interfaces in the table have the ownership alias ``virtcloud:<cluster id>``.

@@ -15,7 +15,7 @@ from virtcloud.model.errors import Refused, Unsafe
 LIBRARY = "libnftables.so.1"
 REMEDY = "apt-get install libnftables1 (Debian), dnf install nftables (RHEL)"
 _UNREADABLE: dict[str, list[Any]] = {"nftables": []}
-"""The listing of a table whose reading the kernel refuses. The listing differs from each wanted table."""
+"""Returned instead of a table's listing if the kernel refuses to read the table. Differs from each wanted table."""
 _NO_FILTER = ("not supported", "Invalid argument")
 """The ends of the error messages of a kernel without nf_tables."""
 NETLINK_NETFILTER: Final = 12  # linux/netlink.h

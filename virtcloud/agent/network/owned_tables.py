@@ -48,9 +48,9 @@ class OwnedTable:
     """Sets whose addresses the agent writes, by name. A table has either ``address_sets`` or ``sets``."""
 
     def render(self, listing: Mapping[str, Any] | None = None) -> str:
-        """Return commands that replace the table's rules and sets in one transaction, and keep its counters.
+        """Return commands that replace the table's rules and sets in one transaction.
 
-        ``listing`` is the existing table as in `find_faults`. The commands delete unwanted chains and counters and, if
+        Wanted counters keep their values. ``listing`` is the existing table as in `find_faults`. The commands delete unwanted chains and counters and, if
         ``sets`` is empty, unwanted sets.
         """
         counters = "".join(f" counter {name} {{ }}\n" for name in self.counters)
@@ -155,7 +155,10 @@ def _describe_hook(chain: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _describe_wanted_hook(hook: str) -> tuple[str | None, ...]:
-    """Return TYPE, HOOK and POLICY of ``TYPE hook HOOK priority NUMBER; policy POLICY``, or three times None for ""."""
+    """Return TYPE, HOOK and POLICY of ``TYPE hook HOOK priority NUMBER; policy POLICY``.
+
+    If ``hook`` is "", return None for all three.
+    """
     if not hook:
         return None, None, None
     kind, _, name, *_, policy = hook.replace(";", "").split()

@@ -102,8 +102,8 @@ class SegmentInterfaces:
     def ensure_no_guest_ports(self, ports: Collection[str]) -> None:
         """Delete guests' ports by name. Absent ports are success. A guest that still runs has no network afterwards.
 
-        A guest still runs if its hypervisor does not answer, or cannot stop the guest. The guest's port must not stay
-        without filters.
+        A guest still runs if its hypervisor does not answer, or cannot stop the guest. The guest's port is deleted
+        nevertheless, because the port would have no filters.
         """
         if any(self._kernel.read_mtu(port) is not None for port in ports):
             for interface in self._kernel.list_interfaces():
@@ -205,7 +205,7 @@ class SegmentInterfaces:
     def _ensure_interface(
         self, segment: Segment, existing: KernelInterface | None, name: str, mtu: int, create: Callable[[str], int]
     ) -> int:
-        """Create the interface ``name`` if ``existing`` is None. Set its MTU, and return its index.
+        """Create the interface ``name`` if ``existing`` is None. Set the interface's MTU, and return its index.
 
         One netlink message sets name and alias, so no interface has this name without an alias.
         """

@@ -28,7 +28,7 @@ class TableMonitor:
     """Calls a function after each change of a table in the network namespace of the thread that calls `start`."""
 
     def __init__(self, table: str, restore: Callable[[], object]) -> None:
-        """Create a monitor of ``table``. It calls ``restore`` after each change, even after a change by this agent."""
+        """Create a monitor that calls ``restore`` after each change of ``table``, even after a change by this agent."""
         self._table = table.encode() + b"\0"
         self._restore = restore
         self._stopping = threading.Event()
