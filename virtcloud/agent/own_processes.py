@@ -57,9 +57,10 @@ def list_network_processes(namespace: int) -> set[int]:
 
 
 def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]:
-    """Return the IDs of the first processes of PID namespaces that run as ``user`` and see ``folder`` at ``seen_at``.
+    """Return the IDs of processes that run as ``user`` and see ``folder`` at ``seen_at``.
 
-    Do not examine the paths of other processes: the file system of a guest can be slow, or deceive.
+    Return only processes that are the first process of their PID namespace. Do not examine the paths of other
+    processes: the file system of a guest can be slow, or deceive.
     """
     wanted, found = folder.stat(), []
     for path in Path("/proc").iterdir():
@@ -86,7 +87,8 @@ def kill_processes(argument: str, pids: Iterable[int]) -> None:
 
 
 def open_processes(argument: str, pids: Iterable[int]) -> Iterator[int]:
-    """Yield a descriptor of each process in ``pids`` that has this argument. The next iteration closes it."""
+    """Yield a descriptor of each process in ``pids`` that has this argument. The next iteration closes the descriptor.
+    """
     for pid in pids:
         if not _has_argument(pid, argument):
             continue

@@ -23,8 +23,8 @@ a guest ended by itself         the guest starts again after a pause that grows 
                                 confirmed until the guest has run for a while; other clusters are confirmed
 a guest's image is being        all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
 fetched
-SBF's database was restored,    existing interfaces and guests of the network stay; the agent creates no others until
-and SBF has not yet checked a   SBF requests them in a later document
+SBF's database was restored,    existing interfaces and guests of the network stay; the agent creates further
+and SBF has not yet checked a   interfaces and guests of the network only when a later document of SBF requests them
 network's VLAN ID
 a segment has requirements      the segment is neither built nor confirmed; its guests continue to run; SBF
 that this agent does not know   receives an error report
@@ -250,9 +250,9 @@ class HostReconciler:
         return self._boot is not None and self._boot.is_unreported
 
     def _record_boot(self) -> None:
-        """Record that a reboot was reported. Log an error, so that a host with a full disk is reconciled nevertheless.
+        """Record that a reboot was reported. Without the record, a restarted agent reports the same reboot again.
 
-        Without the record, a restarted agent reports the same reboot again.
+        Only log an error: a host with a full disk must be reconciled nevertheless.
         """
         try:
             if self._boot is not None:

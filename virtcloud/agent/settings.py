@@ -103,7 +103,7 @@ class TimingKeys(Document):
         ge=0,
         le=86400,
         description="Seconds for which the batch system's lists must lack a job before the agent removes the job's "
-        "cluster. If a later list contains the job, the cluster remains.",
+        "cluster. If a list during this time contains the job, the cluster remains.",
     )
 
 

@@ -273,7 +273,7 @@ def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) ->
 
 
 def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
-    """If other clusters may join the network, warn of the sites from which they cannot join.
+    """If other clusters may join the network, warn of the sites from which no cluster can join.
 
     If SBF does not answer, only warn: the cluster was created.
     """

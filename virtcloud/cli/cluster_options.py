@@ -66,7 +66,9 @@ class ClusterOptions:
 
 
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:
-    """Return the spec from the spec file or from the options. Options of the cluster override keys of the file.
+    """Return the spec from the spec file or from the options.
+
+    The options that do not describe hosts and guests override the file's keys (`_list_overrides`).
 
     ``caller`` returns the user of the caller's token, who is the default owner. Raise BadInput for malformed values and
     contradictory options. Also raise BadInput if no option names hosts, guests, sites or a file.
@@ -113,7 +115,7 @@ def _check_file_options(options: ClusterOptions) -> None:
 
 
 def _list_overrides(options: ClusterOptions) -> dict[str, object]:
-    """Return the values of the options that can be used with ``--spec`` and without ``--spec``, by key of the spec.
+    """Return the values of the options that can be used both with and without ``--spec``, by key of the spec.
 
     The value None means that the option is missing.
     """
@@ -207,8 +209,9 @@ def build_guests(
 ) -> tuple[Guest, ...]:
     """Return ``per_host`` guests for each host, named ``prefix`` and a number from 1.
 
-    The guests get ascending addresses, beginning with the address in ``network``. For a subnet such as 10.0.0.0/24,
-    begin with its first host address. Raise BadInput if a name is malformed, or the network has too few addresses.
+    The guests get ascending addresses, beginning with the address in ``network``. If ``network`` is a subnet such as
+    10.0.0.0/24, the addresses begin with the subnet's first host address. Raise BadInput if a name is malformed, or the
+    network has too few addresses.
     """
     guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
     addresses = [()] * len(guest_hosts) if network is None else _list_addresses(network, len(guest_hosts))

@@ -119,7 +119,9 @@ def run(  # noqa: PLR0913 - click passes each option by its name
     use_stdin: bool,
     as_json: bool,
 ) -> None:
-    """Run COMMAND on all guests of the cluster KEY at the same time, over ssh. Each line begins with the guest's name.
+    """Run COMMAND on all guests of the cluster KEY at the same time, over ssh.
+
+    Each line of the output begins with the guest's name.
 
     As with ssh, the words of COMMAND are joined with spaces, and the guest's shell interprets them. The standard
     input of COMMAND is empty, unless --stdin is set. ssh asks no questions: a key with a passphrase must be in the
