@@ -82,7 +82,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that ``args`` name first. For an unknown name, suggest similar names."""
+        """Return the command that the first of ``args`` names. For an unknown name, suggest similar names."""
         near = [] if args[0] in self._lazy else get_close_matches(args[0], self._lazy)
         if near and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")

@@ -96,8 +96,8 @@ def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_js
         printing.print_json(view)
     elif remaining:
         click.echo(
-            f"VLAN {vlan} is still quarantined, not confirmed by {_format_elements(remaining[0])}: declare the VLAN ID "
-            "clean at these sites too"
+            f"VLAN {vlan} is still quarantined, because the removal is not confirmed by "
+            f"{_format_elements(remaining[0])}: declare the VLAN ID clean at these sites too"
         )
     else:
         click.echo(f"VLAN {vlan} is not in quarantine at {site}")

@@ -46,7 +46,7 @@ class CommonPart(Document):
 
 
 class SiteFile(SitePart):
-    """A site's part of the topology, and the version of SBF's part from which the file was made."""
+    """A site's part of the topology. ``version`` is the version, at SBF, of the part on which the file is based."""
 
     version: str | int | None = None
 
