@@ -55,8 +55,8 @@ def default_token_file() -> Path:
 def find_user_folder(variable: str, default: str) -> Path:
     """Return virtcloud's folder in a folder of the user (XDG Base Directory).
 
-    The environment variable ``variable`` names the user's folder; otherwise, the user's folder is ``default`` in the
-    home folder. Raise BadInput for a user without a home folder.
+    The environment variable ``variable`` names the folder of the user. If the variable is not set, this folder is
+    ``default`` in the home folder. Raise BadInput for a user without a home folder.
     """
     named = os.environ.get(variable)
     if named:

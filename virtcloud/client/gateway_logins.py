@@ -1,7 +1,8 @@
 """Logins to guests through a gateway: the key and certificate of a user, and the configuration of ssh.
 
-The gateway's sshd connects ssh with the sshd of a guest. The private key is made on the user's computer, and its
-certificate is valid for some minutes. The user logs in to the guest with the user's own key.
+The gateway's sshd connects ssh with the sshd of a guest. For the gateway, a new private key is made on the user's
+computer, and SBF issues a certificate that is valid for some minutes. To the guest, the user logs in with the user's
+own key.
 """
 
 import shlex

@@ -1,7 +1,8 @@
 """Commands on many guests at the same time, over ssh.
 
 The guest's shell runs a short script, which runs the command. When the standard input ends, the script ends the command
-and its children. sshd does not do so: at the end of a connection, it sends no signal to a command without a terminal.
+and its children. sshd does not end the command: at the end of a connection, sshd sends no signal to a command without a
+terminal.
 
 Before the command, the script prints a random line, the *mark*, which shows that the login succeeded. The exit code of
 ssh does not show this: ssh exits with 255 for its own errors, and for a command that exits with 255.

@@ -78,8 +78,8 @@ class HostNetworks:
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
         """Add hosts and wait until all hosts are active. If a host fails, remove the hosts that this call added.
 
-        Also extend the leases of the network, and of ``hosts`` that it already contains, to at least ``lease`` seconds
-        from now. Raise NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
+        Also extend the leases of the network, and of those ``hosts`` that the network already contains, to at least
+        ``lease`` seconds from now. Raise NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)
         if existing is None:
@@ -144,7 +144,10 @@ class HostNetworks:
             raise
 
     def _create(self, key: ClusterKey, spec: ClusterSpec, new: dict[ClusterKey, UserName]) -> Cluster:
-        """Create a cluster and add its key to ``new``, unless SBF refuses: the key may belong to another cluster."""
+        """Create a cluster and add its key to ``new``.
+
+        If SBF refuses the cluster, do not add the key, because the key may belong to another cluster.
+        """
         new[key] = spec.owner
         try:
             return self.client.create(key, spec)
@@ -159,7 +162,8 @@ class HostNetworks:
     def _find(self, network: ClusterKey) -> HostNetwork | None:
         """Return the network with this key, or None.
 
-        SBF orders the clusters by time. If SBF's clock was set back, a member can come first.
+        Do not rely on the order of SBF's list: SBF orders the clusters by time, and a member comes first if SBF's clock
+        was set back.
         """
         views = [cluster.view for cluster in self.client.list(network=network)]
         root = next((view for view in views if view.key == network and view.network is None), None)
