@@ -6,7 +6,7 @@ the request contains                   the guests get
 a network (``10.0.0.0/24``)            addresses of this network, beginning with the lowest
 an address (``10.0.0.50/24``)          addresses of its network, beginning with this address
 no subnet, for a new network           addresses of ``10.0.0.0/24``; the subnet is widened until all guests fit
-no subnet, for a running network       addresses of its subnets above the highest guest's address; when these
+no subnet, for a running network       addresses of its subnets, above the highest address of a guest; when these
                                        addresses are used up, the lowest free addresses of the subnets. In a network
                                        that was created with an empty list of subnets, guests get no addresses
 =====================================  ========================================================================
@@ -78,8 +78,8 @@ def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a r
 
     - ``subnets``: the subnets of the request.
     - ``used``: the addresses of guests, without prefix length.
-    - ``own``: the subnets of the running network that the job joins, or None for another network. If ``own`` is empty,
-      guests without a subnet get no addresses.
+    - ``own``: the subnets of the running network that the job joins. None: the network is new, or SBF names no subnets.
+      If ``own`` is empty, guests without a subnet get no addresses.
     - ``default``: the subnet of a new network, if the request has no subnet.
     - ``others``: the addresses of gateways, users' devices and the router, without prefix length.
 

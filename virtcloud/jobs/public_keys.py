@@ -1,4 +1,4 @@
-"""Selects the public SSH keys of a job's user that SBF accepts. SBF refuses a request that contains any other key.
+"""Selects those public SSH keys of a job's user that SBF accepts. SBF refuses a request that contains any other key.
 
 ``virtcloud/model/ssh_keys.py`` has the same rules for keys that users send to SBF themselves.
 """

@@ -207,7 +207,7 @@ NEW_NETWORK_KEYS = ("name", "vlan", "share", "filters", "reach", "services", "se
 
 
 class _Pair(NamedTuple):
-    """A key, its value, and the position of its first character, counted from 1."""
+    """A key, its value, and the position of the key's first character, counted from 1."""
 
     key: str
     value: str

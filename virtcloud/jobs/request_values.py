@@ -123,7 +123,7 @@ DESTINATIONS = ValueKind("names of destinations such as archive+web", NAME.read,
 GUESTS = integer_between(1, MAX_GUESTS)
 VLAN = integer_between(2, 4094, "a VLAN ID")
 SUBNET = ValueKind(
-    "a network such as 10.0.0.0/24 or [fd00::/64], or its first address such as 10.0.0.50/24",
+    "a network such as 10.0.0.0/24 or [fd00::/64], or a first address such as 10.0.0.50/24",
     _read_interface,
     many=True,
 )

@@ -86,7 +86,7 @@ def test_a_file_may_replace_the_line() -> None:
         ("image=a:vlan=1", "vcluster: vlan: expected a VLAN ID from 2 to 4094, got '1' (character 9)"),
         (
             "image=a:subnet=10.0.0.1",
-            "vcluster: subnet: expected a network such as 10.0.0.0/24 or [fd00::/64], or its first address such as 10.",
+            "vcluster: subnet: expected a network such as 10.0.0.0/24 or [fd00::/64], or a first address such as 10.",
         ),
         (
             "image=a:subnet=[::ffff:10.0.0.0/120]",
