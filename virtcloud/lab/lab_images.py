@@ -66,7 +66,7 @@ def make_debian_image(folder: Path, name: str, root: Path) -> None:
 
 
 def make_images_readable(folder: Path) -> None:
-    """Make images readable by all users, independent of the umask: owners of guests must read the images."""
+    """Make images readable by all users, independent of the umask: owners of guests need read permission."""
     for description in folder.glob("*/image.yaml"):
         description.chmod(0o644)
         description.parent.chmod(0o755)

@@ -118,8 +118,8 @@ def find_compiler() -> str | None:
 def preload_library(kernel: UmlKernel, folder: Path) -> str:
     """Build a library by which a kernel without seccomp avoids most reads and writes of the extended processor state.
 
-    Return the path, or "" if the kernel uses seccomp. If the build fails, raise LabImpossible if the kernel needs the
-    library, otherwise return "".
+    Return the path, or "" if the kernel uses seccomp. If the build fails and the kernel needs the library, raise
+    LabImpossible. If the build fails and the kernel does not need the library, return "".
     """
     if kernel.uses_seccomp:
         return ""
@@ -138,9 +138,9 @@ def preload_library(kernel: UmlKernel, folder: Path) -> str:
 
 
 def uml_command(kernel: UmlKernel, state: Path, init: Path) -> tuple[str, ...]:
-    """Return the command that boots User-mode Linux on the machine's own file tree, bound to one processor.
+    """Return the command that boots User-mode Linux on the machine's own file tree.
 
-    A second processor would not help: a program in User-mode Linux waits while the kernel's process executes its system
+    The command binds User-mode Linux to one processor. A second processor would not help: a program in User-mode Linux waits while the kernel's process executes its system
     call. With both processes on the same processor, the switch between them takes a third less time.
     """
     processor = choose_processor(os.sched_getaffinity(0), _bound_processors())

@@ -66,9 +66,9 @@ class LaptopVpn:
         return self.lab.run(LAPTOP, argv, timeout_s=limit_s + 60).returncode == 0
 
     def move_interface(self, *addresses: str) -> None:
-        """Move the tap interface to the client's namespace, add addresses with their prefix lengths, and set it up.
+        """Move the tap interface to the client's namespace, add ``addresses``, and set the interface up.
 
-        Call this soon after the start. While the interface is down, OpenVPN waits with a received frame, and reads no
+        Each address has a prefix length. Call this soon after the start. While the interface is down, OpenVPN waits with a received frame, and reads no
         further data from the gateway.
         """
         lines = [f"ip link set {self.interface} netns {self.name}"]

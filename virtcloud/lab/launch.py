@@ -91,8 +91,8 @@ def _start_first_process(state: LabState) -> subprocess.Popen[bytes]:
 def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[bytes], watch: Watcher) -> None:
     """Wait until the services of all nodes run. Raise LabFailed if a step fails.
 
-    Read ``station.events`` until then, even after the station's last service has started: the first process records the
-    end of User-mode Linux there.
+    Read ``station.events`` until the services of all nodes run, even after the station's last service has started: the
+    first process records the end of User-mode Linux in this file.
     """
     files = [state.folder / "station.events"] + ([state.folder / "fabric.events"] if kernel == "uml" else [])
     readers = {file: follow_events(file) for file in files}

@@ -2,7 +2,7 @@
 
 Links connect elements with each other, and sites with the cores of transports. A core is a node that represents the
 provider's network: a bridge, or a router in an EVPN fabric. If a transport uses service VLANs, an edge's port towards
-the core is the edge's ``core_port``. In an EVPN fabric, this port has the transport's name. There the edges reach each
+the core is the edge's ``core_port``. In an EVPN fabric, this port has the transport's name, and the edges reach each
 other at their loopback addresses.
 """
 
@@ -29,7 +29,8 @@ CommandLines = tuple[str, ...]
 class CoreWire:
     """The link of an attachment: from a node's port to the port ``core_port`` of the transport's core.
 
-    ``addresses`` contains the IP addresses of the core's port and of the edge's port. Only EVPN fabrics use these.
+    ``addresses`` contains the IP addresses of the core's port and of the edge's port. Only EVPN fabrics use these
+    addresses.
     """
 
     site: Site

@@ -86,7 +86,7 @@ class LabMaterials:
 
 
 PEOPLE: Final = "alice:x:1001:1001::/:/usr/sbin/nologin\nbob:x:1002:1002::/:/usr/sbin/nologin\n"
-"""The accounts of users on gateways. A gateway accesses a user's files with the rights of this account."""
+"""The accounts of users on gateways. A gateway accesses a user's files with the rights of the user's account."""
 
 
 def base_files(hosts: str, lldp: LldpAccount | None = None, people: str = "") -> dict[str, str]:

@@ -72,7 +72,8 @@ class LabNode:
     which SBF runs, is not isolated.
 
     A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node with the node's
-    ``disk_folders``. Their content, but not that of the ``tmpfs`` folders, survives a power failure.
+    ``disk_folders``. The content of these folders survives a power failure. The content of the folders in ``tmpfs``
+    does not survive.
     """
 
     name: str
@@ -106,7 +107,8 @@ class VethPair:
 
 @dataclass(frozen=True, slots=True)
 class FabricPlan:
-    """All nodes and cables. The fabric runs the ip commands ``before``, creates the cables, and runs ``after``."""
+    """All nodes and cables. ``before`` and ``after`` are ip commands, which run before and after the cables' creation.
+    """
 
     nodes: tuple[LabNode, ...]
     cables: tuple[VethPair, ...]

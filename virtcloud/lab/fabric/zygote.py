@@ -46,7 +46,7 @@ class Zygote:
         threading.Thread(target=self._listen, daemon=True, name="zygote").start()
 
     def start(self, handle: NodeHandle, service: NodeService, log: str, environment: dict[str, str]) -> RunningProgram:
-        """Start a service's module inside a node. Wait until the zygote's imports are complete.
+        """Wait until the zygote's imports are complete. Then start a service's module inside a node.
 
         Raise NodeFailed if the zygote cannot import the module or enter the node, or has ended.
         """
