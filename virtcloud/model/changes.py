@@ -109,11 +109,12 @@ class ChangeDryRun(Document):
     elements: tuple[ElementDifference, ...] = ()
     """The devices that were read, each with its difference."""
     other_use: tuple[OtherUse, ...] = ()
-    """The uses of these devices that SBF did not configure."""
+    """The uses that SBF did not configure on these devices."""
     unread: dict[Name, str] = Field(default_factory=dict)
     """Devices that could not be read, each with the reason."""
     paths: tuple[PathChange, ...] = ()
-    """The clusters whose paths the change would alter. The change can interrupt their connections for a short time."""
+    """The clusters whose paths the change would alter. The change can interrupt the clusters' connections for a short
+    time."""
 
     @property
     def asks(self) -> bool:

@@ -252,8 +252,8 @@ class ClusterSpec(Document):
 MAX_ATTEMPT: Final = 1_000_000_000
 """The maximum attempt number in a request.
 
-For a request without an attempt number and with a used key, SBF increments the key's latest attempt number. The result
-can exceed this maximum, and fits into PostgreSQL's 32-bit column.
+If a request has no attempt number and the key was used before, SBF increments the key's latest attempt number. The
+result can exceed this maximum, but still fits into PostgreSQL's 32-bit column.
 """
 
 

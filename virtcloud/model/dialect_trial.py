@@ -28,8 +28,8 @@ class TrialCommand(Document):
 class ParsedPort(Document):
     """The parsed state of one port.
 
-    ``open``: the port carries all VLANs. ``member``: the port belongs to a link aggregate and repeats its configuration
-    lines.
+    ``open``: the port carries all VLANs. ``member``: the port belongs to a link aggregate and repeats the aggregate's
+    configuration lines.
     """
 
     mode: str = ""

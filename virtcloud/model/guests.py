@@ -48,7 +48,7 @@ class GuestView(Document):
     resets: int = 0
     """The number of requested resets."""
     wanted_revision: int
-    """The revision of the host that contains the guest's wanted power state."""
+    """From this revision on, the host's wanted state contains the guest's wanted power state."""
     confirmed_revision: int
     """The latest revision that the host confirmed."""
     reachable: bool = True

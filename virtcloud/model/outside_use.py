@@ -43,7 +43,7 @@ class DestinationUse(Document):
 
 
 class OutsideReport(Document):
-    """The counters of a gateway for all destinations of all networks whose router the gateway is."""
+    """The counters of a gateway for all destinations of the networks that the gateway serves as router."""
 
     uses: Annotated[tuple[DestinationUse, ...], Field(max_length=MAX_USES)] = ()
     """One entry for each network and destination."""

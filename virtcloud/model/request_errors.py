@@ -132,7 +132,7 @@ class NoCapacity(Conflict):
 
 
 class NoGateway(Conflict):
-    """The cluster needs a gateway, but no gateway is suitable. For example, none has an OpenVPN server."""
+    """The cluster needs a gateway, but no gateway is suitable. For example, no gateway has an OpenVPN server."""
 
     slug = "no-gateway"
 
