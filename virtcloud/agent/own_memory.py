@@ -40,7 +40,8 @@ def reduce_memory() -> None:
 def _list_unchanged_mappings(smaps: str) -> Iterator[tuple[int, int]]:
     """Yield the start and size of each unchanged mapping of a program or library.
 
-    If the process needs a released page again, the kernel reads the page from the file or from the page cache.
+    The pages of these mappings can be released: if the process needs such a page again, the kernel reads the page from
+    the file or from the page cache.
     """
     start, end = 0, 0
     for line in smaps.splitlines():

@@ -27,8 +27,8 @@ def publish(context: click.Context, /, key: str, *, target: str, site: str | Non
     The gateway forwards one of its ports to the port PORT of the guest GUEST of CLUSTER. All guests of the network must
     have images that an administrator of the site certified. SBF suspends the publication when a guest without a
     certified image joins the network, or when an image loses its certification. To restore a suspended publication,
-    repeat the command. The publication ends with the cluster. If another gateway replaces a failed gateway, the
-    publication moves to the other gateway and gets another address. Idempotent.
+    remove the reason for the suspension and repeat the command. The publication ends with the cluster. If another
+    gateway replaces a failed gateway, the publication moves to the other gateway and gets another address. Idempotent.
 
     Example: virtcloud cluster publish demo g1:22 --site brno
 

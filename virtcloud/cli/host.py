@@ -20,7 +20,8 @@ AGENT_SETTINGS_FILE = Path("/etc/virtcloud/agent.toml")
 def agent(config: Path) -> None:
     """Reconcile this host with its wanted state until SIGTERM. Needs root.
 
-    On SIGTERM the agent exits immediately and changes nothing on the host. Clusters continue to run.
+    On SIGTERM, the agent completes the current step on the host, begins no other step, and exits. Clusters continue to
+    run.
 
     Example: virtcloud agent --config /etc/virtcloud/agent.toml
     """
