@@ -87,7 +87,9 @@ def kill_processes(argument: str, pids: Iterable[int]) -> None:
 
 
 def open_processes(argument: str, pids: Iterable[int]) -> Iterator[int]:
-    """Yield a descriptor of each process in ``pids`` that has this argument. The next iteration closes the descriptor.
+    """Yield a descriptor of each process in ``pids`` that has this argument.
+
+    The next iteration closes the descriptor.
     """
     for pid in pids:
         if not _has_argument(pid, argument):

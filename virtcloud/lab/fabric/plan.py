@@ -107,8 +107,7 @@ class VethPair:
 
 @dataclass(frozen=True, slots=True)
 class FabricPlan:
-    """All nodes and cables. ``before`` and ``after`` are ip commands, which run before and after the cables' creation.
-    """
+    """All nodes and cables. The ip commands in ``before`` and ``after`` run before and after the cables' creation."""
 
     nodes: tuple[LabNode, ...]
     cables: tuple[VethPair, ...]
