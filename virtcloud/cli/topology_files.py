@@ -46,7 +46,7 @@ class CommonPart(Document):
 
 
 class SiteFile(SitePart):
-    """A site's part of the topology. ``version`` is the version, at SBF, of the part on which the file is based."""
+    """A site's part of the topology. The file is based on SBF's part with the version ``version``."""
 
     version: str | int | None = None
 

@@ -162,8 +162,8 @@ class HostNetworks:
     def _find(self, network: ClusterKey) -> HostNetwork | None:
         """Return the network with this key, or None.
 
-        Do not rely on the order of SBF's list: SBF orders the clusters by time, and a member comes first if SBF's clock
-        was set back.
+        Do not rely on the order of SBF's list: SBF orders the clusters by time. After SBF's clock was set back, a
+        member can come first.
         """
         views = [cluster.view for cluster in self.client.list(network=network)]
         root = next((view for view in views if view.key == network and view.network is None), None)

@@ -140,8 +140,9 @@ def preload_library(kernel: UmlKernel, folder: Path) -> str:
 def uml_command(kernel: UmlKernel, state: Path, init: Path) -> tuple[str, ...]:
     """Return the command that boots User-mode Linux on the machine's own file tree.
 
-    The command binds User-mode Linux to one processor. A second processor would not help: a program in User-mode Linux waits while the kernel's process executes its system
-    call. With both processes on the same processor, the switch between them takes a third less time.
+    The command binds User-mode Linux to one processor. A second processor would not help: a program in User-mode Linux
+    waits while the kernel's process executes the program's system call. With both processes on the same processor, the
+    switch between them takes a third less time.
     """
     processor = choose_processor(os.sched_getaffinity(0), _bound_processors())
     return (

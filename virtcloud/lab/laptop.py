@@ -68,8 +68,8 @@ class LaptopVpn:
     def move_interface(self, *addresses: str) -> None:
         """Move the tap interface to the client's namespace, add ``addresses``, and set the interface up.
 
-        Each address has a prefix length. Call this soon after the start. While the interface is down, OpenVPN waits with a received frame, and reads no
-        further data from the gateway.
+        Each address has a prefix length. Call this method soon after the start of the client: while the interface is
+        down, OpenVPN waits with a received frame, and reads no further data from the gateway.
         """
         lines = [f"ip link set {self.interface} netns {self.name}"]
         lines += [f"ip -n {self.name} addr add {address} dev {self.interface} nodad" for address in addresses]
