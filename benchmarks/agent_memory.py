@@ -13,7 +13,7 @@ A new interpreter imports the libraries in the order of the rows "share". Each o
 during the import of its library. The row "growth at run time" is RSS with 200 clusters minus all shares. The agent's
 work at run time needs more memory than this row shows, because the agent releases pages of programs and libraries after
 the imports (`virtcloud/agent/own_memory.py`). The shares contain the released pages (about 21 MB), about half of which
-the agent uses again later. So RSS with 200 clusters is the sum of all shares (70 MB), plus the memory for the work at
+the agent uses again later. So RSS with 200 clusters is the sum of all shares (71 MB), plus the memory for the work at
 run time (12 MB), minus the pages that stay released (11 MB).
 
 The shares consist of 52 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The 19 MB are
