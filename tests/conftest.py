@@ -28,11 +28,13 @@ hypothesis.settings.load_profile("no time limit")
 
 
 def pytest_configure() -> None:
-    """Restore Python's handler of SIGINT. Set a state folder of the lab for each process of a parallel run.
+    """Restore Python's handlers of SIGINT and SIGHUP. Set a state folder of the lab for each process of a parallel run.
 
-    A shell starts background processes with SIGINT ignored. The programs that tests start would also ignore SIGINT.
+    A shell starts background processes with SIGINT ignored, and nohup(1) starts programs with SIGHUP ignored. The
+    programs that tests start would also ignore these signals.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if process := os.environ.get("PYTEST_XDIST_WORKER"):
         os.environ[STATE_FOLDER_VARIABLE] = f"{os.environ.get(STATE_FOLDER_VARIABLE, DEFAULT_STATE_FOLDER)}-{process}"
 
