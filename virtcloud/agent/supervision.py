@@ -4,7 +4,7 @@ A supervised thread ends only when the agent stops. If the thread ends earlier, 
 its limit, the agent ends with exit code 1. Then systemd restarts the agent.
 
 The agent notifies systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3)) each time the reconciler reports progress,
-if no other thread has failed. A timer does not notify the watchdog, because it would continue while a thread hangs.
+if no other thread has failed. No timer notifies the watchdog, because a timer would continue while a thread hangs.
 """
 
 import os

@@ -91,8 +91,9 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Set the limits of USER.
 
-    Each limit whose option is missing is reset to SBF's default. Existing clusters are not changed. Example: virtcloud
-    quota set alice --clusters 5 --lease 7d
+    Each limit whose option is missing is reset to SBF's default. Existing clusters are not changed.
+
+    Example: virtcloud quota set alice --clusters 5 --lease 7d
     """
     view = open_client(context).sbf.put_quota(
         user, clusters, sites, lease, networks=networks, guests=guests, cpus=cpus, memory_mb=memory, images_mb=images

@@ -78,8 +78,8 @@ def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a r
 
     - ``subnets``: the subnets of the request.
     - ``used``: the addresses of guests, without prefix length.
-    - ``own``: the subnets of the running network that the job joins. None: the network is new, or SBF names no subnets.
-      If ``own`` is empty, guests without a subnet get no addresses.
+    - ``own``: the subnets of the running network that the job joins. None: the network is new, or its subnets are
+      unknown. If ``own`` is empty, guests without a subnet get no addresses.
     - ``default``: the subnet of a new network, if the request has no subnet.
     - ``others``: the addresses of gateways, users' devices and the router, without prefix length.
 

@@ -74,9 +74,9 @@ def _read_field_docstrings(kind: type[Document]) -> Iterator[tuple[str, str]]:
 
 
 def share_given_keys(documents: Iterable[Document]) -> None:
-    """Let documents that were made from the same keys share one set of these keys (``model_fields_set``).
+    """Store one common set of keys (``model_fields_set``) in all documents that were made from the same keys.
 
-    Without this, each host of a topology has a set of its own, which takes 730 bytes.
+    Otherwise, each host of a topology has a set of its own, which takes 730 bytes.
     """
     for document in documents:
         given = document.model_fields_set

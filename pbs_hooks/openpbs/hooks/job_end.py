@@ -92,7 +92,10 @@ def handle_end(event: MomEvent) -> None:
 
 
 def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
-    """Return False if the agent did not answer or was busy, and the caller should retry (until ``retry_until``)."""
+    """Request the removal of an attempt. Return False if the caller must retry.
+
+    The caller must retry if the agent does not answer or is busy, and the time ``retry_until`` has not come yet.
+    """
     try:
         answer = event.ask_about_run("remove", event.run, wait=wait, grace=AGENT_TIMEOUT_S)
     except (AgentUnreachable, AgentRefused) as error:

@@ -7,7 +7,7 @@ from pbs_hooks.kit.sbf_client import SbfAnswer
 from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX
 
 SHORT_RETRY_S = 5
-"""Seconds until the next try if the obstacle soon disappears, such as the removal of a former run's network."""
+"""Seconds until the next try if the obstacle soon ends, such as the running removal of a former run's network."""
 LIVE_STATES = ("requested", "configuring", "active", "degraded")
 
 

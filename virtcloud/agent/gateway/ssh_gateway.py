@@ -236,7 +236,7 @@ class SshGateway:
                     os.close(descriptor)
 
     def _find_running(self) -> list[SshdRecord]:
-        """Return records of this gateway's sshd processes. Each such process has the gateway's folder of requests."""
+        """Return records of this gateway's sshd processes: they see the gateway's folder of requests below `FOLDER`."""
         pids = list[int]()
         with suppress(FileNotFoundError, Refused):  # without the folder or the user, no sshd runs
             pids = list_isolated_processes(find_ssh_user().pw_uid, self._folder / REQUESTS, Path(FOLDER) / REQUESTS)

@@ -66,7 +66,7 @@ class ContainerGroups(Protocol):
         """
 
     def limit_started(self, domain: str, pids: int) -> None:
-        """Set the limit of processes if `ensure` could not set this limit before the guest's start. Log a failure."""
+        """Set the limit of processes if the host can set this limit only after the guest's start. Log a failure."""
 
     def ensure_none(self, domain: str) -> None:
         """Kill the processes in a guest's parent group, and remove the group."""

@@ -108,7 +108,10 @@ class GuestFiles:
             raise failures[0]
 
     def list_domains(self, patterns: Iterable[str] = ("*",)) -> set[str]:
-        """Return the domains that match a pattern, and have a folder or a log that an earlier agent version wrote."""
+        """Return the domains that match a pattern and have a folder or a log in the folder of guests.
+
+        Only earlier versions of the agent wrote logs in this folder.
+        """
         paths = (path for pattern in patterns for path in self._folder.glob(pattern))
         return {path.name if path.is_dir() else path.name.partition(".log")[0] for path in paths}
 

@@ -38,8 +38,7 @@ class RootedFiles:
     """Reads and writes files in a container's root. Paths are relative to the root. User IDs are the guest's.
 
     If the kernel refuses an access, `read_link` and `has_systemd` report that there is no link. The other methods raise
-    OSError.
-    Methods that create a file raise ValueError for an owner outside the guest's range.
+    OSError. Methods that create a file raise ValueError for an owner outside the guest's range.
     """
 
     def __init__(self, root: GuestRoot) -> None:

@@ -34,7 +34,7 @@ IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses that are probed at once (a batch), and limit of batches in each subnet."""
 MAX_ROTATED = 256
-"""Limit of the number of addresses from which a job's search takes its first address."""
+"""A job's search begins at one of at most this number of addresses."""
 PROBE_S = 0.15
 """Time limit of a probe in seconds. Even guests at the farthest site answer within this time. A second probe follows,
 because a frame may be lost.
