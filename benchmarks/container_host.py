@@ -55,7 +55,7 @@ def run_in_namespaces(module: str) -> str:
 def _control_groups() -> Iterator[list[Path]]:
     """Create a control group in each hierarchy. Delete the groups after the block.
 
-    Yield the path of each group's file ``cgroup.procs``. A process that writes its ID to this file joins the group.
+    Yield the paths of the groups' files ``cgroup.procs``. A process that writes its ID to such a file joins the group.
     """
     groups = [CGROUPS / name / GROUP for name in (*CONTROLLERS, "systemd") if (CGROUPS / name).exists()]
     for group in groups:

@@ -154,7 +154,7 @@ class ImageFolder:
 
 
 def _remove_unlocked(path: Path) -> None:
-    with suppress(FileNotFoundError, BlockingIOError), path.open("r+b") as file:  # NFS locks only writable files
+    with suppress(FileNotFoundError, BlockingIOError), path.open("r+b") as file:  # flock(2) on NFS needs write access
         if time.time() - os.fstat(file.fileno()).st_mtime < NEW_S:
             return
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

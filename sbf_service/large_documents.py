@@ -69,5 +69,5 @@ def collect_later(size: int) -> AbstractContextManager[None]:
 
 
 def take_short_turns() -> AbstractContextManager[None]:
-    """Let other threads run after at most ``SHORT_TURN_S`` during the context, which can last seconds."""
+    """Limit each thread's turn to ``SHORT_TURN_S`` during the context, which can last seconds."""
     return _SHORT_TURNS.use()

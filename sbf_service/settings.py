@@ -253,9 +253,8 @@ class ServiceSettings(Document):
 def read_settings(path: Path) -> ServiceSettings:
     """Read a settings file in UTF-8, with or without a byte order mark.
 
-    Raise BadInput for a file that is missing or not readable.
-
-    Raise BadDocument for an invalid file; the message lists every invalid key.
+    Raise BadInput for a file that is missing or not readable. Raise BadDocument for an invalid file; the message lists
+    every invalid key.
     """
     try:
         return ServiceSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))

@@ -22,7 +22,7 @@ from virtcloud.client.connection import USER_AGENT
 
 WAIT_S = 20
 DARK_S = 0.2
-"""The interval in which the agents of a dark (disconnected) site check whether the site is connected again."""
+"""The interval, in seconds, at which agents of a dark (disconnected) site check whether it is connected again."""
 FAILED = frozenset({"failing", "failed"})
 REFUSED_LATER = frozenset({429, 503})
 LIMITS = httpx.Limits(keepalive_expiry=2)

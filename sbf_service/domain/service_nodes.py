@@ -43,7 +43,7 @@ def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collect
 def add_services(
     wanted: HostWanted, element: Name, topology: Topology, networks: Mapping[str, ServedNetwork]
 ) -> HostWanted:
-    """Add the addresses of services to an element's wanted state.
+    """Add the addresses of services to an element's wanted state, and return the result.
 
     For a gateway, also add the file servers that it runs. The key of ``networks`` is the network's ID: the ID of the
     cluster that created the network.

@@ -16,7 +16,9 @@ from virtcloud.model.traffic import SegmentCounters, TrafficRate
 MAX_SAMPLES: Final = 31
 """The maximum number of samples of a cluster on one element: 15 minutes of reports, one every 30 s."""
 MIN_PERIOD_S: Final = 5.0
-"""The minimum time between two samples. SBF ignores a report that arrives sooner, so an agent cannot cause many writes.
+"""The minimum time in seconds between two samples.
+
+SBF ignores a report that arrives sooner, so an agent cannot cause many writes.
 """
 MAX_PERIOD_S: Final = 900.0
 """The longest period with a rate. The mean of a longer period would not describe the present traffic."""

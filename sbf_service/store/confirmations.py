@@ -86,9 +86,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     For a revision lower than the confirmed revision, record only the reading. ``carried`` is the observed and saved
     state of a device. A cluster does not count as set up if its ID or its network's ID is in ``errors.blocked``. A
     cluster does not count as removed if its ID or its network's ID is in ``errors.remaining``: the cluster's VLAN IDs
-    stay claimed.
-    Raise NotFound for an unknown element. Raise Conflict for a revision that does not exist, or that is older than the
-    last restore of the database.
+    stay claimed. Raise NotFound for an unknown element. Raise Conflict for a revision that does not exist, or that is
+    older than the last restore of the database.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:

@@ -74,9 +74,8 @@ def _move_from_unreachable(unit: Unit, gateway: Name, *, reachable: bool, was_re
 def _try_transitions(unit: Unit, name: str, drain_deadline: timedelta) -> None:
     """Apply the due transitions of an element's clusters.
 
-    If a row cannot be read, apply no transition and log the error.
-
-    The deadline sweep then applies the transitions of each cluster separately.
+    If a row cannot be read, apply no transition and log the error. The deadline sweep then applies the transitions of
+    each cluster separately.
     """
     try:
         with unit.session.begin_nested():

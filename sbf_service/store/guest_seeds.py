@@ -26,7 +26,9 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted
 
 GUEST_SECRET: Final = "guests"  # noqa: S105 - the name of a row, not a secret
-"""The name of the secret from which SBF derives the key pairs of guests and clusters. A migration creates the secret.
+"""The name of the secret from which SBF derives the key pairs of guests and clusters.
+
+A migration creates the secret.
 """
 _READ_SECRET = select(ServiceSecretRow.value).where(ServiceSecretRow.name == bindparam("secret"))
 _READ_KEYS = (
@@ -64,9 +66,10 @@ def record_login(unit: Unit, spec: ClusterSpec) -> str:
 
 
 def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCluster]:
-    """Return the live clusters of these networks. The clusters that created a network come first.
+    """Return the clusters of these networks that elements must carry.
 
-    ``networks`` are the IDs of the clusters that created the networks.
+    The cluster that created a network comes before the network's other clusters. ``networks`` are the IDs of the
+    clusters that created the networks.
     """
     found = []
     for group in split_ids(networks):

@@ -166,7 +166,7 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
     """Return the IDs that a network has after a new member joins. Change nothing.
 
     The result contains the current IDs, and a VLAN ID at each new site. If the network needs its first transport, the
-    result also contains the chosen transport and the transport's service ID.
+    result also contains the chosen transport and a service ID on this transport.
 
     Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's
     current ports would change. Raise NoVlanFree if no suitable VLAN ID or no service ID is free.

@@ -171,8 +171,7 @@ def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: C
     publication, even if SBF has moved it to another site.
 
     The returned site has certified the images of all guests of the network. Raise NoGateway if no possible site
-    publishes ports.
-    Raise NotAdmitted if no possible site has certified all images.
+    publishes ports. Raise NotAdmitted if no possible site has certified all images.
     """
     (cluster,) = make_live_clusters(unit, [row])
     publishing = list_publishing_sites(read_topology(unit))

@@ -28,8 +28,9 @@ from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnections,
 from virtcloud.model.values import ClusterKey, Name, UserName
 
 MAX_CLOCK_ERROR: Final = timedelta(minutes=10)
-"""A revocation stays in wanted documents for at least this time after the certificate's expiry, because a gateway with
-a slow clock still accepts the certificate.
+"""A revocation stays in wanted documents for at least this time after the certificate's expiry.
+
+During this time, a gateway with a slow clock can still accept the certificate.
 """
 REMEMBERED: Final = timedelta(hours=1)
 """SBF deletes a certificate's record when this time has passed since the expiry and no connection is open.

@@ -79,7 +79,7 @@ def find_ports_to_prepare(
 ) -> tuple[PortName, ...]:
     """Return the ports whose list of allowed VLANs SBF must empty before it adds VLANs.
 
-    These ports are the open trunks, and the ports on which VLANs cannot be allowed yet (``PortReading.ready``).
+    These ports are the open trunks, and the ports on which VLANs cannot be allowed yet (``ready`` is false).
     """
     new = (port for port in difference.add if not (find_port(dialect, reading, port) or PortReading()).ready)
     trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)

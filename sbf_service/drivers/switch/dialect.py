@@ -176,9 +176,8 @@ class Dialect:
     """The lines that SBF may change on a port and restores later, in the order of restoration.
 
     If the dialect has ``trunk``, SBF restores the lines of a trunk in reverse order. So a port never carries every VLAN
-    during a restoration.
-    On platforms where the configuration of a VLAN lists the VLAN's ports, ``kept`` is empty, and ``access`` restores
-    the VLAN.
+    during a restoration. On platforms where the configuration of a VLAN lists the VLAN's ports, ``kept`` is empty, and
+    ``access`` restores the VLAN.
     """
     leave_vlans: Commands = ()
     """Commands that restore a port that was in no VLAN, on platforms whose VLAN configuration lists the ports."""

@@ -37,8 +37,9 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""Texts that show the meaning of an error whose class does not show the meaning. The first text means that the device
-has no host key of the known key's type.
+"""The meanings of texts in errors whose class does not show the meaning.
+
+The first text means that the device has no host key of the known key's type.
 """
 
 

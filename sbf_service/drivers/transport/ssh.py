@@ -23,7 +23,7 @@ from virtcloud.tracing import child_span
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""The number of first characters of a command by which SBF finds the command's echo.
+"""The maximum number of a command's first characters by which SBF finds the command's echo.
 
 So many characters fit on the terminal's line after any prompt.
 """

@@ -259,7 +259,8 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
     def _check_request(self, former: object) -> None:
         """Close the connection if it has had no request, or no request since the check before this one.
 
-        Also close the connection if SBF awaits a body, and no data has arrived since the check before. ``former`` is
+        Do not close the connection if the newest request was still unanswered at the check before. Exception: close the
+        connection if SBF awaited the request's body at both checks, and no data has arrived between them. ``former`` is
         the newest request at the check before. It is :data:`PENDING` if SBF had not answered that request, or
         :data:`AWAITING` if SBF also awaited the request's body. If the connection is a WebSocket, another protocol has
         replaced this protocol, and needs no check.

@@ -71,8 +71,8 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
 ) -> Response:
     """Return rows of the audit log, or wait for newer rows.
 
-    With `order`, the answer is a page of `limit` rows, which begins with the oldest or the newest row. With `after`,
-    the answer has the first rows after this ID. Otherwise, the answer has the newest rows, in the order of their times.
+    With `order`, the answer is a page of `limit` rows, sorted from the oldest or from the newest row. With `after`, the
+    answer has the first rows after this ID. Otherwise, the answer has the newest rows, in the order of their times.
     """
     requested = AuditFilter(element, cluster, request=request_id, who=who, since=since, until=until)
     allowed = await run_in_threadpool(authorize_audit, service.store, caller, requested)
