@@ -32,7 +32,7 @@ class Stopwatch:
 
 
 class Process(Protocol):
-    """A process of :mod:`subprocess`, or a similar one."""
+    """A process, such as a :class:`subprocess.Popen`."""
 
     pid: int
 

@@ -81,8 +81,7 @@ assert libc.mount(source, target, None, ctypes.c_ulong(0x1000), None) == 0
 print("ready", flush=True)
 time.sleep(3600)
 """
-"""A program that creates a mount namespace with a separate /etc/resolv.conf. The gateway's agents run in the namespace.
-"""
+"""A program that creates a mount namespace with a separate /etc/resolv.conf. The gateway's agents run in it."""
 
 
 def make_wanted(*vlans: int) -> HostWanted:

@@ -60,7 +60,7 @@ async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each
     wait: Wait = 0,
     kinds: KindsQuery = None,
 ) -> list[GuestSession]:
-    """List the sessions that wait for a host's agent; if there is none, wait at most `wait` seconds for a session."""
+    """List the sessions that wait for the agent of a host; if there is none, wait at most `wait` seconds."""
     known = FIRST_KINDS if kinds is None else frozenset(SessionKind) & frozenset(kinds.split(","))
 
     def read() -> list[GuestSession]:

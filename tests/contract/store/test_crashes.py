@@ -90,8 +90,7 @@ def kill(connection):
 event.listen(engine := make_engine(sys.argv[1]), "commit", kill)
 change_topology(Store(engine), lambda _former: Topology.model_validate_json(sys.stdin.read()), who="eva")
 """
-"""A program that sends COMMIT to PostgreSQL and ends before the answer. On SQLite, the program ends before the commit.
-"""
+"""A program that sends COMMIT to PostgreSQL and ends before the answer. On SQLite, the program ends before COMMIT."""
 
 
 def test_a_kill_in_the_commit_leaves_one_topology(world: World) -> None:

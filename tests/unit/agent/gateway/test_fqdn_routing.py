@@ -23,7 +23,7 @@ NAME = "web.example.org"
 OTHERS = ("192.0.2.11", "192.0.2.12")
 PRIVATE = "10.77.0.1"
 TABLES = {"": "virtcloud_outside", "namespaces/c100": "virtcloud"}
-"""The two network namespaces whose nftables have the addresses of ``web.example.org``, each with its table's name."""
+"""The nftables table that contains the addresses of ``web.example.org``, for each of the two network namespaces."""
 
 
 class NamedWorld:
