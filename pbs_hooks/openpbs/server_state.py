@@ -42,7 +42,7 @@ class InstalledHook:
     def ours(self) -> bool:
         """Return whether virtcloud wrote the hook.
 
-        A hook without a program, left by an interrupted installation, counts as virtcloud's.
+        A hook without a program counts as virtcloud's, because an interrupted installation leaves such a hook.
         """
         return not self.program.strip() or self.program.startswith(HOOK_MARK)
 
@@ -185,8 +185,8 @@ def compute_installation(
 def compute_removal(resources: Sequence[PbsResource], server: ServerState) -> list[InstallationChange]:
     """Return the changes that delete virtcloud's hooks and resources.
 
-    Leave a resource with another type or other flags unchanged. Raises Unsafe if a foreign hook has one of virtcloud's
-    names.
+    Leave a resource unchanged if its type or flags differ from virtcloud's. Raises Unsafe if a foreign hook has one of
+    virtcloud's names.
     """
     for hook in server.hooks.values():
         _refuse_foreign(hook)

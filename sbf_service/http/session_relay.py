@@ -5,8 +5,8 @@
 3. The agent's first message is an error, or states that the guest is connected. If the guest is connected, SBF accepts
    the user's call.
 4. SBF forwards the messages of each side to the other side. SBF reads a message only after it has sent the previous
-   message, so a slow receiver slows the sender down. The session ends when a side ends, when no side sends for a long
-   time, when the user's token becomes invalid, or when the service stops.
+   message, so a slow receiver slows the sender down. The session ends when a side closes its WebSocket, when no side
+   sends for a long time, when the user's token becomes invalid, or when the service stops.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ MAX_REASON = 120
 """The longest reason of a closed WebSocket, in bytes (RFC 6455, 5.5)."""
 RETRY_AFTER_S = 5
 CHECKS_PER_USER = 5
-"""Largest number of concurrent checks of paths of one user. Each check sends up to 10 MB/s in the checked network."""
+"""The maximum number of path checks that one user may run at once. Each check sends up to 10 MB/s in its network."""
 log = get_log(__name__)
 
 
@@ -80,7 +80,7 @@ class SessionRelay:
 
     @property
     def open_sessions(self) -> int:
-        """The number of sessions, including those that wait for an agent."""
+        """The number of users' sessions (`register`), including the sessions that wait for an agent."""
         return self._open.total()
 
     @contextmanager
@@ -173,7 +173,7 @@ class SessionRelay:
     async def join(self, user: WebSocket, agent: WebSocket, refusal: Awaitable[None]) -> None:
         """Send the messages of each side to the other side until a side ends, or until no side sends for ``idle_s``.
 
-        Also end when ``refusal`` returns: the user's token is then invalid. Then close both sides.
+        Also end when ``refusal`` returns, because the user's token is then invalid. At the end, close both sides.
         """
         activity = _Activity()
         tasks: dict[str, asyncio.Future[Any]] = {
@@ -253,7 +253,8 @@ async def check_answer(element: Name, agent: WebSocket) -> None:
 async def _copy(source: WebSocket, target: WebSocket, activity: _Activity) -> tuple[int, str]:
     """Send the messages of ``source`` to ``target``. Return the code and reason with which ``source`` ended.
 
-    If ``target`` has ended, wait until the other direction has sent the last messages of ``target``.
+    If ``target`` has ended, wait until `SessionRelay.join` cancels this task. The task of the other direction ends the
+    session after it has sent the last messages of ``target``.
     """
     while True:
         message = await source.receive()

@@ -230,7 +230,7 @@ class CableCheckPlan:
     def compare(self, neighbours: NeighboursBySwitch, unread: UnreadDevices) -> SiteCables:
         """Compare the site's cables in the topology with the neighbours that the switches reported.
 
-        ``unread`` contains the reason why each switch without ``neighbours`` was not read.
+        For each switch that is not in ``neighbours``, ``unread`` contains the reason why the switch was not read.
         """
         cables = check_cables(self.topology, self.site, neighbours, self._canonical_port)
         return SiteCables(site=self.site.name, at=self.at, cables=cables, unread=dict(unread))

@@ -32,8 +32,8 @@ class WorkQueue:
     """The busy devices of one replica, and the devices that must pause after a failure.
 
     The scheduler's lock protects the queue. ``clock`` returns a monotonic time in seconds, ``jitter`` a random number
-    from 0 to 1. ``since`` is the database's time at the first query. A device that was last read earlier is due: it may
-    have restarted while this replica was stopped.
+    from 0 to 1. ``since`` is the database's time at the first query. A device that was last read before ``since`` is
+    due: the device may have restarted while this replica was stopped.
     """
 
     settings: ServiceSettings

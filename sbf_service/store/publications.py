@@ -63,7 +63,7 @@ _READ_ACTIVE = (
 def publish(
     unit: Unit, key: str, request: PublicationRequest, limits: RequestLimits, cluster_id: str | None = None
 ) -> PublicationView:
-    """Publish a port of a guest, or end the suspension of its publication. Idempotent.
+    """Publish a port of a guest. If the port's publication is suspended, end the suspension. Idempotent.
 
     Replace a publication that the topology no longer allows.
 
@@ -98,7 +98,7 @@ def publish(
 def unpublish(
     unit: Unit, key: str, request: PublicationRequest, cluster_id: str | None = None
 ) -> list[PublicationView]:
-    """End the publications of a port of a guest at ``request.site``, or at all sites. Idempotent.
+    """End a guest port's publications at ``request.site``, or at all sites if ``request.site`` is None. Idempotent.
 
     Return the ended publications. Raise NotFound for an unknown cluster.
     """
@@ -170,8 +170,9 @@ def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: C
     Sites with a publication of the port (``present``) come first, so that a repeated call finds the existing
     publication, even if SBF has moved it to another site.
 
-    The returned site has certified the images of all guests of the network. Raise NoGateway if no possible site
-    publishes ports. Raise NotAdmitted if no possible site has certified all images.
+    The returned site has certified the images of all guests of the network. Raise NoGateway if the requested site
+    publishes no ports, or if no site was requested and no site of the cluster publishes ports. Raise NotAdmitted if the
+    requested site, or without a request every site that publishes ports, has not certified all images.
     """
     (cluster,) = make_live_clusters(unit, [row])
     publishing = list_publishing_sites(read_topology(unit))
@@ -197,9 +198,9 @@ def _check_count(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 
 
 def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest) -> PublicationRow:
-    """Add a publication at the first gateway of the site with a free port.
+    """Add a publication at the site's first gateway that has a free port.
 
-    Prefer gateways whose agents are not stale, and among them the network's router.
+    Prefer gateways whose agents are not stale, and among these gateways the network's router.
     """
     topology, network = read_topology(unit), read_networks(unit, [row])[row.network or row.id]
     names = connect_gateways(unit, row, make_publisher(topology, request.site))

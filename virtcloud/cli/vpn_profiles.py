@@ -83,6 +83,9 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
 
 
 def find_ready_gateways(view: VpnProfileView) -> list[Name]:
-    """Return the gateways that have confirmed a profile; none while another element, such as a switch, is pending."""
+    """Return the gateways that have confirmed a profile.
+
+    Return an empty list while the profile is pending at an element that is no gateway, such as a switch.
+    """
     pending = {element.element for element in view.pending}
     return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]

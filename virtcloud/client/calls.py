@@ -49,8 +49,8 @@ class SbfCalls:
     def _document_to_change(self, kind: type[D], answer: SbfResponse) -> D:
         """Return a document that the caller will modify and send back.
 
-        Raise Conflict for keys that this version does not know. SBF would delete these keys when the document is sent
-        back.
+        Raise Conflict for keys that this version of virtcloud does not know. SBF would delete these keys when the
+        document is sent back.
         """
         unknown = answer.read(lambda text: list(find_unknown_keys(kind.model_validate_json(text, extra="allow"))))
         if unknown:

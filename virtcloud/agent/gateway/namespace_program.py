@@ -1,12 +1,12 @@
 """Reads and configures network namespaces of a gateway.
 
-The agent runs `main` as a child process with ``python -I -S``, so the program uses only the standard library. The
-program enters one namespace after the other, so that the agent's threads can stay in the host's namespace. The input is
-a JSON array of requests, each with the open namespace in ``descriptor``. A request with ``tables`` configures the
-namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. All other requests read the
-namespace. The output is a JSON array with one object for each request. After a reading, the object is the state of the
-namespace. After a change, the object is empty, or has ``connections`` (`_remove_connections`). After a failure, the
-object has ``error``.
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program is a child
+process, because it enters one namespace after the other: the agent's threads must stay in the host's namespace. The
+input is a JSON array of requests. The ``descriptor`` of each request is the file descriptor of a namespace. A request
+with ``tables`` configures the namespace. A request with ``sets`` corrects the sets of addresses in the packet filter.
+All other requests read the namespace. The output is a JSON array with one object for each request. After a reading, the
+object is the state of the namespace. After a change, the object is empty, or has ``connections``
+(`_remove_connections`). After a failure, the object has ``error``.
 """
 
 import ctypes
@@ -85,8 +85,8 @@ def _configure(wanted: Mapping[str, Any]) -> None:
 def _remove_connections(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Remove the connections of ended publications from the connection table.
 
-    Return {} or ``{"connections": error}``. The error is not raised: the packet filter drops these connections' packets
-    anyway.
+    Return {}, or ``{"connections": error}`` if the removal fails. The error is not raised: the packet filter drops
+    these connections' packets anyway.
     """
     if wanted["translations"] is None:
         return {}
@@ -151,7 +151,7 @@ def _announce(device: str, mac: str, addresses: Iterable[str]) -> None:
                 index = socket.if_nametoindex(device)
                 icmp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
                 message = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + packed + b"\x02\x01" + octets
-                with suppress(OSError):  # the interface cannot send yet; other computers send neighbour solicitations
+                with suppress(OSError):  # if the interface cannot send yet, other computers solicit the MAC address
                     icmp.sendto(message, ("ff02::1", 0, 0, index))
         else:
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as link:

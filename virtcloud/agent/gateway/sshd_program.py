@@ -74,8 +74,8 @@ def _start() -> None:
 def _mount_files(spec: dict[str, Any]) -> None:
     """Replace /etc, so that it contains the sshd's files in ``spec["folder"]`` and the files in ``spec["replaced"]``.
 
-    Symbolic links lead to the other files of the host's /etc. A mount on a single file would not suffice: when the host
-    replaces the file, the kernel removes the mount (rename(2)).
+    Symbolic links lead to the other files of the host's /etc. Mounts on the single files would not suffice: when the
+    host replaces a file, the kernel removes the mount on the file (rename(2)).
     """
     socket_folder = os.open(spec["socket_folder"], os.O_PATH | os.O_DIRECTORY)  # a later mount may hide this path
     _mount("none", "/", None, MS_REC | MS_SLAVE)  # a file system that the host unmounts is unmounted here too
@@ -97,7 +97,7 @@ def _mount_files(spec: dict[str, Any]) -> None:
 def _mount_etc(omitted: Collection[str]) -> None:
     """Mount an empty file system on /etc, with links to the files of the host's /etc except ``omitted``.
 
-    Hide the folders in ``omitted``. All omitted files can still be read at `HOST_ETC`.
+    An omitted folder is also hidden in `HOST_ETC`. An omitted file is not: sshd can still read the file in `HOST_ETC`.
     """
     host = os.open(ETC, os.O_RDONLY | os.O_DIRECTORY)
     _mount("tmpfs", str(ETC), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
@@ -113,7 +113,7 @@ def _mount_etc(omitted: Collection[str]) -> None:
 
 
 def _write(path: Path, text: str, spec: dict[str, Any]) -> None:
-    """Write a file, readable for all users if it replaces a file of the host."""
+    """Write a file. All users can read a file that replaces a file of the host. Other files belong to sshd's user."""
     path.write_text(text)
     if path.name in spec["replaced"].values():
         path.chmod(0o444)

@@ -182,7 +182,7 @@ class ImageCache:
         (new / SIZE).write_text(str(size))
         os.sync()
         target = self.settings.folder / source.sha256
-        shutil.rmtree(target, ignore_errors=True)  # if the folder exists, another program removed its content
+        shutil.rmtree(target, ignore_errors=True)  # an old folder, whose content another program removed
         new.rename(target)
         remove_partial_file(partial)
 
@@ -208,7 +208,8 @@ class ImageCache:
     def _wait(self, fetch: _Fetch, attempts: int, error: VirtcloudError) -> None:
         """Wait before the next attempt. Raise ``error`` if no guest has needed the image for `UNWANTED_S` seconds.
 
-        Another fetch can run during the wait, because two servers that do not answer must not stop all fetches.
+        Another fetch can run during the wait. Otherwise, `MAX_FETCHES` servers that do not answer would stop all
+        fetches.
         """
         fetch.trouble = str(error)
         if self.clock() - fetch.wanted_at > UNWANTED_S:
@@ -254,7 +255,7 @@ class ImageCache:
                 return False
             hidden = self.settings.folder / f"{NEW}{unused[0].name}-evicted"
             unused[0].rename(hidden)
-            remove_partial_file(unused[0])  # its ETag
+            remove_partial_file(unused[0])  # removes the file with the ETag of a partial file
         log.info("image_evicted", entry=unused[0].name)
         shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
         return True
