@@ -32,7 +32,7 @@ MAX_REASON = 120
 """The longest reason of a closed WebSocket, in bytes (RFC 6455, 5.5)."""
 RETRY_AFTER_S = 5
 CHECKS_PER_USER = 5
-"""The maximum number of path checks that one user may run at once. Each check sends up to 10 MB/s in its network."""
+"""Largest number of concurrent checks of paths of one user. Each check sends up to 10 MB/s in the checked network."""
 log = get_log(__name__)
 
 

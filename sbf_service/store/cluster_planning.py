@@ -156,7 +156,7 @@ def _check_gateway_addresses(topology: Topology, cluster: LiveCluster, identity:
 
 
 def _check_name_free(unit: Unit, new: NewCluster) -> None:
-    """Raise NameTaken if another cluster has the new key as its name, or has the new name as its name or key.
+    """Raise NameTaken if another cluster's name is the new cluster's key, or its name or key is the new cluster's name.
 
     Clusters that have ended do not count.
     """

@@ -45,7 +45,7 @@ _LAST_REPORT: Final = select(func.max(TrafficRow.reported_at)).where(TrafficRow.
 def record_traffic(unit: Unit, element: str, report: TrafficReport) -> dict[str, int]:
     """Add the counters in an agent's report to the samples of its element.
 
-    Return the increase of each counter since the previous report, summed over all networks, by name.
+    Return a dict of the counters' names and their increases since the previous report, summed over all networks.
 
     Ignore networks without a placement on the element, and delete their rows. Raise NotFound for an unknown element.
     """

@@ -104,8 +104,8 @@ class LocalHost:
     def take_over_access(self) -> None:
         """Take over the OpenVPN servers and the sshd of an earlier agent process, without a wanted document.
 
-        So open connections end with their leases even if SBF does not answer. Only log an error: the next reading of
-        the host takes over again, and reports the error.
+        Then open connections end with their clusters' leases, even if SBF does not answer. Only log an error: the next
+        reading of the host tries to take over again, and reports the error.
         """
         for read in (self._read_vpn, self._read_sshd):
             try:
@@ -147,7 +147,8 @@ class LocalHost:
     def read(self) -> ObservedHost:
         """Return the observed state.
 
-        If a hypervisor does not answer, the result contains its error. So the segments can be reconciled nevertheless.
+        If a hypervisor does not answer, the result contains the hypervisor's error, and the state of the segments. The
+        segments can then be reconciled nevertheless.
         """
         guests, hypervisor_errors = self._guests.read()
         filters = self._filters.read() if self._filters else None
@@ -266,9 +267,9 @@ class LocalHost:
             self._segments.ensure_guest_mtus(segment, segment.guests)
 
     def _recent_interfaces(self, segment: Segment) -> list[KernelInterface] | None:
-        """Return interfaces for `SegmentInterfaces.ensure_segment`: an earlier reading if possible, otherwise None.
+        """Return the interfaces for `SegmentInterfaces.ensure_segment`: the last reading if possible, else a new one.
 
-        Return None for an untagged segment, because its uplink must be read again.
+        Return None for an untagged segment, because `SegmentInterfaces.ensure_segment` must then read the uplink again.
         """
         if segment.untagged:
             self._interfaces = None

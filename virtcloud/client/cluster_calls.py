@@ -75,9 +75,9 @@ class ClusterCalls(SbfCalls):
     ) -> list[ClusterView]:
         """Return the running clusters of all owners, or only of ``owner``.
 
-        With ``network``, return only the clusters of one network: the network of the running cluster with this key, or
-        with this ``name`` in its spec. With ``ended``, return the newest ``limit`` (default 100) clusters, running or
-        ended. With ``before`` as well, return only clusters older than the cluster with this id.
+        ``network`` is the key or the name of a running cluster: return only the clusters of this cluster's network.
+        With ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and
+        ``before``, return only clusters older than the cluster with the id ``before``.
         """
         query = {"owner": owner, "network": network, "limit": limit, "before": before, **flag_query(ended=ended)}
         return self._documents(ClusterView, self._connection.send("GET", "/v1/clusters", query=query))

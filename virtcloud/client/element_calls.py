@@ -145,11 +145,11 @@ class ElementCalls(SbfCalls):
         incomplete: Mapping[str, str] | None = None,
         remaining: Mapping[str, str] | None = None,
     ) -> None:
-        """Report that an element's state is exactly the wanted state of ``revision``. Idempotent.
+        """Report that an element has the wanted state of ``revision``, except clusters in the two dicts. Idempotent.
 
         ``incomplete`` maps the id of each incomplete cluster to what the cluster waits for. ``remaining`` contains each
         cluster that the element could not remove, and maps the cluster's id to the error. An earlier SBF refuses a call
-        with ``incomplete`` or ``remaining``, and this method raises BadInput.
+        with ``incomplete`` or ``remaining``; then this method raises BadInput.
         """
         # Keys of empty arguments are omitted, so that an earlier SBF accepts the call.
         confirmation = Confirmation(

@@ -55,7 +55,10 @@ def list_sites(caller: CurrentCaller, service: CurrentService, page: CurrentPage
 
 
 def read_all_sites(caller: Caller, service: SbfService) -> Iterator[list[SiteView]]:
-    """Yield lists of all sites' views, in the order of the topology. A separate transaction reads each list."""
+    """Yield the views of all sites in lists of at most `MAX_PAGE` views, in the order of the topology.
+
+    A separate transaction reads each list.
+    """
     with service.store.read() as unit:
         sites = read_topology(unit).sites
     for start in range(0, len(sites), MAX_PAGE):

@@ -113,11 +113,12 @@ def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
 
 
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
-    """Yield the addresses of a subnet from its end to its beginning, without the guests' addresses. Pure.
+    """Yield the addresses of a subnet without the guests' addresses, in the order of a job's search. Pure.
 
-    The address with the index ``access.first_candidate`` comes first, and the addresses before it come last. If the
-    index is None, only the first yielded addresses are rotated, by a checksum of the job's key. The rotated addresses
-    are the last eighth of the subnet, but at least `BATCH_SIZE` and at most `MAX_ROTATED` addresses.
+    The list from the subnet's end to its beginning is rotated: the address with the index ``access.first_candidate``
+    comes first, and the addresses before this address come last. If the index is None, only the beginning of the list
+    is rotated, by a checksum of the job's key. The rotated addresses are the last eighth of the subnet, but at least
+    `BATCH_SIZE` and at most `MAX_ROTATED` addresses.
     """
     guest_addresses = {ip_interface(address).ip for guest in access.guests for address in guest.addresses}
     address_type: Callable[[int], IpAddress] = type(network.network_address)

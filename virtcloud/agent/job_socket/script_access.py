@@ -79,9 +79,9 @@ class ScriptAccess:
     def reopen(self, report_progress: ReportProgress = lambda: None) -> bool:
         """Open the access of all jobs whose record has an access. Return False if an access cannot be opened yet.
 
-        An open access stays open, unless its relay has ended. After a reboot, the cluster's bridge must first be built.
-        The access of a cancelled run is opened too: the script may survive the signal (``qsig -s TERM``). Log an error
-        if it differs from the previous call's error.
+        An open access stays open, unless its relay has ended. After a reboot, an access can be opened only when the
+        cluster's bridge is built. The access of a cancelled run is opened too: the script may survive the signal
+        (``qsig -s TERM``). Log the error of a job if this error differs from the job's error in the previous call.
         """
         former_errors, self._errors = self._errors, {}
         for job in self._records.all():
@@ -99,7 +99,7 @@ class ScriptAccess:
         return not self._errors
 
     def _reopen(self, cluster: str) -> None:
-        """Open the access in a job's present record: a later run may have replaced the record.
+        """Read a job's record again, because a later run may have replaced it, and open the access in the record.
 
         If the network is unknown, open no access: the VLAN ID may belong to another network by now. A relay that still
         runs remains. A lost access keeps its environment until it is open again.

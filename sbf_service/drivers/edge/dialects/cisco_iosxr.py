@@ -3,7 +3,7 @@
 A cluster consists of an ``l2transport`` subinterface, a bridge domain in a separate bridge group, and a VFI in the
 bridge domain. A commit applies all lines or no line. A committed change survives a restart.
 
-In a VFI that all clusters of a transport share (``vpn_id``), the tag stays on the frames. Each subinterface filters the
+In a VFI that all clusters of a transport share (``vpn_id``), frames keep their VLAN tags. Each subinterface filters the
 frames that it sends. Without the filter, a frame of one VLAN would leave through all subinterfaces.
 
 Sources: the ASR 9000 command reference for ``ethernet egress-filter strict``; published configurations for
@@ -107,7 +107,8 @@ def _parse_members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPi
 def _split_member(piece: CircuitPiece) -> CircuitPiece:
     """Return a member with the port and the VLAN of its subinterface.
 
-    SBF creates only members that are subinterfaces.
+    Return a member that is no subinterface as an attachment that SBF did not create, because all members that SBF
+    creates are subinterfaces.
     """
     port, _, number = (piece.port or "").rpartition(".")
     is_subinterface = bool(port) and number.isdigit()
