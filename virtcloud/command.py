@@ -1,7 +1,8 @@
 """Entry point of the command ``virtcloud``.
 
 This module first sets a handler of Ctrl-C, and then imports the command line. Therefore Ctrl-C during the long import
-ends the program without a traceback. An agent does not import the libraries of the other commands.
+ends the program without a traceback. For an agent (``virtcloud agent --config FILE``), this module does not import the
+command line, because an agent does not need the libraries of the other commands.
 """
 
 import os
@@ -31,6 +32,6 @@ def _is_agent(arguments: list[str]) -> bool:
 
 
 def _exit_interrupted(_number: int, _frame: object) -> NoReturn:
-    """End the process immediately. An exception could be reported as a failure of an import."""
+    """End the process immediately. A module that is being imported could report an exception as a failed import."""
     os.write(2, b"\nvirtcloud: interrupted\n")
     os._exit(EXIT_INTERRUPTED)

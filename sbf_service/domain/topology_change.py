@@ -65,7 +65,7 @@ class TopologyChange:
 
     @cached_property
     def changed_elements(self) -> frozenset[Name]:
-        """The elements of the new topology that the former topology lacks, describes differently, or has elsewhere."""
+        """The new topology's elements that the former topology lacks, describes differently, or has at another site."""
         before, after = self.former.elements, self.topology.elements
         return frozenset(
             name for name in self.elements & after.keys() if not _is_same(before, after, name) or self._has_moved(name)

@@ -12,7 +12,7 @@ from sbf_service.store.tables import Base
 class GuestPowerRow(Base):
     """The wanted power state of a guest. A guest without a row is on.
 
-    ``revision`` is the revision of the guest's host (``element``) with the latest change.
+    ``element`` is the guest's host. ``revision`` is the host's revision that contains the latest change of this row.
     """
 
     __tablename__ = "guest_powers"

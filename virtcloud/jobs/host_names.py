@@ -1,4 +1,4 @@
-"""Parses the hosts of a job in the notations of OpenPBS and Torque. Returns SBF's names of hosts.
+"""Parses the hosts of a job in the notations of OpenPBS and Torque, and finds SBF's names of the hosts.
 
 The MoM hook loads this module at every event. Therefore this module imports few modules.
 """

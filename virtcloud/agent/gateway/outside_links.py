@@ -127,7 +127,7 @@ def _match_networks(destination: Destination, side: str) -> Iterator[str]:
         texts = ", ".join(str(network) for network in networks if network.version == version)
         if texts:
             yield f"{family} {side}addr {{ {texts} }}"
-        if destination.fqdns:  # an address of an FQDN can also be in a network: count its packets only once
+        if destination.fqdns:  # an FQDN's address can also be in one of the networks: count each packet only once
             others = f" {family} {side}addr != {{ {texts} }}" if texts else ""
             yield f"{family} {side}addr @fqdns{version}.{destination.name}{others}"
 

@@ -104,7 +104,7 @@ def parse_configuration(shown: Sequence[str]) -> SwitchReading:
 
 
 def _parse_bridge_domains(body: Sequence[str]) -> _BridgeDomains:
-    """Parse the bridge groups of ``l2vpn``, without indentation."""
+    """Parse the bridge groups of ``l2vpn``. The lines in ``body`` have no indentation."""
     found, group, domain = _BridgeDomains(), "", ""
     for line in body:
         first, _, rest = line.partition(" ")
@@ -160,7 +160,7 @@ def _is_sbf_subinterface(head: str, body: Sequence[str], expected_name: str, vla
 
 
 def _parse_encapsulation(head: str, body: Sequence[str]) -> VlanSet:
-    """Return the VLAN IDs that an interface accepts tagged; all for an unknown encapsulation."""
+    """Return the VLAN IDs that an interface accepts tagged; all VLAN IDs for an unknown encapsulation."""
     encapsulations = [line.removeprefix("encapsulation ") for line in body if line.startswith("encapsulation ")]
     if not encapsulations:
         return ALL_VLANS if "l2transport" in (*head.split(), *body) and "." not in head else VlanSet()
