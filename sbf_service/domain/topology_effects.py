@@ -35,7 +35,7 @@ class TopologyEffects:
 
     - ``known``: the elements of each cluster, by cluster ID.
     - ``changed``: the elements of both topologies whose configuration changes.
-    - ``of_clusters``: for each pair of a cluster and a changed element, whether the cluster's configuration changes.
+    - ``of_clusters``: for a cluster ID and a changed element, the cluster, and whether its configuration there changes.
     """
 
     change: TopologyChange

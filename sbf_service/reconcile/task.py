@@ -55,7 +55,7 @@ class SwitchTask(ReconcileTask):
     scope: SwitchScope
 
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
-        """Mark VLANs in other use in an observed state. Compare the marked state with the wanted state.
+        """In an observed state, mark the VLANs in other use. Compare the marked state with the wanted state.
 
         After a restore of the database (``store/unchecked_elements.py``), omit from the wanted state of each port the
         held VLAN IDs that the port does not carry yet.

@@ -110,7 +110,8 @@ def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int
         return 0
     ids = [row["id"] for row in rows]
     write_archive(folder, f"audit-{ids[0]:012}.jsonl", rows)
-    with store.change_row() as unit:  # by ID: an open transaction's row can have a lower ID, and is not archived yet
+    # Delete by exact IDs, not by a range: a transaction that is still open can add a lower ID that is not archived.
+    with store.change_row() as unit:
         unit.connection.execute(delete(_AUDIT).where(_AUDIT.c.id.in_(ids)))
     return len(rows)
 
@@ -119,7 +120,7 @@ def _is_old_audit(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
     """Return the condition that an audit row is too old, or has too many newer rows.
 
     The newest row never meets the condition: if the table were empty, SQLite would assign the same IDs again. The
-    condition compares IDs, which are in the order of times.
+    condition compares IDs instead of times, because a later row has a higher ID.
     """
     beyond = select(AuditRow.id).order_by(AuditRow.id.desc()).offset(limits.audit_rows).limit(1).scalar_subquery()
     young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age).scalar_subquery()

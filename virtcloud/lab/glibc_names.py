@@ -1,9 +1,10 @@
 """Adapts a program that was linked with glibc 2.38 or later to an older glibc.
 
-A program that calls strtol() and was linked with glibc 2.38 refers to ``__isoc23_strtol`` of version GLIBC_2.38. This
-function differs from strtol() of version GLIBC_2.2.5 only in that it also accepts binary numbers. The same applies to
-other functions with the prefix ``__isoc23_``. :func:`use_older_names` replaces the references to these functions. If
-the program needs any other function of version GLIBC_2.38, the program is not changed.
+A program that calls strtol() and was linked with glibc 2.38 refers to ``__isoc23_strtol`` of version GLIBC_2.38. The
+function ``__isoc23_strtol`` differs from strtol() of version GLIBC_2.2.5 only in that it also accepts binary numbers.
+The same applies to other functions with the prefix ``__isoc23_``. :func:`use_older_names` replaces the references to
+these functions by references to the older functions. If the program needs any other function of version GLIBC_2.38, the
+program is not changed.
 
 Format: System V ABI, AMD64 supplement; symbol versions: Linux Standard Base Core 5.0, section 10.7.
 """

@@ -43,7 +43,7 @@ def attempt_number(job: Any) -> int:
 def is_in_array(job: Any) -> bool:
     """Return whether the job belongs to an array (``5[1].pbssrv``).
 
-    The hooks reject array jobs with a request.
+    The hooks reject such a job if the job requests a cluster.
     """
     return "[" in str(job.id)
 

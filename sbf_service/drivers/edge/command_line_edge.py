@@ -126,7 +126,7 @@ class CommandLineEdge:
             raise build_refusal(f"{self._edge}: ", faults)
 
     def _send_steps(self, steps: Iterable[ChangeStep], faults: list[ChangeFault]) -> None:
-        """Append refusals to ``faults``. With a candidate configuration, stop at the first refusal."""
+        """Send steps, and append refusals to ``faults``. With a candidate configuration, stop at the first refusal."""
         unusable = frozenset[str]()
         for step in steps:
             fault = None if unusable & step.needs else self._send_step(step)
@@ -139,10 +139,10 @@ class CommandLineEdge:
             self._change_mode((*self._dialect.leave, *self._dialect.configure), faults)
 
     def _send_step(self, step: ChangeStep) -> ChangeFault | None:
-        """Stop at the first refusal, because a later line could take effect in the wrong mode.
+        """Send the lines of a step. Return the fault of a refused line, or None.
 
-        Return the fault of the refused line, or None. With a candidate configuration, the fault concerns every cluster,
-        because the device activates no line.
+        Send no line after a refused line, because a later line could take effect in the wrong mode. With a candidate
+        configuration, the fault concerns every cluster, because the device activates no line.
         """
         vlans = VlanSet() if self._dialect.give_up else step.vlans
         refusals = (refusal for line in step.lines for refusal in self._conversation.send([line]))

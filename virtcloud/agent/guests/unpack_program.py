@@ -3,10 +3,11 @@
 The agent runs ``python -I -S unpack_program.py FOLDER COMPRESSION BYTES FILES MACHINE``, with the archive on stdin. The
 file uses only the standard library.
 
-The program calls chroot(2) with the folder before it reads the archive. So no name and no symbolic link leads to
-another file of the host. Then the program drops the capabilities that it does not need, among them CAP_SYS_CHROOT, by
-which it could leave the folder. The program creates no devices and no FIFOs, and preserves owners, modes, setuid bits
-and capabilities. On the host, only root can enter the folder. The program prints the number of unpacked bytes.
+The program calls chroot(2) with the folder before it unpacks the archive. Therefore no name and no symbolic link in the
+archive leads to a file outside the folder. Then the program drops the capabilities that it does not need, among them
+CAP_SYS_CHROOT, by which it could leave the folder. The program creates no devices and no FIFOs. Unpacked files have the
+owners, modes, setuid bits and capabilities that the archive contains. On the host, only root can enter the folder. The
+program prints the number of unpacked bytes.
 """
 
 import ctypes
@@ -26,7 +27,7 @@ PRELOADED = (
     encodings.utf_8,
     lzma,
     zlib,
-)  # modules of tarfile that cannot be imported after chroot(2)
+)  # modules that tarfile needs, and could not import after chroot(2)
 INIT = "/sbin/init"
 CAPABILITY = "security.capability"
 MEMORY_BYTES = 2 << 30

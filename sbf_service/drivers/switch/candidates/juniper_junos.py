@@ -60,8 +60,8 @@ PORTS = JunosPorts({})
 class JunosReading(SwitchReading):
     """A reading that also contains each port's VLAN members.
 
-    ``members`` maps each port to its members. The key of a member is the member's text, such as ``20-29``; the value is
-    the VLANs that the text denotes. A command that deletes a member must repeat the text.
+    ``members`` maps each port to a mapping of the port's VLAN members. The key is the text of a member, such as
+    ``20-29``; the value is the VLANs that the text denotes. A command that deletes a member must repeat the text.
     """
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
