@@ -70,9 +70,9 @@ def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport
     """Return the tree of a site that carries a network. ``base`` contains the names of the network's hosts.
 
     With a transport, return the tree of the site's attachment. Without a transport, return the first tree that reaches
-    all hosts of the network at this site. If there is none, return the tree of the first host. Raise Conflict if the
-    site is not attached to the transport or has no switch. Also raise Conflict if neither a transport nor a host
-    determines one of several trees. Raise HostNotLinked if a host has no uplink.
+    all hosts of the network at this site. If no tree reaches all these hosts, return the tree of the first host. Raise
+    Conflict if the site is not attached to the transport or has no switch. Also raise Conflict if the site has several
+    trees, but there is neither a transport nor a host to choose a tree. Raise HostNotLinked if a host has no uplink.
     """
     trees = _find_trees(topology, site)
     if transport is not None:

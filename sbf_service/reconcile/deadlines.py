@@ -32,10 +32,10 @@ log = get_log(__name__)
 
 
 def _try_change(change: Callable[[], None], **about: str) -> bool:
-    """Return whether the change succeeded.
+    """Call ``change``. Return whether the change succeeded.
 
     Log an error: one unreadable row must not prevent the other changes. ``about`` names the object in the log. Raise
-    DatabaseUnavailable, because this error concerns every row.
+    only DatabaseUnavailable, because this error concerns every row.
     """
     try:
         change()

@@ -64,7 +64,7 @@ def read_wanted_clusters(unit: Unit, element: str) -> list[LiveCluster]:
 
 
 def read_confirmed_clusters(unit: Unit, element: str, confirmed: int) -> list[LiveCluster]:
-    """Return the clusters that an element must carry, added up to the revision ``confirmed``.
+    """Return the clusters that an element must carry, and that a revision up to ``confirmed`` added to the element.
 
     Omit clusters with a blocked placement.
     """
@@ -82,7 +82,7 @@ def read_removed_clusters(
 ) -> Sequence[ClusterRow]:
     """Return the clusters that a revision from ``highest`` + 1 to ``revision`` removed from an element.
 
-    For the cluster IDs in ``marked``, also include earlier removals. Omit clusters with a blocked placement.
+    For clusters whose IDs are in ``marked``, also include earlier removals. Omit clusters with a blocked placement.
     """
     removed = {"element": element, "highest": highest, "revision": revision}
     if not marked:

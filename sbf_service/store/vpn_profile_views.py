@@ -59,7 +59,7 @@ def get_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = Non
 
 
 def find_profiles(unit: Unit, row: ClusterRow, user: str | None = None) -> Sequence[VpnProfileRow]:
-    """Return the rows of a cluster's profiles, or of one user's profiles, oldest first."""
+    """Return the rows of a cluster's profiles, oldest first. ``user`` limits the result to one user."""
     of_user = [] if user is None else [VpnProfileRow.user == user]
     found = select(VpnProfileRow).where(VpnProfileRow.cluster_id == row.id, *of_user)
     return unit.session.scalars(found.order_by(VpnProfileRow.created_at, VpnProfileRow.id)).all()
@@ -147,7 +147,7 @@ def _is_ended_with(row: ClusterRow, profile: VpnProfileRow) -> bool:
 
 
 def _list_pending(gateways: Iterable[Any], elements: tuple[PendingElement, ...]) -> tuple[PendingElement, ...]:
-    """Return ``elements``, and the unconfirmed gateways of a profile.
+    """Return ``elements``, and a profile's gateways that have not confirmed the profile or are unreachable.
 
     ``gateways`` are the profile's rows in the result of ``_READ_GATEWAYS``.
     """

@@ -1,4 +1,7 @@
-"""The files and services of a lab's nodes: elements, and the station, on which SBF runs. Pure."""
+"""The files and services of a lab's nodes. Pure.
+
+The nodes are the elements of the topology, and the station, on which SBF runs.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -123,9 +123,10 @@ def _apt(folder: Path, seconds: float, *command: str) -> str:
 
 
 def store_package(package: Path, target: Path) -> UmlKernel:
-    """Unpack the kernel and its modules into ``target``, adapt the kernel to this machine's glibc, and return it.
+    """Unpack a kernel and its modules into ``target``. Return the kernel.
 
-    ``target`` appears only when it is complete. Raise LabImpossible if the kernel does not run on this machine.
+    If the kernel does not run with this machine's glibc, adapt the kernel. ``target`` appears only when all files are
+    complete. Raise LabImpossible if the kernel does not run on this machine.
     """
     unpacked = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:

@@ -74,9 +74,9 @@ def _read_field_docstrings(kind: type[Document]) -> Iterator[tuple[str, str]]:
 
 
 def share_given_keys(documents: Iterable[Document]) -> None:
-    """Store one common set of keys (``model_fields_set``) in all documents that were made from the same keys.
+    """Replace the sets of keys (``model_fields_set``) so that documents with the same keys share one set.
 
-    Otherwise, each host of a topology has a set of its own, which takes 730 bytes.
+    Without shared sets, each host of a topology has a separate set, which takes 730 bytes.
     """
     for document in documents:
         given = document.model_fields_set
@@ -199,7 +199,7 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
     """Return the errors. Omit the error "too short" of a list that contains invalid items.
 
-    pydantic does not count invalid items, so the list can be long enough.
+    This error can be wrong: pydantic does not count the invalid items of the list.
     """
     every = error.errors()
     return [

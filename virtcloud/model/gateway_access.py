@@ -1,4 +1,4 @@
-"""The interfaces of gateways in networks. Through its interface, a gateway serves a network as router or server.
+"""The interfaces of gateways in networks. Through its interface in a network, a gateway is a router or a server.
 
 The *outside* is all computers that are not in a network of SBF. In the topology, administrators describe each gateway's
 link to the outside. Administrators also describe each site's destinations: the outside services that clusters may use.

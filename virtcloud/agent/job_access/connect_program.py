@@ -1,4 +1,4 @@
-"""Requests a TCP connection to a guest from a job's relay. ssh runs this program as its ProxyCommand.
+"""Asks a job's relay for a TCP connection to a guest. ssh runs this program as its ProxyCommand.
 
 The agent copies this file to the job's folder. The job's user runs the copy with any Python: ``python3 -I -S connect
 [--hand-over] [--wait S] SOCKET HOST PORT``. So the program uses only the standard library and the syntax of Python 3.6.
