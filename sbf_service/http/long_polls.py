@@ -153,8 +153,8 @@ class LongPoll:
     ) -> bool:
         """Wait at most ``wait`` seconds until the document has a version above ``after`` and ``is_awaited()`` is true.
 
-        Return whether the document has such a version. If ``after`` is None, return False at once. If ``wait`` is 0,
-        compare the version once, without ``is_awaited``.
+        Return whether both conditions were met in time. If ``after`` is None, return False at once. If ``wait`` is 0,
+        return at once whether the version is above ``after``, without a call of ``is_awaited``.
 
         - The change feed publishes changes of the document under ``topic``, ``others`` and ``uncompared``. The slow
           poll of the change reader does not compare the topics in ``uncompared``.

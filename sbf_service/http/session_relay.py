@@ -126,7 +126,7 @@ class SessionRelay:
             session.ended.set()
 
     def find(self, element: Name, session_id: str) -> WaitingSession:
-        """Return a session that waits for the agent of ``element``. Raise NotFound if there is none."""
+        """Return a session. Raise NotFound if no session with this ID waits for the agent of ``element``."""
         session = self._waiting.get(session_id)
         if session is None or session.element != element or session.agent.done():
             raise NotFound(

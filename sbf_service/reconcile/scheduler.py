@@ -103,7 +103,7 @@ def start_thread(work: Callable[[], None], name: str) -> None:
 
 
 def _try_step(step: Callable[[], None]) -> bool:
-    """Return whether a step succeeded. Log its error, because no error may end the service."""
+    """Run a step. Return whether the step succeeded. Log an error, because no error may end the service."""
     try:
         step()
     except DatabaseUnavailable:

@@ -287,7 +287,10 @@ class HostReconciler:
 
 
 def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
-    """Return the request ID and trace of the calls that caused the agent's work, or None if there are no such calls."""
+    """Return a context with the request IDs of ``calls``, or None without calls.
+
+    The context has a trace only if there is a single call. ``calls`` caused the agent's work.
+    """
     if not calls:
         return None
     trace = calls[0].traceparent if len(calls) == 1 else None

@@ -145,8 +145,9 @@ class ElementCalls(SbfCalls):
         incomplete: Mapping[str, str] | None = None,
         remaining: Mapping[str, str] | None = None,
     ) -> None:
-        """Report that an element has the wanted state of ``revision``, except clusters in the two dicts. Idempotent.
+        """Report that an element has the wanted state of ``revision``. Idempotent.
 
+        The clusters in ``incomplete`` and ``remaining`` are exceptions: the element does not have their wanted state.
         ``incomplete`` maps the id of each incomplete cluster to what the cluster waits for. ``remaining`` contains each
         cluster that the element could not remove, and maps the cluster's id to the error. An earlier SBF refuses a call
         with ``incomplete`` or ``remaining``; then this method raises BadInput.

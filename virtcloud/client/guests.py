@@ -48,7 +48,8 @@ class ClusterGuest:
     """A guest of a cluster. ``view`` is the last answer of SBF.
 
     With ``wait``, ``stop``, ``start`` and ``reset`` return when the host has confirmed the change. Their ``progress``,
-    ``timeout`` and errors are then those of :meth:`wait_confirmed`.
+    ``timeout`` and errors are then those of :meth:`wait_confirmed`. Without ``wait``, these methods return when SBF has
+    recorded the change.
     """
 
     def __init__(

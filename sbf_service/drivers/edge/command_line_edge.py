@@ -99,7 +99,7 @@ class CommandLineEdge:
         return replace(self._templates, known=reading.known)
 
     def _prepare(self, difference: EdgeDifference, reading: EdgeReading) -> None:
-        """Set empty lists of allowed VLANs, and read them back.
+        """On ports that accept no circuits yet, set empty lists of allowed VLANs. Read the lists back.
 
         Raise Unsafe if a port is in other use. Raise Refused if the read-back shows a list that is not empty.
         """

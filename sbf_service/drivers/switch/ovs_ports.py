@@ -188,7 +188,7 @@ def _observe_trunk(name: Name, port: PortName, found: OvsPort, managed: VlanSet)
 def _observe_access_port(
     name: Name, port: PortName, found: OvsPort, managed: VlanSet, *, is_assigned: bool
 ) -> PortObservation:
-    """Return an access port's managed VLAN. The port is open if it has other configuration that SBF may change.
+    """Return an access port's managed VLAN. A port with other configuration that SBF may change counts as open.
 
     ``is_assigned`` permits SBF to change all configuration of the port. Raise Unsafe for configuration that SBF must
     not change.

@@ -22,7 +22,7 @@ class JunosSession(NapalmSession):
     """A session by NAPALM's ``junos``. SBF locks and unlocks the configuration.
 
     NAPALM would unlock before the confirmation, and another user's commit would then confirm SBF's commit. A private
-    copy is no alternative: Junos does not commit it with a confirm timer (Junos XML protocol guide).
+    copy is no alternative: Junos commits a private copy only without a confirm timer (Junos XML protocol guide).
     """
 
     port = NETCONF_PORT

@@ -46,7 +46,7 @@ class ContainerLimits:
 
 
 def choose_limits(guest: GuestWanted, max_pids: int) -> ContainerLimits:
-    """Return the limits of a container. Raise Refused if its spec wants more than ``max_pids`` processes."""
+    """Return the limits of a container. Raise Refused if the spec wants more than ``max_pids`` processes."""
     pids = (guest.limits.pids if guest.limits else None) or max_pids
     if pids > max_pids:
         raise Refused(
@@ -79,8 +79,9 @@ class ControlGroups:
         """Create a guest's parent group, set its limits, and return its name for libvirt.
 
         If systemd manages the groups, or the host has no control groups of version 2, only return None. Otherwise,
-        first kill the processes in an existing group. Such processes remain if libvirt's process of the former
-        container was killed. Raise Refused if the group cannot be created. If a limit cannot be set, log a warning.
+        first kill the processes in an existing group: if libvirt's process of the former container was killed, the
+        container's other processes remain. Raise Refused if the group cannot be created. If a limit cannot be set, log
+        a warning.
         """
         if SYSTEMD.exists() or not (CGROUPS / "cgroup.controllers").exists():
             return None
@@ -112,8 +113,8 @@ class ControlGroups:
     def ensure_none(self, domain: str) -> None:
         """Kill the processes in a guest's parent group, and remove the group with all groups in it.
 
-        Such processes remain after the guest's end if libvirt's process of the container was killed. Raise OSError if a
-        group cannot be removed.
+        If libvirt's process of the container was killed, the container's other processes remain after the guest's end.
+        Raise OSError if a group cannot be removed.
         """
         group = _path(domain)
         if group.exists():

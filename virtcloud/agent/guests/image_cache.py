@@ -187,10 +187,10 @@ class ImageCache:
         remove_partial_file(partial)
 
     def _fill(self, fetch: _Fetch, partial: Path, new: Path) -> int:
-        """Create an image's content in the folder ``new``. Return its size in bytes.
+        """Create an image's content in the folder ``new``. Return the content's size in bytes.
 
-        Other users of the host cannot enter the folder of a root file system, because it may contain setuid programs.
-        Other users can enter a disk's folder, because QEMU runs as another user.
+        Only root can enter the folder of a root file system, because the file system may contain setuid programs. All
+        users of the host can enter a disk's folder, because QEMU does not run as root.
         """
         source, content = fetch.source, new / content_name(fetch.source)
         if source.kind is Hypervisor.QEMU:

@@ -1,7 +1,7 @@
 """A job's access to its cluster's guests: the description, the script's environment, and the relay's addresses.
 
-A job's relay (`relay_program`) has one address in each subnet of the cluster. The agent searches for a free address
-from the subnet's end to its beginning.
+A job's relay (`relay_program`) has one address in each subnet of the cluster. The agent searches each subnet for a free
+address, in the order of `list_host_addresses`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -36,7 +36,10 @@ class LabPbs:
 
     @classmethod
     def of(cls, lab: Lab) -> "LabPbs":
-        """Return the OpenPBS of a lab, even if OpenPBS is not running. Raise LabImpossible if it is not installed."""
+        """Return the OpenPBS of a lab, even if OpenPBS is not running.
+
+        Raise LabImpossible if OpenPBS is not installed on this machine.
+        """
         try:
             return cls(lab, find_installation())
         except NotFound as error:

@@ -42,8 +42,8 @@ Subsystem sftp internal-sftp
 def pbs_conf(programs: str, *, server: bool) -> str:
     """Return the text of pbs.conf.
 
-    The station shares /tmp with the machine. A daemon of ``qsub`` from another lab may listen on a socket there, and
-    would receive this lab's jobs. Therefore the station has a separate TMPDIR.
+    The station shares /tmp with the machine. A daemon of ``qsub`` from another lab may listen on a socket in /tmp. This
+    daemon would receive this lab's jobs. Therefore the station has a separate TMPDIR.
     """
     yes, no = int(server), int(not server)
     return (
