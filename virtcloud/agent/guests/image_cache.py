@@ -190,7 +190,7 @@ class ImageCache:
         """Create an image's content in the folder ``new``. Return the content's size in bytes.
 
         Only root can enter the folder of a root file system, because the file system may contain setuid programs. All
-        users of the host can enter a disk's folder, because QEMU does not run as root.
+        users of the host can enter a disk's folder, because QEMU may run as another user than root.
         """
         source, content = fetch.source, new / content_name(fetch.source)
         if source.kind is Hypervisor.QEMU:
