@@ -71,7 +71,7 @@ class SettledAgents:
         }
 
     def estimate_time(self) -> datetime:
-        """Return the database's time, from the last reading and ``clock``. Requires a settled agent."""
+        """Return the database's time, computed from the last :meth:`load` and ``clock``. Requires a former load."""
         assert self._read_at is not None  # noqa: S101 - a settled agent was read
         read_at, clock_then = self._read_at
         return read_at + timedelta(seconds=self.clock() - clock_then)

@@ -1,11 +1,12 @@
 """The lab's Debian images: root file systems for containers and a boot disk for QEMU, from Debian's packages.
 
-mmdebstrap installs the packages in a folder, in separate mount and PID namespaces. The lab stores each image once in
-its cache. The folder's name contains a digest of the image's recipe. The images contain systemd and sshd, but no host
-key, host name or user.
+mmdebstrap installs the packages in a folder, in separate mount and PID namespaces. The lab stores each image once, in a
+folder of the lab's cache. The name of an image's folder contains a digest of the image's recipe. The images contain
+systemd and sshd, but no host key, host name or user.
 
 cloud-init starts Python four times when a guest boots, which takes 15 s in User-mode Linux. Therefore the lab's image
-``debian`` lacks cloud-init. The agent writes the essential parts of a seed into the guest's root file system.
+``debian`` lacks cloud-init. For guests of this image, the agent writes the essential parts of a seed into the guest's
+root file system.
 """
 
 import contextlib

@@ -89,9 +89,10 @@ UNDERSTOOD_FEATURES: Final = 0b11001
 
 
 def check_head(image_format: ImageFormat, head: bytes) -> None:
-    """Raise BadInput unless a file that begins with ``head`` has this format and refers to no other file.
+    """Raise BadInput unless a file that begins with ``head`` has the format ``image_format``.
 
-    A backing file or an external data file could make QEMU read any file of a host. Source:
+    Also raise BadInput for a qcow2 file that is encrypted or corrupt, or that refers to another file. A reference to a
+    backing file or to an external data file could make QEMU read any file of a host. Source:
     https://www.qemu.org/docs/master/interop/qcow2.html
     """
     found = recognize_format(head)

@@ -41,8 +41,8 @@ def common_part_of(topology: Topology) -> CommonPart:
 def join_parts(common: CommonPart, parts: Mapping[Name, SitePart], former: Topology | None = None) -> Topology:
     """Return the topology that consists of these parts. The parts are not checked.
 
-    For a site that ``parts`` lacks, the part of ``former`` is used. Raise BadInput if ``former`` is None, and NotFound
-    if ``former`` lacks the site, too. The look-ups of ``former`` are reused where possible.
+    If ``parts`` lacks a site of ``common``, use this site's part in ``former``. Then raise BadInput if ``former`` is
+    None, and NotFound if ``former`` lacks the site, too. The look-ups of ``former`` are reused where possible.
     """
     sites = tuple(parts[name].site if name in parts else _require(former, name) for name in common.sites)
     known = {} if former is None else former.links_by_site
@@ -67,13 +67,13 @@ def _require(former: Topology | None, name: Name) -> Site:
 
 
 def arrange_links(topology: Topology) -> Topology:
-    """Return an equal topology with its links in the order of :func:`join_parts`."""
+    """Return the topology with its links in the order of :func:`join_parts`."""
     parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
     return join_parts(common_part_of(topology), parts)
 
 
 def share_parts(topology: Topology, former: Topology) -> Topology:
-    """Return an equal topology that reuses the objects and look-ups of ``former`` for all equal parts."""
+    """Return ``topology`` with the objects and look-ups of ``former`` for all parts that are equal in both."""
     common, before = common_part_of(topology), common_part_of(former)
     known, within, former_within = former.sites_by_name, topology.links_by_site, former.links_by_site
     parts = {
@@ -143,7 +143,8 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
 def _check_part(topology: Topology, former: Site, part: SitePart) -> None:
     """Raise ValidationError if a new part has a fault, by itself or together with another site.
 
-    Check only sites with a link to the changed site, or with an element that has a new element's name.
+    The other sites that are checked are the sites that a link connects with the changed site, and the sites that have
+    an element with the name of an added element.
     """
     known = {element.name for element in former.elements}
     new = {element.name for element in part.site.elements} - known
@@ -168,7 +169,7 @@ def _sites_of(topology: Topology, link: Link) -> set[Name]:
 def _derive_look_ups(before: Topology, after: Topology) -> None:
     """Compute the look-ups of ``after`` that can be derived quickly from the look-ups of ``before``.
 
-    Both topologies have sites with the same names in the same order. All other look-ups are computed on first use.
+    Both topologies must have the same names of sites in the same order. All other look-ups are computed on first use.
     """
     changed = [(old, new) for old, new in zip(before.sites, after.sites, strict=True) if old is not new]
     look_ups: dict[str, Any] = {
@@ -200,10 +201,10 @@ def _list_names(site: Site) -> list[list[Name]]:
 
 
 def list_differing_links(before: Topology, after: Topology) -> tuple[list[Link], list[Link]]:
-    """Return two lists: the links of ``before``, and the links of ``after``.
+    """Return the links of ``before`` and the links of ``after``, both without the groups that the topologies share.
 
-    Both lists omit the shared groups of links. A group has the links of one site, or the links between sites. A shared
-    group is the same object in both topologies.
+    A group consists of the links of one site, or of the links between sites. The topologies share a group if the group
+    is the same object in both.
     """
     lost, added = list[Link](), list[Link]()
     for name in dict.fromkeys((*before.links_by_site, *after.links_by_site)):

@@ -97,9 +97,10 @@ ROUTED = "routed"
 
 
 def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield a piece for each VLAN of each port.
+    """Yield a piece for each VLAN in ``vlans`` that a port carries, and a piece for each VLAN interface.
 
-    ``by_sbf`` is True for a tagged VLAN, which SBF possibly set, and False for an untagged or routed VLAN.
+    For a trunk without a list of allowed VLANs, yield no tagged VLANs. A piece's ``by_sbf`` is True for a tagged VLAN,
+    which SBF possibly set, and False for an untagged or routed VLAN.
     """
     for port, block in ports.items():
         reading = _parse_port(block)

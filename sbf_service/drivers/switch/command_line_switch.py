@@ -65,12 +65,12 @@ class CommandLineSwitch:
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference without saving the configuration.
 
-        First empty the lists of allowed VLANs that must be empty, and read them back. A port becomes a trunk only after
-        its list was read as empty. A refused command does not stop the others, which can concern other clusters. After
-        all commands, raise Refused with the faults.
+        First empty the lists of allowed VLANs that must be empty, and read these lists back. A port becomes a trunk
+        only after its list was read as empty. If the switch refuses a command, send the remaining commands all the
+        same, because they can concern other clusters, and then raise Refused with all faults.
 
         Raise Refused before the first change if the switch reserves a VLAN ID of the difference. If a port still
-        carries every VLAN after its list was emptied, also raise Refused, without further commands.
+        carries every VLAN after SBF emptied the port's list, raise Refused without sending further commands.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
@@ -98,7 +98,7 @@ class CommandLineSwitch:
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
         """Read all neighbours with one command.
 
-        Raise Refused for a dialect without such a command. Raise Unsafe for an unknown answer.
+        Raise Refused if the dialect has no command for neighbours. Raise Unsafe if the answer cannot be parsed.
         """
         form = self._dialect.lldp
         if form is None:
@@ -124,10 +124,10 @@ class CommandLineSwitch:
     def _read_back_lists(
         self, difference: SwitchDifference, reading: SwitchReading, before: list[ChangeFault]
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
-        """Return two values: the difference without additions to ports whose list is not empty, and the ports' faults.
+        """Return the difference without additions to ports that are still open, and a fault for each of these ports.
 
         If a port still carries every VLAN, raise Refused: this port would also carry every created VLAN. The error also
-        contains the faults ``before`` of the commands that emptied the lists.
+        contains ``before``, the faults of the commands that should have emptied the lists.
         """
         after = self.read_all()
         unclosed = find_unclosed_ports(self._dialect, difference, reading, after)
@@ -142,8 +142,8 @@ class CommandLineSwitch:
 
         The first command of a block enters the block's mode, and the last command leaves it. If the device refuses the
         first command, the last command leaves the configuration mode instead. The driver then enters the configuration
-        mode again, because the last command of the next block could end the session. Send no block if the device
-        refuses the configuration mode.
+        mode again, because the last command of the next block could end the session. If the device refuses the
+        configuration mode, send no further block.
         """
         dialect, refused_ports = self._dialect, set[str]()
         opening = dialect.configure

@@ -1,4 +1,4 @@
-"""The commands that apply a difference in a dialect, and the VLAN IDs that a command concerns. Pure.
+"""Renders a difference as commands of a dialect, and finds the VLAN IDs and ports that a command concerns. Pure.
 
 SBF reports a refused command to the owners of the clusters that the command concerns. To find these clusters, SBF
 matches the command with the dialect's templates, and reads the VLAN IDs or the port from the command.
@@ -39,9 +39,9 @@ def render_commands(dialect: Dialect, difference: SwitchDifference, reading: Swi
 
 
 def render_closing_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the commands that vacate open access ports and set empty lists of allowed VLANs.
+    """Return the commands that vacate open access ports, and that empty the lists of :func:`find_ports_to_prepare`.
 
-    The driver reads their effect back before it sends the commands of :func:`render_change_commands`.
+    The driver reads the effect of these commands back before it sends the commands of :func:`render_change_commands`.
     """
     vacated = [port for port in difference.close if port in difference.access]
     prepared = [port for port in find_ports_to_prepare(difference, reading, dialect) if dialect.prepare]
@@ -52,8 +52,9 @@ def render_closing_commands(dialect: Dialect, difference: SwitchDifference, read
 
 
 def render_change_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the commands to send after the open ports were closed: removals, then creations, then additions.
+    """Return the commands to send after the open ports were closed.
 
+    The order of the commands is: removals, creations, additions, restorations of port uses.
     ``reading`` is the reading before the commands of :func:`render_closing_commands`.
     """
     access = difference.access
@@ -87,7 +88,7 @@ def find_ports_to_prepare(
 
 
 def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
-    """Return the ports that :func:`render_closing_commands` vacates, and the ports whose lists become empty."""
+    """Return the ports that :func:`render_closing_commands` vacates, and the ports whose VLAN lists it empties."""
     vacated = (port for port in difference.close if port in difference.access)
     return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))
 
@@ -219,12 +220,15 @@ def _template_values(
 
 
 def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that a command names or, if it names none, the VLAN IDs of its block."""
+    """Return the VLAN IDs that the command ``line`` concerns: the result of :func:`_find_named_vlans` for the command.
+
+    If this result is empty, return the result for all commands of ``block``, the block that contains the command.
+    """
     return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
 
 
 def find_command_ports(dialect: Dialect, line: str, block: Sequence[str]) -> frozenset[str]:
-    """Return the ports that a command names or, if it names none, the ports of its block."""
+    """Return the port that the command ``line`` names. If it names none, return all ports named in ``block``."""
     return _find_named_ports(dialect, [line]) or _find_named_ports(dialect, block)
 
 

@@ -1,4 +1,5 @@
-"""The use of destinations outside clusters: gateways report the use, and users read the use by their clusters."""
+"""The use of destinations outside clusters. Gateways report the use. Users read which destinations their clusters used.
+"""
 
 from http import HTTPStatus
 

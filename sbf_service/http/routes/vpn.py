@@ -213,9 +213,9 @@ def report_vpn_connections(name: Name, report: VpnConnections, caller: CurrentCa
 def change_vpn(
     service: SbfService, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None
 ) -> Iterator[tuple[Unit, UserName | None]]:
-    """Check the right before the write lock is acquired, and again in the yielded unit of work.
+    """Yield a unit of work that may change a cluster's VPN access, and the result of :func:`authorize_vpn`.
 
-    Also yield the result of :func:`authorize_vpn`.
+    Check the caller's right to ``action`` before the write lock is acquired, and again in the yielded unit of work.
     """
     with service.store.read() as unit:
         authorize_vpn(unit, caller, action, key, cluster_id)
