@@ -49,7 +49,7 @@ class _UnexpectedText(Exception):
 
 
 def _parse_members(text: str) -> Iterator[tuple[str, object]]:
-    """Yield the keys and values of an object. Items of the lists of ``PIECES`` are documents already."""
+    """Yield the keys and values of an object. The items of the lists in ``PIECES`` are yielded as documents."""
     position = _skip(text, 0, "{")
     while True:
         key, position = _decode(text, position)
@@ -68,7 +68,7 @@ def _parse_members(text: str) -> Iterator[tuple[str, object]]:
 
 
 def _parse_items(text: str, position: int, kind: type[Document]) -> tuple[tuple[Document, ...], int]:
-    """Return the documents of a list that begins at ``position``, and the position after the list."""
+    """Return the documents of a list, and the position after the list. The first item begins at ``position``."""
     found: list[Document] = []
     if text.startswith("]", _blanks_end(text, position)):
         return (), _skip(text, position, "]")

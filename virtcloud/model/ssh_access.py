@@ -19,8 +19,7 @@ from virtcloud.model.vpn import PendingElement, PortNumber, ServerHost
 ACCOUNT: Final = "virtcloud"
 """The only account of a gateway's sshd, and a principal of each certificate."""
 SSH_REVOCATIONS: Final = "ssh-revocations"
-"""Capability that segments with revoked certificates require. An agent without this capability would accept the
-revoked certificates."""
+"""Capability that segments with revoked certificates require. Agents without it would accept these certificates."""
 
 
 class SshListener(Document):

@@ -1,7 +1,8 @@
 """Merges NetBox's devices, links and pools with SBF's topology. Pure.
 
-The ports, aggregates, links, platforms, addresses and pools of the imported sites are those of NetBox. A platform or
-address that NetBox lacks remains. A device that moved to another imported site leaves its former site.
+The ports, aggregates, links, platforms, addresses and pools of the imported sites are those of NetBox. If NetBox has no
+platform or no address for a device, the platform or address in SBF's topology remains. A device that moved to another
+imported site leaves its former site.
 
 SBF's topology keeps what NetBox cannot describe: transports, attachments, gateways, edges, rules, credentials and
 latencies. The topology also keeps elements and links that NetBox lacks, unless ``prune`` is true.

@@ -124,7 +124,7 @@ class CommandLineSwitch:
     def _read_back_lists(
         self, difference: SwitchDifference, reading: SwitchReading, before: list[ChangeFault]
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
-        """Return the difference without additions to ports that are still open, and a fault for each of these ports.
+        """Return the difference without additions to ports that did not close, and a fault for each of these ports.
 
         If a port still carries every VLAN, raise Refused: this port would also carry every created VLAN. The error also
         contains ``before``, the faults of the commands that should have emptied the lists.

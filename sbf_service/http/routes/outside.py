@@ -1,5 +1,4 @@
-"""The use of destinations outside clusters. Gateways report the use. Users read which destinations their clusters used.
-"""
+"""The use of destinations outside clusters: gateways report it, users read which destinations their clusters used."""
 
 from http import HTTPStatus
 

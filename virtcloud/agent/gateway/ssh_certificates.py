@@ -3,7 +3,8 @@
 sshd verifies that the user has the certificate's private key. The agent verifies the certificate again: an attacker who
 controls sshd's process could send a forged certificate.
 
-The module is imported for the first user's connection, because the library ``cryptography`` needs 9 MB of memory.
+The agent imports this module only when the first user connects, because the library ``cryptography`` needs 9 MB of
+memory.
 """
 
 from datetime import datetime
