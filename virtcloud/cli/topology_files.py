@@ -219,10 +219,10 @@ def order_like(topology: Topology, former: Topology) -> Topology:
 
 
 def add_site(topology: Topology | None, part: SitePart) -> Topology:
-    """Return SBF's topology (None if SBF has none) with a new site.
+    """Return ``topology``, which is SBF's topology or None, with a new site.
 
-    Raise BadInput if SBF already has the site. If the new topology is invalid, raise ValidationError, or BadInput if
-    ``topology`` is None.
+    If ``topology`` is None, return a topology with this site only. Raise BadInput if SBF already has the site. If the
+    new topology is invalid, raise ValidationError, or BadInput if ``topology`` is None.
     """
     name = part.site.name
     if topology is None:

@@ -46,7 +46,7 @@ def parse_server(result: CommandResult) -> SchedulerServer:
 
 
 def parse_jobs(result: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-    """Parse the output of ``qstat -x`` for all jobs or for single jobs, except job arrays and jobs of other servers.
+    """Return the jobs in an output of ``qstat -x``. Omit job arrays, and jobs of other servers.
 
     Raise SchedulerUnavailable if ``qstat`` failed or lists only jobs of other servers. Raise ValueError if the output
     is not XML.

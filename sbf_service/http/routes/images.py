@@ -154,9 +154,10 @@ async def receive_image(
 
 
 def _find_same(service: SbfService, new: NewImage) -> CatalogueImage | None:
-    """Return the owner's image with this name and content, unless its file is missing.
+    """Return the existing image with the owner, name and content of ``new``.
 
-    Raise the errors of ``images.find_same_image``.
+    Return None if there is no such image, or if SBF lacks the image's file. Raise the errors of
+    ``images.find_same_image``.
     """
     with service.store.read() as unit:
         same = images.find_same_image(unit, new)

@@ -70,7 +70,7 @@ class SshSessions:
         os.eventfd_write(self._wake, 1)  # `run` computes its pause again: a grant may end earlier
 
     def take_over(self) -> None:
-        """Read the recorded connections of an earlier agent process. Control the connections whose relays run."""
+        """Read the connections that an earlier agent process recorded. Manage those whose relays still run."""
         for session in self._read():
             with suppress(OSError):
                 self._add(session)
@@ -175,7 +175,8 @@ class SshSessions:
     def _write(self) -> None:
         """Write the open connections to the file, and call `changed`.
 
-        Log an error. A restarted agent cannot end connections that are not recorded.
+        If the file cannot be written, only log the error. After a restart, the agent could not end connections that
+        the file lacks.
         """
         with self._lock:
             text = RecordedSshSessions(sessions=tuple(self._open.values())).model_dump_json()
