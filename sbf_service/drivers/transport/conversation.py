@@ -40,7 +40,7 @@ class AnswerPatterns(Protocol):
 
     @property
     def at_once(self) -> int:
-        """The number of lines to send before the answer to the first line."""
+        """The maximum number of lines to send together, without waiting for the answers of the single lines."""
 
 
 class RefusedCommand(NamedTuple):
