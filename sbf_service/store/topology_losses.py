@@ -39,9 +39,10 @@ _READ_ELEMENTS = (
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
     """Yield an error for each transport whose users the new topology would interrupt.
 
-    A transport at provider edges must remain, with its kind, its users' service IDs, and its shared or separate
-    services. A transport without provider edges must not become a transport at provider edges.
-    :func:`list_detached_clusters` checks whether a transport without provider edges remains.
+    If a transport at provider edges has users, it must keep its kind and its users' service IDs. It must also keep a
+    shared service or separate services, whichever it has. A transport without provider edges must not become a
+    transport at provider edges. :func:`list_detached_clusters` checks whether a transport without provider edges
+    remains.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:

@@ -87,9 +87,10 @@ class _FilePosition(NamedTuple):
 
 
 def merge_request_file(request: JobRequest, document: object) -> JobRequest:
-    """Return the request with the content of its file. Raise RequestError with the file's name and the position.
+    """Return the request with the content of its file.
 
-    ``name`` and ``net`` on the request line override ``name`` and ``net`` in the file.
+    ``name`` and ``net`` on the request line override ``name`` and ``net`` in the file. If the file has a fault, raise
+    RequestError with the file's name and the fault's position.
     """
     at = _FilePosition(request.spec or "spec")
     top = _check_mapping(document, at, (*TOP_KEYS, "hosts"))

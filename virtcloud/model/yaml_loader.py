@@ -14,7 +14,10 @@ class YamlLoader(yaml.SafeLoader):
     """A loader that raises YAMLError with a line where PyYAML raises errors of Python, such as ValueError."""
 
     def fetch_more_tokens(self) -> None:
-        """Scan the next tokens. PyYAML raises OverflowError or ValueError for an escape code beyond Unicode."""
+        """Scan the next tokens. Raise ScannerError for an escape code beyond Unicode.
+
+        PyYAML itself raises OverflowError or ValueError for such a code.
+        """
         try:
             super().fetch_more_tokens()
         except (ValueError, ArithmeticError) as error:
@@ -22,7 +25,10 @@ class YamlLoader(yaml.SafeLoader):
             raise yaml.scanner.ScannerError(problem=problem, problem_mark=self.get_mark()) from error
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401 - as in PyYAML
-        """Return the value of a node. PyYAML raises errors of Python, for example ValueError for 2026-02-30."""
+        """Return the value of a node. Raise ConstructorError for an invalid value.
+
+        PyYAML itself raises errors of Python, for example ValueError for 2026-02-30.
+        """
         try:
             value = super().construct_object(node, deep)
             if isinstance(value, str):

@@ -122,7 +122,7 @@ def list_options(granted: NetworkGrant) -> Iterator[str]:
 
 
 class EndedSession(NamedTuple):
-    """A session that must end. If ``connects_again``, the notice requests the device to connect again at once."""
+    """A session that must end. ``connects_again``: whether the agent requests the device to connect again at once."""
 
     session: DeviceSession
     reason: str
