@@ -107,7 +107,7 @@ def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
-    """Return texts about VLAN IDs that clusters have claimed at the site, by cluster ID.
+    """Return, by cluster ID, the text about the VLAN ID that the cluster has claimed at the site.
 
     ``texts`` maps VLAN IDs to texts. Omit clusters whose VLAN ID is not in ``texts``.
     """

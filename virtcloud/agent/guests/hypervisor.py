@@ -99,18 +99,18 @@ class LibvirtHypervisor:
         self._call(f"set the MTU of domain {name}", lambda connection: _set_mtu(connection, name, mtu), changes=True)
 
     def shut_down(self, name: str, *, systemd: bool = False) -> None:
-        """Request that a domain shuts down. The guest can ignore the request. An absent domain is success.
+        """Request that a domain shuts down. The guest can ignore the request. Do nothing if the domain is absent.
 
         ``systemd`` must be true if the domain is a container whose init is systemd, and false for all other domains.
         """
         self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name, systemd=systemd))
 
     def destroy(self, name: str) -> None:
-        """Stop a domain immediately. An absent domain is success."""
+        """Stop a domain immediately. Do nothing if the domain is absent."""
         self._call(f"destroy domain {name}", lambda connection: _destroy(connection, name), changes=True)
 
     def find_console(self, name: str) -> str | None:
-        """Return the path of a console's terminal, or None if the domain or its terminal is missing."""
+        """Return the path of the terminal of a domain's console. Return None if the domain or the terminal is missing."""
         return self._call(f"find the console of domain {name}", lambda connection: _find_console(connection, name))
 
     def capabilities(self) -> str:
