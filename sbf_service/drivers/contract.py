@@ -29,8 +29,9 @@ class DeviceLogin:
     """A device with its address, the credential, and the timeouts of its connections in seconds.
 
     ``enable`` is the password of the privileged mode, or None if ``password`` is the password of both modes. If
-    ``known_hosts`` is set, only the host keys in this file are accepted. ``ca_file`` limits certificates in the same
-    way. ``cancel_scope`` limits how long the connection is used.
+    ``known_hosts`` is set, only the host keys in this file are accepted. If ``ca_file`` is set, only certificates that
+    this file contains, or that a CA in this file issued, are accepted. ``cancel_scope`` limits how long the connection
+    is used.
     """
 
     device: Device

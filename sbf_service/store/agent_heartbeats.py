@@ -57,7 +57,7 @@ class AgentElement:
 
 @dataclass
 class AgentHeartbeats:
-    """The heartbeats of polling agents that are not in the database yet. Thread-safe.
+    """The heartbeats of polling agents, until :meth:`record` writes the heartbeats to the database. Thread-safe.
 
     If an agent's heartbeat in the database is older than ``find_max_age()``, :meth:`receive` and :meth:`receive_many`
     record the agent's next poll immediately.

@@ -1,4 +1,4 @@
-"""Dry runs of ``PUT /clusters``, and differences of elements from their last readings.
+"""Dry runs of ``PUT /clusters``, and the differences of elements, computed from the elements' last readings.
 
 These functions change nothing.
 """

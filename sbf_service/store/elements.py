@@ -93,7 +93,10 @@ def read_unconfirmed_calls(unit: Unit, name: str, confirmed: int) -> tuple[CallC
 
 
 def read_confirmed_state(unit: Unit, name: str) -> WantedState:
-    """Return the wanted state with only the element's confirmed clusters. Raise NotFound for an unknown element."""
+    """Return an element's wanted state, computed from the clusters that the element has confirmed.
+
+    Raise NotFound for an unknown element.
+    """
     confirmed = require_element(unit, name).confirmed_revision
     return compute_wanted(Name(name), read_topology(unit), read_confirmed_clusters(unit, name, confirmed))
 

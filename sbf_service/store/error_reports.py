@@ -39,10 +39,10 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 
     If ``reachable`` is false, active clusters on the element become degraded. Exception: if the element is a gateway, a
     cluster that is complete on another gateway stays active. If a gateway becomes unreachable, its tasks as router and
-    its publications move to other gateways where possible. If a gateway becomes reachable, such tasks and publications
-    of unreachable gateways can move to this gateway. ``clusters`` maps cluster IDs to their errors, or is None if the
-    error concerns all clusters on the element. If ``with_transitions`` is false, the caller applies the transitions of
-    clusters later. Raise NotFound for an unknown element.
+    its publications move to other gateways where possible. If a gateway becomes reachable, it takes over, where
+    possible, the router tasks and publications of gateways that are still unreachable. ``clusters`` maps cluster IDs to
+    their errors, or is None if the error concerns all clusters on the element. If ``with_transitions`` is false, the
+    caller applies the transitions of clusters later. Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
     former = row.reachable
@@ -100,7 +100,7 @@ def record_agent_error(
 def describe_excluded_clusters(
     unit: Unit, name: str, incomplete: Mapping[str, str] | None, remaining: Mapping[str, str] | None
 ) -> ElementClusterErrors | None:
-    """Return the errors of the clusters that a host's confirmation excludes, or None.
+    """Return the errors of the clusters that a host's confirmation excludes, or None if it excludes no cluster.
 
     ``incomplete`` has the reason for each cluster that the host has not set up completely, by cluster ID. ``remaining``
     has the error of each cluster that the host could not remove, by cluster ID. Both can contain the ID of a member's

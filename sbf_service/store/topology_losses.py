@@ -63,7 +63,8 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
     """Yield the description and service ID of each user of a transport.
 
-    The users are the clusters on the transport, and observed attachment circuits with other service IDs.
+    The users are the clusters on the transport, and the observed attachment circuits whose service ID none of these
+    clusters has.
     """
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))

@@ -24,9 +24,10 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> int:
-    """Return a duration in seconds: ``seconds``, ``minutes:seconds`` and so on, up to ``days:hours:minutes:seconds``.
+    """Parse a duration, and return its seconds.
 
-    Only Torque has days. A fraction of a second is ignored. Raise ValueError for a text in another notation.
+    The notations are ``seconds``, ``minutes:seconds`` and so on, up to ``days:hours:minutes:seconds``. Only Torque has
+    days. A fraction of a second is ignored. Raise ValueError for a text in another notation.
     """
     match = TIME.fullmatch(text.strip())
     if match is None:

@@ -59,7 +59,7 @@ def format_sources(targets: str, codename: str, keyring: Path) -> str:
 
 
 def newer_source(suite: str) -> str:
-    """Return the Debian sources of another release, from the mirrors of this machine's release.
+    """Return the sources of the Debian release ``suite``, from the mirrors of this machine's release.
 
     Raise LabImpossible if APT has no sources of this machine's Debian release.
     """

@@ -74,7 +74,10 @@ def _open_api(file: NetBoxFile) -> Any:  # noqa: ANN401 - pynetbox has no types
         """A session whose requests end after a timeout."""
 
         def request(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's signature
-            """Send a request. The variable ``REQUESTS_CA_BUNDLE`` would override the session's attribute ``verify``."""
+            """Send a request with the arguments ``timeout`` and ``verify``.
+
+            The session's attribute ``verify`` does not suffice: the variable ``REQUESTS_CA_BUNDLE`` overrides it.
+            """
             return super().request(*arguments, **{"timeout": TIMEOUT_S, "verify": file.ca_file or True, **options})
 
     api = pynetbox.api(file.url, token=_read_token(file))

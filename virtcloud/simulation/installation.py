@@ -54,7 +54,7 @@ class Simulation:
         return SbfClient(self.url, token=FileToken(self.folder.operator_token))
 
     def wait(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set, start an agent for each new host, and record the elements.
+        """Until ``stop`` is set, start an agent for each new host or gateway, and write the list of all elements.
 
         Raise ElementError if SBF ends earlier.
         """
@@ -175,7 +175,7 @@ def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
 
 
 def start_agents(sbf: SbfClient, agents: SimulatedAgents) -> None:
-    """Start an agent for each host and gateway without a running agent, and record the elements. Idempotent."""
+    """Start an agent for each host and gateway without a running agent, and write ``elements.json``. Idempotent."""
     views = sbf.elements()
     agents.folder.write_elements({view.name: view.kind for view in views})
     elements = [view for view in views if view.kind in {ElementKind.HOST, ElementKind.GATEWAY}]

@@ -110,7 +110,7 @@ class LibvirtHypervisor:
         self._call(f"destroy domain {name}", lambda connection: _destroy(connection, name), changes=True)
 
     def find_console(self, name: str) -> str | None:
-        """Return the path of the terminal of a domain's console. Return None if the domain or the terminal is missing."""
+        """Return the path of a domain's console terminal, or None if the domain or the terminal is missing."""
         return self._call(f"find the console of domain {name}", lambda connection: _find_console(connection, name))
 
     def capabilities(self) -> str:

@@ -1,6 +1,8 @@
 """Transfers of files from URLs of untrusted servers.
 
-A server can send so slowly that a transfer never ends. The server's name can have the address of an internal service.
+A server can send so slowly that a transfer would never end. Therefore this module ends slow transfers. A server's name
+can resolve to the address of an internal service. Therefore this module connects only to public addresses, unless the
+agent's settings list the permitted URLs.
 """
 
 import errno
@@ -38,9 +40,10 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...] | None) -> Iterator[FileTransfer]:
     """Yield a transfer of the file at a URL, from ``offset`` on. Follow at most `MAX_REDIRECTS` redirects.
 
-    If ``etag`` is None or belongs to another version, the transfer starts at the file's beginning. If ``permitted`` is
-    None, only public addresses are permitted: otherwise, a user could make this host send requests to internal
-    services. Raise Refused for a forbidden or missing URL, and Unreachable if the server does not answer.
+    If ``etag`` is None or belongs to another version, the transfer starts at the file's beginning. ``permitted`` lists
+    the beginnings of permitted URLs. If ``permitted`` is None, every URL is permitted, but only public addresses: with
+    other addresses, a user could make this host send requests to internal services. Raise Refused for a forbidden or
+    missing URL, and Unreachable if the server does not answer.
     """
     headers = {"user-agent": f"virtcloud/{__version__}", "accept-encoding": "identity"}
     if offset and etag:

@@ -47,7 +47,7 @@ def run_hook(  # noqa: PLR0913 - options of the interpreter
 ) -> HookOutcome:
     """Run a hook on an event and return the outcome.
 
-    - ``python``: the interpreter (default: the current one).
+    - ``python``: the interpreter (default: the interpreter of this process).
     - ``within``: a command prefix, such as ``("ip", "netns", "exec", "n1")``.
     - ``folder``: where the hook's files are created.
     - ``run_program``: runs the interpreter, perhaps on another computer that has the same ``folder``.
