@@ -39,10 +39,11 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 
     If ``reachable`` is false, active clusters on the element become degraded. Exception: if the element is a gateway, a
     cluster that is complete on another gateway stays active. If a gateway becomes unreachable, its tasks as router and
-    its publications move to other gateways where possible. If a gateway becomes reachable, it takes over, where
-    possible, the router tasks and publications of gateways that are still unreachable. ``clusters`` maps cluster IDs to
-    their errors, or is None if the error concerns all clusters on the element. If ``with_transitions`` is false, the
-    caller applies the transitions of clusters later. Raise NotFound for an unknown element.
+    its publications move to other gateways where possible. If a gateway becomes reachable, the router tasks and
+    publications of gateways that are still unreachable move to this gateway or to others, where possible. ``clusters``
+    maps cluster IDs to their errors, or is None if the error concerns all clusters on the element. If
+    ``with_transitions`` is false, the caller applies the transitions of clusters later. Raise NotFound for an unknown
+    element.
     """
     row = require_element(unit, name)
     former = row.reachable
