@@ -60,8 +60,8 @@ def list_roles(spec: ClusterSpec) -> tuple[GatewayRole, ...]:
 def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[Name]) -> None:
     """Raise NotFound if a spec names a destination that no site of the cluster has.
 
-    Ignore sites that the topology no longer contains. A network keeps its VLAN ID at such a site, if the site was
-    removed after the network's members there had ended.
+    Ignore sites that the topology no longer contains. ``sites`` can contain such a site: if a site is removed after a
+    network's members at the site have ended, the network keeps its VLAN ID at the removed site.
     """
     known = {one.name for site in topology.sites if site.name in sites for one in site.destinations}
     for name in spec.outside:
@@ -86,7 +86,10 @@ def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Des
 
 
 def describe_lost_link(topology: Topology, router: Name) -> str | None:
-    """Return what does not work in a network whose router is this gateway, and why; None for a gateway with a link."""
+    """Return what does not work in a network whose router is this gateway, and why.
+
+    Return None if the gateway has a link to the outside.
+    """
     if OUTSIDE_LINK.has(topology, router):
         return None
     site = topology.site_of.get(router)

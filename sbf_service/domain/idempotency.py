@@ -155,7 +155,10 @@ def _first_keys(latest: LatestAttempt) -> dict[str, object]:
 
 
 def _list_shown(latest: LatestAttempt) -> Iterator[ClusterSpec]:
-    """Yield the specs that clients receive. Clients of version 0.1 receive no ``subnets``."""
+    """Yield the spec that clients receive, and the same spec with the requested ``subnets``.
+
+    The second spec is for clients of version 0.1, which receive no ``subnets`` and repeat the request without them.
+    """
     if latest.shown is not None:
         yield latest.shown
         yield latest.shown.model_copy(update={"subnets": latest.spec.subnets})

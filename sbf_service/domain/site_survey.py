@@ -56,7 +56,8 @@ def describe_site(
 ) -> SiteSurvey:
     """Return the VLANs in use, a proposed pool and a draft of the topology.
 
-    ``hosts`` are patterns of the hosts' names, such as ``node*``. If no switch was read, no VLAN ID is free.
+    ``hosts`` are patterns of the hosts' names, such as ``node*``. If no switch was read, the survey contains no free
+    VLAN IDs.
     """
     vlans = tuple(_list_vlans(surveys))
     used = VlanSet(vlan.vlan for vlan in vlans)
@@ -82,7 +83,8 @@ def describe_site(
 def propose_pool(free: VlanSet, size: int) -> VlanSet:
     """Return the first ``size`` consecutive free VLAN IDs from 100 on.
 
-    If no free range is long enough, return at most ``size`` VLAN IDs from the longest free range.
+    If no free range from 100 on is long enough, return at most ``size`` VLAN IDs from the longest free range. This
+    range can begin below 100.
     """
     ranges = [range(max(first, FIRST_PROPOSED), last + 1) for first, last in free.ranges()]
     for found in ranges:
@@ -105,7 +107,7 @@ def _describe_switch(survey: SwitchSurvey) -> SurveyedSwitch:
 
 
 def _list_vlans(surveys: Sequence[SwitchSurvey]) -> Iterator[SurveyedVlan]:
-    """Yield each VLAN ID on a switch or port, with its names and ports."""
+    """Yield each VLAN ID that a switch or port has, with the VLAN's names and ports."""
     names: dict[VlanId, dict[Name, str]] = {}
     ports: dict[VlanId, dict[Name, list[str]]] = {}
     for survey in surveys:
@@ -129,7 +131,8 @@ def replace_unprintable(name: str) -> str:
 def list_port_vlans(tagged: VlanSet, untagged: VlanSet, access: VlanId | None, *, is_open: bool) -> VlanSet:
     """Return the VLAN IDs of a port.
 
-    Omit the tagged VLANs of a port that carries every VLAN (``is_open``): such a port does not show the VLANs in use.
+    ``is_open`` is True for a port that carries every VLAN. Omit the tagged VLANs of this port, because they do not show
+    which VLANs are in use.
     """
     stated = VlanSet() if is_open else find_stated_vlans(tagged, VlanSet(range(1, 4095)))
     return stated | untagged | ([] if access is None else [access])
@@ -143,7 +146,10 @@ class _Draft:
     canonical: CanonicalPort
 
     def part(self) -> SitePart:
-        """Return the switches with the ports of their cables, the hosts, and the links."""
+        """Return the draft: the switches, the hosts, and a link for each cable.
+
+        A switch in the draft has its listed ports and the ports of its cables. Omit a switch without such ports.
+        """
         cables = list(self._cables())
         links = tuple(Link(a=a, b=b) for a, b in cables)
         ends = {end for cable in cables for end in cable}
@@ -178,8 +184,8 @@ class _Draft:
     def _known_ports(self, survey: SwitchSurvey) -> tuple[PortName, ...]:
         """Return the ports of a switch that were read or listed.
 
-        For a switch that could not be read, add the ports that other switches see by LLDP. If there is no such port,
-        return ``PLACEHOLDER``.
+        For a switch that could not be read, add the ports that other switches see by LLDP. If no port is known from
+        any of these sources, return only ``PLACEHOLDER``.
         """
         name = survey.switch.name
         seen = (

@@ -23,7 +23,10 @@ def make_alembic_config() -> Config:
 
 
 def upgrade_to(connection: Connection, migration: str) -> None:
-    """Apply the missing migrations up to ``migration``. Raise BadInput if a newer version migrated the database."""
+    """Apply the missing migrations up to ``migration``.
+
+    Raise BadInput if a newer version of virtcloud has migrated the database.
+    """
     config = make_alembic_config()
     config.attributes["connection"] = connection
     try:

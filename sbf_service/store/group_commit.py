@@ -65,7 +65,8 @@ class _QueuedChange(Generic[U]):
 class _CommitQueue(Generic[U]):
     """A queue of changes.
 
-    One thread at a time commits a group of changes. If ``waits``, this thread waits for locks of other transactions.
+    One thread at a time commits a group of changes. If ``waits`` is true, this thread waits for locks of other
+    transactions.
     """
 
     waits: bool
@@ -87,8 +88,8 @@ class _CommitQueue(Generic[U]):
     def _take_group(self) -> list[_QueuedChange[U]]:
         """Remove the next group of changes from the queue.
 
-        After a first change that locks everything, all changes can follow. After a first change with a scope, the group
-        ends before a change that locks everything.
+        If the group's first change locks everything, any change can follow in the group. If the first change has a
+        scope, the group ends before the next change that locks everything.
         """
         group = [self.changes.popleft()]
         while self.changes and len(group) < MAX_GROUP:

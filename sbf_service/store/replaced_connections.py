@@ -1,8 +1,8 @@
 """VPN connections that were replaced by a later connection of their profile at another gateway.
 
-A profile may have one connection. If both connections are at one gateway, this gateway ends the older connection. If
-the connections are at two gateways, SBF marks the older connection in the wanted document of its gateway. This gateway
-then ends the connection.
+A profile may have only one connection. If a profile has two connections at the same gateway, this gateway ends the
+older connection. If the two connections are at different gateways, SBF marks the older connection in the wanted
+document of the older connection's gateway, and this gateway then ends the older connection.
 """
 
 from collections.abc import Iterable

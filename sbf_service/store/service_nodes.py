@@ -1,4 +1,4 @@
-"""The service nodes of networks: choice for new clusters, and wanted documents.
+"""The service nodes of networks: their choice for new clusters, and their services in wanted documents.
 
 A service node is a gateway that offers services, such as NFS, in a network.
 """
@@ -24,7 +24,7 @@ from virtcloud.model.wanted import HostWanted
 
 
 def find_cluster_service_node(unit: Unit, topology: Topology, cluster: LiveCluster) -> Name:
-    """Return the service node of a new cluster. Raise NoGateway if there is none."""
+    """Choose the service node for a new cluster. Raise NoGateway if no gateway can be the service node."""
     return choose_service_node(topology, cluster, find_alive_gateways(unit))
 
 
@@ -36,7 +36,7 @@ def address_service_node(unit: Unit, topology: Topology, row: ClusterRow, cluste
 
 
 def add_mounts(unit: Unit, view: ClusterView) -> ClusterView:
-    """Return the view of a cluster with the folders that its guests can mount."""
+    """Add to a cluster's view the folders that the cluster's guests can mount, and return the result."""
     if not view.spec.services or view.state not in WANTED_STATES:
         return view
     topology = read_topology(unit)
@@ -53,7 +53,7 @@ def add_mounts(unit: Unit, view: ClusterView) -> ClusterView:
 
 
 def add_network_services(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Return an element's wanted state with the services of its networks."""
+    """Add to an element's wanted state the services of the networks on this element, and return the result."""
     networks = [segment.id for segment in wanted.segments if segment.services]
     if not networks:
         return wanted

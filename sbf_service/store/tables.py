@@ -86,7 +86,7 @@ _UNCONFIRMED, _UNCONFIRMED_SQLITE = text(f"{_BEHIND} false"), text(f"{_BEHIND} 0
 _SEEN = text("present AND kind NOT IN ('edge', 'switch') AND reachable")
 _SEEN_SQLITE = text("present = 1 AND kind NOT IN ('edge', 'switch') AND reachable = 1")
 _IS_DEVICE = text("kind IN ('edge', 'switch')")
-"""The conditions of partial indexes. A database uses such an index only for queries with the same condition.
+"""The conditions of partial indexes. A database uses a partial index only for queries with the index's condition.
 
 Some conditions have two texts, because SQLAlchemy writes ``present = 1`` for SQLite.
 """

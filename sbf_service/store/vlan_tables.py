@@ -104,7 +104,7 @@ class FreedServiceRow(Base):
 
 
 class UnusedServiceRow(Base):
-    """The start of the search for a transport's service ID that was never used.
+    """The service ID from which SBF searches a transport's IDs for an ID that was never used.
 
     The search starts at ``unused``: all IDs from ``first`` to ``unused`` - 1 were used.
     """

@@ -215,7 +215,7 @@ class Cluster(PolledCluster):
         return self._share(users, shared=True)
 
     def unshare(self, *users: str) -> Self:
-        """Forbid new clusters of these users to join. Existing members are not affected. Idempotent.
+        """Forbid new clusters of these users to join this cluster's network. Existing members remain. Idempotent.
 
         Raise Conflict if this cluster is a member of another network, is ending or has ended.
         """
@@ -239,8 +239,8 @@ class Cluster(PolledCluster):
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The attempt, owner and id of this cluster. With them, SBF refuses calls if another cluster has the key now.
+        """The attempt, owner and id of this cluster.
 
-        Earlier versions of SBF ignore the id.
+        SBF refuses a call with these values if another cluster has the key now. Earlier versions of SBF ignore the id.
         """
         return self.view.attempt, self.view.spec.owner, self.view.id

@@ -93,8 +93,8 @@ def has_routers() -> bool:
 class Prerequisite:
     """The result of one check.
 
-    ``needed`` is true if the checked lab cannot run without this prerequisite. Without a checked lab, a minimal lab
-    with LXC hosts is assumed. ``remedy`` describes the installation.
+    ``needed`` is true if a lab cannot run without this prerequisite. If the check was for no particular lab,
+    ``needed`` refers to a minimal lab with LXC hosts. ``remedy`` describes the installation.
     """
 
     group: str
@@ -152,7 +152,10 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
 
 
 def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
-    """Yield the results for all programs and drivers. If ``lab`` is None, ``needed`` is true for a minimal lab."""
+    """Yield the results for all programs and drivers.
+
+    If ``lab`` is None, ``needed`` is true for each program and driver that a minimal lab with LXC hosts needs.
+    """
     hypervisors = (Hypervisor.LXC,) if lab is None else lab.hypervisors
     groups = (
         (REQUIRED_PROGRAMS, True),

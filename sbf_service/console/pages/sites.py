@@ -58,7 +58,7 @@ def show_site(name: Name, request: Request, service: CurrentService, browser: Cu
 
 @router.get("/pools")
 def show_pools(request: Request, service: CurrentService, browser: CurrentBrowser, page: PageQuery = 1) -> Response:
-    """Show a page of pools. The sites of a site administrator come first."""
+    """Show a page of pools. The pools of the sites that the caller administers come first."""
     own = own_sites(browser.caller)
     views = sorted(read_sites(service, browser.caller), key=lambda view: view.name not in own)
     pages = max(1, -(-len(views) // PAGE_SIZE))

@@ -55,7 +55,8 @@ def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: Ed
 def _find_removed_pieces(
     templates: EdgeTemplates, group: PieceGroup, difference: EdgeDifference
 ) -> tuple[CircuitPiece, ...] | None:
-    """Return the pieces that a difference removes from a group; None if it removes no circuit of the group."""
+    """Return the pieces that a difference removes from a group; None if the difference removes no circuit of the group.
+    """
     circuits: tuple[Circuit | CircuitRemnant, ...] = (*difference.clear, *difference.remove)
     in_group = [circuit for circuit in circuits if _is_in_group(templates, group, circuit)]
     if not in_group:
@@ -103,7 +104,7 @@ def _plan_dissolution(
 def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
     """Return the steps that set empty lists of allowed VLANs.
 
-    The driver reads these lists back before it sends the other steps.
+    The driver reads these lists back before it sends the steps of :func:`plan_steps`.
     """
     return list(
         _plan_port_steps(templates, templates.dialect.prepare, find_unready_ports(templates, difference, reading))

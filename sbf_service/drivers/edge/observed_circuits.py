@@ -83,7 +83,7 @@ def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeS
 
 
 def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, reading: EdgeReading) -> bool:
-    """Return whether a piece, the circuit's port or the core port is shut down."""
+    """Return whether a piece of the circuit, the circuit's port or the core port is shut down."""
     pieces = _select_pieces(group.pieces, templates.dialect.ports.canonical(circuit.port), circuit.vlan)
     return any(piece.port in reading.down or SHUTDOWN_LINES & piece.body for piece in pieces)
 

@@ -57,7 +57,7 @@ def load_installed_plugins(taken: frozenset[str]) -> tuple[DialectPlugin, ...]:
 def load_plugins(found: Iterable[EntryPoint], taken: Collection[str]) -> tuple[DialectPlugin, ...]:
     """Load and check plug-ins.
 
-    A plug-in is faulty if its name is in ``taken``, or if another plug-in has the same name.
+    A plug-in whose name is in ``taken``, or whose name another plug-in also has, is faulty and is not loaded.
     """
     entries = sorted(found, key=lambda entry: (entry.name, _describe_source(entry)))
     names = [entry.name for entry in entries]

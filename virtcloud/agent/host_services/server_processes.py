@@ -42,7 +42,8 @@ Record = TypeVar("Record", bound=RecordedProcess)
 def read_record(path: Path, kind: type[Record]) -> Record | None:
     """Return the record in a file, or None if the file is missing or unreadable. Log an unreadable file.
 
-    Raise Refused if this process has too many open files: otherwise, a running server would be replaced.
+    If this process has too many open files, raise Refused. Do not return None in this case, because the caller would
+    replace a server that still runs.
     """
     try:
         return kind.model_validate_json(path.read_bytes())
@@ -111,7 +112,7 @@ class ServerLaunch:
         return output
 
     def close(self) -> None:
-        """Close the pipes to the program. A program without a specification then ends."""
+        """Close the pipes to the program. A program that has not received a specification then ends."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):

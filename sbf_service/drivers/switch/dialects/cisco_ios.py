@@ -1,11 +1,11 @@
 """Cisco IOS and IOS-XE.
 
-VLANs are read from the table, because a VTP server does not show VLANs in its configuration. A port without a mode
-becomes a trunk if its neighbour negotiates a trunk (DTP).
+SBF reads the VLANs from the table of ``show vlan brief``, because a VTP server does not show VLANs in its
+configuration. A port without a mode becomes a trunk if its neighbour negotiates a trunk (DTP).
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
-neighbours. From memory, not checked on a device: the filter on the configuration, ``show vlan internal usage``, and the
-creation of the VLANs by ``exit``.
+neighbours. From memory, not checked on a device: the filter on the configuration, ``show vlan internal usage``, and
+that the device creates a VLAN at ``exit``.
 
 ``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides). For a compressed configuration, ``[OK]``
 is on the line with the compressed size. ``startup-config file open failed (Device or resource busy)`` is a failure,
@@ -52,7 +52,9 @@ FILTERED = (
     "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
     "|^ ip address|^ ip unnumbered|^ ipv6 address|^ vrf|^ ip vrf"
 )
-"""Prints the lines that determine a port's VLANs, and whether the port is routed or a member of an aggregate."""
+"""Prints the lines that show a port's VLANs, and the lines that show whether the port is routed or is a member of an
+aggregate.
+"""
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"
 
