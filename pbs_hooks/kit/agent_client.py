@@ -9,7 +9,10 @@ ANSWER_GRACE_S = 5.0
 MAX_ANSWER_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
 BUSY_SLUG = "too-many-requests"
-"""The refusal of a request while the agent answers too many others. The caller may repeat the request."""
+"""The reason with which the agent refuses a request while the agent answers too many other requests.
+
+The caller may repeat the request.
+"""
 
 
 class AgentUnreachable(Exception):
@@ -64,7 +67,7 @@ def _set_timeout(connection: socket.socket, deadline: float) -> None:
 
 
 def _read_line(connection: socket.socket, deadline: float) -> bytes:
-    """Raise OSError at the deadline, even if bytes arrive one by one."""
+    """Return the line that the agent sends. Raise OSError at the deadline, even if bytes still arrive one by one."""
     line = bytearray()
     while not line.endswith(b"\n"):
         _set_timeout(connection, deadline)

@@ -23,7 +23,9 @@ class Condition(Enum):
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """Every placement that is not being removed is complete. Of several gateways, one suffices."""
+    """Every placement that is not being removed is complete. If the cluster has several gateways, it suffices that one
+    of the gateways' placements is complete.
+    """
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()
     REMOVED = auto()
@@ -78,7 +80,8 @@ class PlacementStatus:
 
     ``added`` and ``removed`` are the revisions that added and removed the placement. ``confirmed`` is the revision that
     the element has confirmed. ``blocked`` is true if the element confirmed its revision without this cluster, for
-    example because the cluster's VLAN is in other use. ``trouble`` is the element's error report.
+    example because the cluster's VLAN is in other use. ``trouble`` is the part of the element's error report that
+    concerns this cluster.
     """
 
     element: Name
@@ -234,7 +237,7 @@ def _join_reasons(before: str | None, transition: ClusterTransition) -> str | No
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
     """Describe the elements that have not confirmed the cluster or its removal, with their errors.
 
-    Also describe each unreachable element that is not removing the cluster. Return "" if there is no such element.
+    Also describe each unreachable element that is not removing the cluster. Return "" if no element is to be described.
     """
     return "; ".join(_list_unconfirmed(cluster.placements))
 

@@ -23,7 +23,7 @@ def check_ports_exclusive(
     """Raise Conflict when clusters of two networks need the same access port. The error names the later cluster.
 
     ``sees`` returns whether the caller may see an owner's clusters. If the caller may see the earlier cluster, the
-    error names this cluster too.
+    error names the earlier cluster too.
     """
     taken: dict[PortRef, LiveCluster] = {}
     for cluster in clusters:
@@ -42,7 +42,8 @@ def check_ports_exclusive(
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
     """Raise Conflict when an access port of a cluster is no access port in the new ``topology``.
 
-    On a trunk, SBF treats an untagged VLAN as other use, and would never remove the VLAN.
+    Without this check, the cluster's untagged VLAN would stay on the port for ever: SBF treats an untagged VLAN on a
+    trunk as other use, and does not remove the VLAN.
     """
     for cluster in clusters:
         for port in sorted(_find_known_ports(former, cluster)):

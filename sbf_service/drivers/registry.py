@@ -1,7 +1,7 @@
 """All platforms of switches and provider edges. A topology contains the name of a platform in the field ``platform``.
 
-The tables contain the built-in platforms. Plug-ins can add platforms of switches that SBF controls through a command
-line.
+``SWITCH_PLATFORMS`` and ``EDGE_PLATFORMS`` contain the built-in platforms. A plug-in can add a platform of switches
+that SBF controls through a command line.
 """
 
 from collections.abc import Callable, Mapping

@@ -53,7 +53,8 @@ def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Placement
 def read_cluster_statuses(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterStatus]:
     """Return the status of each cluster, in the order of ``rows``.
 
-    The status of an ending cluster includes its ``UNSETTLED`` members.
+    If a cluster that created a network is ending or has ended, its status includes the network's members that are
+    ``UNSETTLED`` (:mod:`.cluster_queries`).
     """
     members = find_members_of(unit, [row.id for row in rows if row.state not in WANTED_STATES and row.network is None])
     parts = read_placements(unit, [row.id for row in (*rows, *chain(*members.values()))])

@@ -64,7 +64,7 @@ def holds_lease(unit: Unit, element: str, fence: int) -> bool:
 
 
 def release_lease(unit: Unit, element: str, fence: int) -> None:
-    """Release the lease with fencing token ``fence``, unless another holder has acquired it."""
+    """Release an element's lease, unless ``fence`` is no longer the element's newest fencing token."""
     unit.connection.execute(_RELEASE, {"element": element, "token": fence})
 
 

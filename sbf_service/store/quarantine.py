@@ -33,10 +33,11 @@ def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
 def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
     """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``. Idempotent.
 
-    SBF releases the cluster's claims when each of its elements has confirmed the removal or is at a site with such a
-    declaration. The worker or agent of an unreachable element removes remaining configuration as soon as the element is
-    reachable. If the VLAN ID's network still runs, the network's ended members no longer wait for the elements of
-    ``site``. Raise Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element.
+    SBF releases the claims of the VLAN ID's former cluster when each element of this cluster has confirmed the removal,
+    or is at a site where an administrator has declared the cluster's VLAN ID clean. The worker or agent of an
+    unreachable element removes remaining configuration as soon as the element is reachable. If the VLAN ID's network
+    still runs, the network's ended members no longer wait for the elements of ``site``. Raise Conflict if the VLAN ID
+    is claimed, but not in quarantine, and no ended member waits for an element of ``site``.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:
@@ -63,9 +64,10 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 
 
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
-    """Return cluster ID and placement of each unconfirmed removal of a network or of its members.
+    """Return the placements of a network's clusters whose removal is not confirmed, each with the cluster's ID.
 
-    For a network that is not in quarantine, consider only its members in quarantine.
+    If the claims of the network are in quarantine, consider the network's own cluster and all its members. Otherwise,
+    consider only the members in quarantine.
     """
     ids = [one.id for one in (row, *find_members(unit, row.id)) if row.quarantined or one.quarantined]
     return [

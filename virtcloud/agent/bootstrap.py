@@ -62,9 +62,9 @@ for the result.
 MISSING_EXTRA = "the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
 IDLE_INTERVAL_S = 10.0
 UMASK = 0o022
-"""The agent's umask. Other users can enter the agent's folders, but change nothing in them: QEMU's user needs the disks
-of guests, and a job's user needs the job socket. The agent sets the umask, because an administrator who starts the
-agent in a shell may have another umask.
+"""With this umask, other users can enter the agent's folders, but cannot change files in the folders. QEMU's user needs
+the disks of guests, and a job's user needs the job socket. The agent sets the umask itself, because an administrator
+who starts the agent in a shell may have another umask.
 """
 STOP_TIMEOUT_S = 1.0
 """Longest wait in seconds for the end of each thread when the agent stops. After this time, the process ends even if

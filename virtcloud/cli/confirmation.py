@@ -22,7 +22,8 @@ yes_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
     """Print the difference of each device.
 
-    Also print the uses that the change affects, the changes of paths, and the devices that could not be read.
+    Also print the ports and VLANs in other use that the change affects, the changes of paths, and the devices that
+    could not be read.
     """
     if as_json:
         printing.print_json(dry_run)
@@ -56,8 +57,8 @@ def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
 def require_confirmation(question: str, *, yes: bool, outcome: str = "nothing was changed") -> None:
     """Ask for confirmation, unless ``yes`` is true.
 
-    Raise BadInput (exit code 2) if standard input is no terminal. Raise Conflict if the answer is no. The message
-    begins with ``outcome``, the state after the refusal.
+    Raise BadInput (exit code 2) if standard input is no terminal. Raise Conflict if the answer is no. The message of
+    both errors begins with ``outcome``, which describes the state after the refusal.
     """
     if yes:
         return

@@ -12,8 +12,8 @@ BEGIN, END = "begin-of-answer", "end-of-answer:"
 MAX_LINE_CHARACTERS = 3500
 """The maximum length of a group of :func:`pack_words`, in characters.
 
-A terminal accepts at most 4096 characters in a line (termios(3), canonical mode). The rest is for other parts of the
-command and the texts of :meth:`Shell.run`.
+A terminal accepts at most 4096 characters in a line (termios(3), canonical mode). The other characters of the line are
+for the rest of the command, and for the texts that :meth:`Shell.run` adds.
 """
 
 
@@ -32,9 +32,9 @@ class Shell:
     def run(self, command: str) -> tuple[int, str]:
         """Run a command of one or several lines. Return the exit code and the output.
 
-        The shell prints ``BEGIN`` before the output and ``END`` after it. The command contains each text in two pieces,
-        so that its echo contains neither text. Raise Unsafe when a text is missing. Raise the errors of
-        :meth:`CommandLine.exchange`.
+        The shell prints ``BEGIN`` before the output and ``END`` after the output. The command contains each of these
+        texts in two pieces, so that the echo of the command contains neither text. Raise Unsafe when one of the texts
+        is missing in the output. Raise the errors of :meth:`CommandLine.exchange`.
         """
         marked = f"{PATH}; echo '{BEGIN[0]}''{BEGIN[1:]}'; {command}; echo '{END[0]}''{END[1:]}'$?"
         output = self._line.exchange(marked, until=rf"{END}\d+")

@@ -1,7 +1,7 @@
 """TCP connections to guests' ports through a relay inside the guests' network.
 
-The relay is a process in a separate network namespace with one port on the network's bridge. From there, the host's
-network cannot be reached. A network's relay exists while users are connected to its guests.
+The relay is a process in a separate network namespace with one port on the network's bridge. The host's network cannot
+be reached from this namespace. A network's relay exists while users are connected to the network's guests.
 """
 
 import socket
@@ -97,7 +97,8 @@ class GuestPorts:
     def _ensure(self, key: str, segment: Segment, address: IPv4Interface | IPv6Interface) -> Path:
         """Return the path of the relay's socket. Create the relay if necessary.
 
-        If other threads use the relay, replace it only if it lacks the subnet of ``address`` or has another VLAN ID.
+        If other threads use the relay, replace the relay only if it does not reach the subnet of ``address``, or if the
+        network's VLAN ID has changed.
         """
         access = _describe_access(key, segment)
         opened = self._open.get(key)
@@ -138,7 +139,10 @@ def _describe_access(key: str, segment: Segment) -> JobAccess:
 
 
 def _find_rank(segment: Segment) -> int:
-    """Return the index of this host's first guest among all guests of the network. The index is unique to this host."""
+    """Return the index of this host's first guest among all guests of the network.
+
+    Every host with a guest in ``segment.peers`` has a different index. Return 0 for a host without such a guest.
+    """
     local = {(guest.name, guest.addresses) for guest in segment.guests}
     ranks = [rank for rank, peer in enumerate(segment.peers) if (peer.name, peer.addresses) in local]
     return ranks[0] if ranks else 0
