@@ -113,7 +113,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _needs_everything(put: PutRequest) -> bool:
-    """Return whether a creation must lock all sites, because the creation can change other sites than its hosts'."""
+    """Return whether a creation must lock all sites, because it can also change sites without a host of the cluster."""
     spec = put.request.spec
     return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
 
@@ -208,8 +208,8 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
     """Return the hosts whose wanted documents change because their network gets a new member.
 
-    The documents change in two cases: the member's guests become peers of the other guests, or the network's first
-    transport limits the MTU of all segments.
+    The documents change in two cases: the member has guests, which become peers of the other guests; or the network
+    gets its first transport, which limits the MTU of all segments.
     """
     network = planned.joined
     if network is None or not (planned.cluster.spec.guests or network.transport != planned.ids.transport_name):

@@ -3,7 +3,7 @@
 On some transports, each network claims its own service ID: an S-tag, a VNI or a VPLS ID. An allocation prefers the
 lowest ID that was never used. The search for this ID begins at the number in ``UnusedServiceRow``: all lower IDs were
 used. If all IDs were used, an index finds the free ID with the earliest release. Two creations cannot choose the same
-ID, because each holds the lock of its transport. The primary key of the claims also prevents two claims of one ID.
+ID, because each creation locks the transport. The primary key of the claims also prevents two claims of one ID.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ _READ_OLDEST = (
 )
 """Selects the free ID with the earliest release.
 
-``~_IS_CLAIMED`` is necessary: replicas up to version 0.2 claim an ID without deleting its release.
+``~_IS_CLAIMED`` is necessary: replicas up to version 0.2 claim an ID without deleting the ID's ``FreedServiceRow``.
 """
 
 

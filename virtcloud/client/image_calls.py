@@ -61,9 +61,10 @@ class ImageCalls(SbfCalls):
     def download_image(
         self, name: str, offset: int = 0, etag: str | None = None
     ) -> AbstractContextManager[FileTransfer]:
-        """Receive the file of an uploaded image, from byte ``offset`` on if the file has the entity tag ``etag``.
+        """Receive the file of an uploaded image.
 
-        For another entity tag, receive the file from byte 0. Raise NotFound if there is no such file.
+        If the file has the entity tag ``etag``, receive the bytes from ``offset`` on; otherwise, receive the whole
+        file. Raise NotFound if SBF stores no file of this image.
         """
         return self._connection.download(f"{_path(name)}/content", offset, etag)
 

@@ -127,8 +127,9 @@ class TopologyCalls(SbfCalls):
     ) -> SitePreparation:
         """Return the commands with which administrators prepare a site.
 
-        Raise NotFound for an unknown transport. Raise BadInput for an unknown platform or unused options. Raise
-        Conflict if the site has no attachment, or for a platform that must not be used.
+        Raise NotFound for an unknown transport. Raise BadInput for an unknown platform, for one port in both options,
+        or for options that have no effect at this site. Raise Conflict if the site has no attachment to the transport,
+        or if the platform cannot be used for this preparation.
         """
         query = {"platform": platform, "port": port, "core_port": core_port, "transport": transport}
         path = f"/v1/sites/{Name(site)}/preparation"

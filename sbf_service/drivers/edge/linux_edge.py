@@ -3,7 +3,7 @@
 The administrator creates the bridge ``br0`` (``vlan_filtering 1 vlan_default_pvid 0``) and adds the customer ports. A
 circuit consists of one VLAN on two bridge ports: untagged on a service device, and tagged on the customer port. The
 service device removes the tag, so the VLAN ID of a cluster can differ from site to site. In an EVPN fabric, FRR's bgpd
-with ``advertise-all-vni`` announces a VNI when its device comes up.
+with ``advertise-all-vni`` announces a VNI when the service device of the VNI comes up.
 
 A new device is in no VLAN. SBF adds the VLAN while the device is down, and brings the device up last. When SBF removes
 a circuit, it first removes the VLAN from the customer port. Therefore frames of two clusters are never mixed.
@@ -53,7 +53,7 @@ class LinuxEdge:
         self._circuits: Circuits = ()
 
     def read(self, scope: EdgeScope) -> EdgeObserved:
-        """Read the managed circuits with two commands, independent of the number of circuits."""
+        """Read the managed circuits. Two commands read any number of circuits."""
         self._services = ServiceDevices(self._edge, scope.transports)
         self._shell.close_if_lost()
         links = parse_json(self._shell.device, SHOW_LINKS, run_query(self._shell, SHOW_LINKS), _LINKS)
@@ -68,8 +68,8 @@ class LinuxEdge:
         After a refused removal, add no circuit on a VLAN of the removed circuits. Such a circuit could connect the
         former and the new service.
 
-        Raise Refused with the messages of all refused lines, after the last line. If the transport of an added circuit
-        is unknown or lacks a setting in the topology, raise Refused before any line.
+        After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit
+        is unknown or lacks a setting in the topology, raise Refused and send no line.
         """
         self._check_transports(difference.add)
         failures = self._run(self._render_removals(difference))

@@ -30,7 +30,8 @@ class PortReading:
     carry all VLANs if the neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts only untagged
     frames. ``off``: the port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port
     becomes a trunk; None if the port has no list (the trunk would allow every VLAN). ``mode``, ``native`` and ``lines``
-    (the port's configuration) show another use and how to restore it. ``others``: the VLANs of other users on the port.
+    (the port's configuration) show whether the port is in other use, and how SBF can restore this use. ``others``: the
+    VLANs of other users on the port.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -149,8 +150,9 @@ class Dialect:
     create: Commands
     delete: Commands
     prepare: Commands
-    """Commands that set an empty list of allowed VLANs. The driver reads the list back before any other change. Empty
-    on platforms whose trunks allow no VLAN by default.
+    """Commands that set an empty list of allowed VLANs. The driver reads the list back before any other change.
+
+    ``prepare`` is empty on platforms whose trunks allow no VLAN by default.
     """
     allow: Commands
     remove: Commands
@@ -159,7 +161,10 @@ class Dialect:
     """The output of the last command of ``save`` after a successful save. Any other output is a failure."""
     errors: re.Pattern[str]
     trunk: Commands = ()
-    """Commands that turn a port with an empty list into a trunk. Empty on platforms where ``prepare`` does this."""
+    """Commands that make a port with an empty list of allowed VLANs a trunk.
+
+    ``trunk`` is empty on platforms where the commands of ``prepare`` also make the port a trunk.
+    """
     empty: Commands = ()
     """Commands to send instead of ``remove`` when no VLAN would remain on the port."""
     access: Commands = ()

@@ -5,8 +5,8 @@ trunk, or is the trunk's default VLAN (PVID), is in other use. A change could di
 user to a cluster. The driver therefore raises Unsafe.
 
 An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. For an
-unmanaged untagged VLAN on the port, the driver raises Unsafe. Exception: from a port that was adopted, or that SBF has
-configured before, SBF removes all other VLANs, and the driver does not raise Unsafe.
+unmanaged untagged VLAN on the port, the driver raises Unsafe, unless the port was adopted or SBF has configured the
+port before. From an adopted or already configured port, SBF removes every VLAN except the wanted VLAN.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +67,8 @@ class LinuxBridge:
     def read(self, scope: SwitchScope) -> SwitchObserved:
         """Read the managed ports and the use of managed VLAN IDs on other ports, in one round trip.
 
-        Returned ports that are no longer ports of a bridge are ignored: the kernel deleted their VLANs.
+        Ignore ports in ``scope.returned`` that no longer belong to a bridge: when a port left its bridge, the kernel
+        deleted the port's VLANs.
         """
         entries, devices = self._query()
         attached = {device.name for device in devices if device.master is not None}
@@ -245,8 +246,8 @@ def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], s
     """Return the state of an access port.
 
     If SBF may remove exactly one VLAN, and this VLAN is untagged and not VLAN 1, the state contains this VLAN.
-    Otherwise the state has no VLAN; the port is open if SBF may remove any of its VLANs. Raise Unsafe for an untagged
-    VLAN of another use.
+    Otherwise the state has no VLAN; the port counts as open if SBF may remove any of the port's VLANs. Raise Unsafe for
+    an unmanaged untagged VLAN, unless the port was adopted or SBF has configured the port before.
     """
     for entry in () if _is_assigned(port, scope) else entries:
         if entry.flags and (others := entry.vlan_ids - scope.vlans - DEFAULT_VLAN):
