@@ -128,7 +128,10 @@ class SettingDryRun:
 
 
 def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> _DeviceAnswer:
-    """Raise Unsafe if the difference changes anything outside SBF's scope, or a VLAN in other use."""
+    """Return the difference of a device, and the other use that the difference affects.
+
+    Raise Unsafe if the difference changes anything outside SBF's scope, or a VLAN in other use.
+    """
     task = reading.task
     reading.check_scope()
     reading.check_ownership()

@@ -1,9 +1,9 @@
 """Proofs of jobs: a host requests a job's cluster, and the batch server confirms the job.
 
 A host cannot prove that a job runs on this host. Therefore, SBF records a question. The agent on the batch server's
-host answers the question. The call of the first host fails with JobUnproven until the answer states that the job runs.
-Such an answer is a *proof*. It contains the job's owner, hosts and network, and the request must match these values. A
-proof permits the creation of one cluster.
+host answers the question. Until the answer states that the job runs, the request of the job's first host fails with
+JobUnproven. An answer that states that the job runs is a *proof*. A proof contains the job's owner, hosts and network,
+and the request must match these values. A proof permits the creation of one cluster.
 """
 
 from datetime import timedelta

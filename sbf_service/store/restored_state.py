@@ -53,7 +53,7 @@ def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], gr
     Increase revisions, fencing tokens and versions, reset all confirmations, and extend the leases that end before
     ``grace`` has passed. ``rows`` is for the report.
 
-    Raise BadInput if the highest revision after another restore would exceed :data:`MAX_NUMBER`.
+    Raise BadInput if the highest revision would exceed :data:`MAX_NUMBER` after this restore and one further restore.
     """
     highest = unit.session.scalar(select(func.max(ElementRow.wanted_revision))) or 0
     if highest > MAX_NUMBER - 2 * REVISION_STEP:

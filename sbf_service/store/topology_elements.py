@@ -58,13 +58,14 @@ class ElementChanges:
     SBF compares rows with the topology. Only changes of the topology write the compared columns. Therefore, SBF can
     compute these changes before the transaction.
 
-    - ``new_sites``, ``sites``: the sites without a row, and the known sites that enter or leave the topology.
+    - ``new_sites``: the sites without a row. ``sites``: the known sites that enter or leave the topology.
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
       that were removed earlier.
     - ``moved``: the known elements whose site changes.
     - ``reset``: the known elements that the topology describes differently, or has at another site.
-    - ``devices``: pairs of the former and the new description of each new or changed element.
-    - ``lost``: the removed elements, with the former description of a switch.
+    - ``devices``: the former and the new description of each new or changed element whose records of ports or VLANs may
+      have to change.
+    - ``lost``: the removed elements; the value is the former description if the element is a switch, otherwise None.
     - ``topics``: the change topics of new and changed elements.
     """
 

@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 class CapacityApi(Protocol):
-    """The call of SBF that sends the reports."""
+    """The API call with which the agent sends its reports to SBF."""
 
     def report_capacity(self, element: str, capacity: HostCapacity) -> None:
         """Report the capacity of the host ``element``."""
@@ -69,8 +69,8 @@ class CapacityReporter:
     def report(self) -> None:
         """Report the capacity if the capacity has changed or a report is due.
 
-        If an earlier version of SBF refuses the names of images, send the report again without the names. Log a
-        failure. The next report is then due after `RETRY_S` seconds.
+        If an earlier version of SBF refuses the names of images, send the report again without the names. If the report
+        fails, log the error; the next report is due after `RETRY_S` seconds.
         """
         capacity = self._read()
         changed = self._reported is not None and capacity != self._reported

@@ -55,7 +55,7 @@ class ElementApi(Protocol):
 
 
 class HostReports:
-    """The reports of one host. A confirmation is only sent if SBF lacks its content."""
+    """The reports of one host. The agent sends a confirmation only if SBF may not have recorded the same facts yet."""
 
     def __init__(self, element: str, sbf: ElementApi) -> None:
         """Create the reports of the host ``element`` to ``sbf``."""
@@ -112,7 +112,7 @@ class HostReports:
         self._sbf.report_error(self._element, document.revision, message, refused, by_cluster)
 
     def report_unreadable(self, error: AnswerUnreadable, revision: int) -> None:
-        """Report that this version of the agent cannot read the wanted document. Log an error of the call.
+        """Report that this version of the agent cannot read the wanted document. If the report fails, log the error.
 
         ``revision`` is the revision of the last readable document.
         """

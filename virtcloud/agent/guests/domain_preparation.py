@@ -32,8 +32,8 @@ class GuestSettings:
     """Settings of guests on this host.
 
     ``images`` is the folder of images. ``folders`` is the parent folder of the guests' folders. A guest that has not
-    shut down after ``stop_grace_s`` seconds is destroyed. Containers have the host's user IDs from ``first_id`` on, and
-    at most ``pids`` processes.
+    shut down after ``stop_grace_s`` seconds is destroyed. A container's users are mapped to host user IDs from
+    ``first_id`` on. Each container has at most ``pids`` processes.
     """
 
     images: Path
