@@ -61,7 +61,10 @@ class Form:
     fields: Mapping[str, str]
 
     def get(self, name: str) -> str:
-        """Return a field without surrounding space; "" for a missing field. Browsers send line ends as CR LF."""
+        """Return a field without surrounding space; "" for a missing field.
+
+        Replace CR LF, which browsers send at the end of a line, by LF.
+        """
         return self.fields.get(name, "").strip().replace("\r\n", "\n")
 
 

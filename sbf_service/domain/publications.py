@@ -38,7 +38,10 @@ def publishes(gateway: Gateway) -> bool:
 
 
 def make_publisher(topology: Topology, site: Name | None) -> GatewayRole:
-    """Return the role of the gateways at ``site`` that publish ports. Raise NoGateway if there are none."""
+    """Return the role of the gateways at ``site`` that publish ports.
+
+    Raise NoGateway if no gateway at ``site`` publishes ports.
+    """
     sites = list_publishing_sites(topology)
     if site is None or site not in sites:
         raise NoGateway(
@@ -74,7 +77,7 @@ def describe_uncertified(
 
 
 def make_not_certified(key: str, reason: str) -> NotAdmitted:
-    """Return the error for a cluster that no site may publish.
+    """Return the error for a cluster whose guests may not be published at a site.
 
     ``reason`` names the guests without a certified image, and their images.
     """
@@ -143,7 +146,7 @@ def describe_outdated(gateway: Gateway | None, port: int, version: int) -> str |
 
 
 def add_publications(wanted: HostWanted, publications: Iterable[ActivePublication]) -> HostWanted:
-    """Return the wanted state of a gateway with its publications."""
+    """Add publications to a gateway's wanted state, and return the result."""
     by_network: dict[str, list[PublishedPort]] = {}
     for publication in publications:
         by_network.setdefault(publication.network, []).append(publication.published)

@@ -90,13 +90,13 @@ def _make_invitation(row: ClusterRow, invitation: VpnInvitationRow) -> VpnInvita
 
 
 def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None:
-    """Replace the connections of a gateway; idempotent.
+    """Replace the recorded connections of a gateway by the reported connections; idempotent.
 
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway.
 
-    Connections of clusters that do not use the gateway are ignored. If a profile with a new connection has another
-    connection, increment the revision of the gateway with the older connection, so that this gateway ends the older
-    connection.
+    Ignore reported connections of clusters that do not use the gateway. If a profile with a new connection also has a
+    connection at another gateway, increment the revision of the gateway with the older connection, so that this gateway
+    ends the older connection.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:

@@ -21,7 +21,7 @@ UNUSED_VLAN = 4095
 def ovs_files(switch: Switch) -> dict[str, str]:
     """Return one file as a mapping from its path to its text.
 
-    The file is a script. The script creates the bridge if there is none, and starts ovs-vswitchd.
+    The file is a script. The script creates the bridge ``br0`` if it does not exist, and starts ovs-vswitchd.
     """
     ports = " ".join(_port(switch, port) for port in switch.ports)
     create = f"ovs-vsctl --no-wait -- init -- add-br br0 -- set bridge br0 datapath_type=netdev {ports}"

@@ -101,7 +101,7 @@ class StopVpnServer:
 
 @dataclass(frozen=True, slots=True)
 class EndVpnSessions:
-    """Wait for the end of a network's connections without a grant.
+    """Wait until the connections to a network that have no grant have ended.
 
     ``clients`` are OpenVPN's numbers of these connections.
     """
@@ -249,7 +249,7 @@ def _wanted_ports(wanted: HostWanted) -> Iterator[AddVpnPort]:
 
 
 def find_vpn_ports(interfaces: Sequence[KernelInterface]) -> Iterator[ObservedVpnPort]:
-    """Yield the ports of OpenVPN servers that have an ownership alias, with their faults."""
+    """Yield each OpenVPN server's port that has an ownership alias, with the port's faults."""
     by_index = {interface.index: interface for interface in interfaces}
     for port in interfaces:
         vlan, cluster = names.vlan_of_vpn_port(port.name), names.cluster_of_alias(port.alias)
