@@ -38,7 +38,10 @@ def choose_longest_unused(
 
 @lru_cache(maxsize=64)
 def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
-    """Return the VLAN IDs that clusters cannot use at a site whose devices reserve ``reserved``."""
+    """Return the VLAN IDs that clusters cannot use at a site.
+
+    ``reserved`` contains the set of reserved VLAN IDs of each device of the site.
+    """
     return ALWAYS_RESERVED | frozenset().union(*reserved)
 
 
@@ -87,7 +90,8 @@ FindOldest = Callable[[Sequence[Name]], VlanId | None]
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
     """Choose one VLAN ID for all sites.
 
-    If no single VLAN ID is free at every site, and the transport ``translates``, choose a VLAN ID for each site.
+    If no single VLAN ID is free at every site, and the transport translates VLAN IDs (``translates``), choose a VLAN ID
+    for each site.
 
     Return None if no choice is possible.
     """

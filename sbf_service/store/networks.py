@@ -85,7 +85,8 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
     """Raise GuestTaken for a name, MAC address or IP address in ``spec`` that is in use in the network.
 
-    Gateways, routers and users' devices also use addresses. Derived MAC addresses are in use, too.
+    The addresses of gateways, routers and users' devices are in use, too. A guest whose spec has no MAC address uses
+    the MAC address that SBF derives.
     """
     others = {
         f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()

@@ -1,4 +1,7 @@
-"""Reading an image's file or URL on the user's machine: its checksum, size and format, with progress on stderr."""
+"""Reads an image from a file or URL on the user's machine, and determines the image's checksum, size and format.
+
+The progress is shown on stderr.
+"""
 
 import hashlib
 import sys

@@ -52,7 +52,10 @@ class NamespaceKernel(Protocol):
         """Create a veth pair with ``peer`` in an open network namespace. Return the index of ``name``."""
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, set this end up, and forward IPv4 packets that arrive."""
+        """Set the addresses of the gateway's end of a link, and set this end up.
+
+        Also forward the IPv4 packets that arrive at this end.
+        """
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
@@ -166,9 +169,9 @@ class ClusterNamespaces:
     def correct_sets(self, segments: Sequence[Segment]) -> None:
         """Write the current addresses of FQDNs to the packet filters in the namespaces of these networks. Thread-safe.
 
-        Raise Refused if `namespace_program` fails. Log an error in one namespace. Skip a network without a namespace.
-        Do nothing before `receive` has read the gateway's own addresses. An earlier call would write a filter without
-        these addresses, so guests could reach the gateway.
+        Raise Refused if `namespace_program` fails. If only the change of one namespace fails, log the error. Skip a
+        network without a namespace. Do nothing before `receive` has read the gateway's own addresses: a filter without
+        these addresses would allow guests to reach the gateway.
         """
         self._correct(
             segment for segment in segments if segment.router is not None and segment.router.named_destinations

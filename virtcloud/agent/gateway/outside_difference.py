@@ -25,7 +25,10 @@ class ObservedOutside:
 
 @dataclass(frozen=True, slots=True)
 class RouteOutside:
-    """Replace the packet filter of networks with links to the outside. Without ``segments``, remove the filter."""
+    """Replace the packet filter of the networks that have a link to the outside.
+
+    Without ``segments``, remove the packet filter.
+    """
 
     segments: tuple[Segment, ...]
     faults: tuple[str, ...] = ()

@@ -1,7 +1,8 @@
 """The configuration of a gateway's sshd (sshd_config(5), OpenSSH 9.2), and the files that the sshd sees. Pure.
 
-The sshd runs as an unprivileged account, and runs only the relay (`ssh_relay_program`), the account's shell. It offers
-no other shell, no terminal and no forwarding. It accepts only users with a certificate of SBF's SSH authority.
+The sshd runs as an unprivileged account. For each session, the sshd runs only the relay (`ssh_relay_program`), which is
+the account's shell. The sshd offers no other shell, no terminal and no forwarding, and accepts only users with a
+certificate of SBF's SSH authority.
 """
 
 from hashlib import sha256
@@ -10,7 +11,10 @@ from typing import Final
 from virtcloud.model.ssh_access import ACCOUNT, SshServer
 
 FOLDER: Final = "/etc/ssh"
-"""The folder of the sshd's files in its mount namespace. These files hide the files of the gateway's usual sshd."""
+"""The folder of this sshd's files in this sshd's mount namespace.
+
+In this mount namespace, these files hide the files of the gateway's usual sshd.
+"""
 CONFIG, HOST_KEY, AUTHORITY, RELAY, PASSWD, NSSWITCH = "sshd_config", "host_key", "authority", "relay", "passwd", "nss"
 REQUESTS: Final = "requests"
 """The subfolder of `FOLDER` with the agent's socket for relays."""
@@ -54,7 +58,7 @@ FIXED_OPTIONS: Final = (
 
 
 def render_sshd_config(port: int, *, ipv6: bool) -> str:
-    """Return the configuration. If ``ipv6``, the sshd accepts IPv4 and IPv6; otherwise only IPv4."""
+    """Return the configuration. If ``ipv6`` is true, the sshd accepts IPv4 and IPv6; otherwise only IPv4."""
     own = (f"Port {port}", f"AddressFamily {'any' if ipv6 else 'inet'}")
     return "\n".join((*own, *FIXED_OPTIONS, ""))
 

@@ -141,7 +141,9 @@ class GuestConsoles:
         rest, began = data, time.monotonic()
         deadline = began + min(STALL_S, WRITE_S)
         while rest:
-            now = time.monotonic()  # before the attempt: after a pause of the agent, the guest may have read
+            # Take the time before the attempt, so that one attempt follows the deadline: if the agent was paused, the
+            # guest may have read in the meantime.
+            now = time.monotonic()
             written = self._write_part(console, rest)
             rest = rest[written:]
             if written:

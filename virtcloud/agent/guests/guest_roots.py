@@ -130,8 +130,8 @@ class GuestRoots:
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
         """Create empty layers, and mount the root. Return whether the mount or the overlay's files shift the owners.
 
-        An attempt to create an idmapped mount starts two processes. So if a file system has refused such a mount once,
-        make no further attempt with its images.
+        An attempt to create an idmapped mount starts two processes. So if a file system has refused an idmapped mount
+        once, make no further attempt with images on this file system.
         """
         status = image.stat()
         _create_layers(path, status, shift, size_mb)
