@@ -157,7 +157,7 @@ def _first_keys(latest: LatestAttempt) -> dict[str, object]:
 def _list_shown(latest: LatestAttempt) -> Iterator[ClusterSpec]:
     """Yield the spec that clients receive, and the same spec with the requested ``subnets``.
 
-    The second spec is for clients of version 0.1, which receive no ``subnets`` and repeat the request without them.
+    The second spec is for clients of version 0.1: they receive no ``subnets``, so they cannot repeat SBF's choice.
     """
     if latest.shown is not None:
         yield latest.shown

@@ -23,7 +23,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class PagePart:
-    """The part of a list in a page: at most ``limit`` rows after the position of ``cursor``."""
+    """The part of a list that a page contains: at most ``limit`` rows after the position of ``cursor``."""
 
     limit: int = MAX_PAGE
     cursor: str | None = None
@@ -99,7 +99,8 @@ def read_all_pages(read: Callable[[PagePart], Page[T]]) -> Iterator[Sequence[T]]
 def require_filter_names(unit: Unit, site: str | None, element: str | None) -> None:
     """Raise BadInput if a filter of a list names an unknown site or element.
 
-    Without this check, a misspelt name would return an empty list. Removed sites and elements are known, too.
+    Without this check, a call with a misspelt name would return an empty list. The names of removed sites and elements
+    are known, too.
     """
     for kind, table, name in (("site", SiteRow, site), ("element", ElementRow, element)):
         if name is not None and unit.session.get(table, name) is None:

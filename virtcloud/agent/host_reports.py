@@ -55,7 +55,7 @@ class ElementApi(Protocol):
 
 
 class HostReports:
-    """The reports of one host. The agent sends a confirmation only if SBF may not have recorded the same facts yet."""
+    """The reports of one host. The agent omits a confirmation if SBF already has the same information."""
 
     def __init__(self, element: str, sbf: ElementApi) -> None:
         """Create the reports of the host ``element`` to ``sbf``."""

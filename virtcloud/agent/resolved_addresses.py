@@ -1,6 +1,7 @@
-"""Forbidden addresses of DNS names: a name's owner could direct a host to internal services (DNS rebinding). Pure.
+"""Addresses that no DNS name may have. Pure.
 
-The table in `fqdn_answers` describes the forbidden addresses.
+With such an address, the owner of a name could direct a host to internal services (DNS rebinding). The table in
+`fqdn_answers` describes the forbidden addresses.
 """
 
 from collections.abc import Iterator

@@ -79,7 +79,7 @@ def _start_first_process(state: LabState) -> subprocess.Popen[bytes]:
     with (
         (state.folder / "supervisor.log").open("ab") as log,
         defer_interrupts(),
-    ):  # until the process id is recorded, no other process could find the first process
+    ):  # an interrupt here would leave a first process whose process id is not recorded
         process = subprocess.Popen(  # noqa: S603 - a module of virtcloud
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, start_new_session=True
         )

@@ -93,7 +93,7 @@ def has_routers() -> bool:
 class Prerequisite:
     """The result of one check.
 
-    ``needed`` is true if a lab cannot run without this prerequisite. If the check was for no particular lab,
+    ``needed`` is true if the lab cannot run without this prerequisite. If the check is for no particular lab,
     ``needed`` refers to a minimal lab with LXC hosts. ``remedy`` describes the installation.
     """
 

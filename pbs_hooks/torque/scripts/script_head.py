@@ -1,10 +1,17 @@
-"""The first lines of every script. They accept jobs without a request before any other module is loaded."""
+"""The first lines of every script for Torque.
+
+These lines check whether the job can have requested a cluster or network. If not, the script ends before it loads any
+other module.
+"""
 
 import sys
 
 REQUEST_WORDS = ("vcluster=", "net=")
 TRUNCATED_FROM = 900
-"""A list of resources with more characters may lack the request. The same value as ``script_call.TRUNCATED_FROM``."""
+"""If a list of resources has more characters, Torque may have truncated the list, and the request may be missing.
+
+The value is the same as ``script_call.TRUNCATED_FROM``.
+"""
 FILTERS = ("submit_filter", "qsub_filter", "torque_submitfilter")
 """File names of a submit filter. By default, qsub looks for the last two."""
 script = sys.argv[0].rpartition("/")[2]

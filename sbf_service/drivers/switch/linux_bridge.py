@@ -4,9 +4,9 @@ SBF does not change VLAN IDs outside the managed scope, tagged or untagged. A ma
 trunk, or is the trunk's default VLAN (PVID), is in other use. A change could disconnect the other user, or connect this
 user to a cluster. The driver therefore raises Unsafe.
 
-An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. For an
-unmanaged untagged VLAN on the port, the driver raises Unsafe, unless the port was adopted or SBF has configured the
-port before. From an adopted or already configured port, SBF removes every VLAN except the wanted VLAN.
+An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. For any
+other untagged VLAN on the port, the driver raises Unsafe, unless the port was adopted or SBF has configured the port
+before. From an adopted or already configured port, SBF removes every VLAN except the wanted VLAN.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -247,7 +247,7 @@ def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], s
 
     If SBF may remove exactly one VLAN, and this VLAN is untagged and not VLAN 1, the state contains this VLAN.
     Otherwise the state has no VLAN; the port counts as open if SBF may remove any of the port's VLANs. Raise Unsafe for
-    an unmanaged untagged VLAN, unless the port was adopted or SBF has configured the port before.
+    an unmanaged untagged VLAN other than VLAN 1, unless the port was adopted or SBF has configured the port before.
     """
     for entry in () if _is_assigned(port, scope) else entries:
         if entry.flags and (others := entry.vlan_ids - scope.vlans - DEFAULT_VLAN):

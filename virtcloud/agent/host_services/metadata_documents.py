@@ -69,7 +69,8 @@ def hash_metadata(segment: Segment) -> str:
 def render_metadata(segment: Segment) -> MetadataDocuments:
     """Return the documents of a segment's guests.
 
-    A guest whose cloud-config cannot be merged cannot start, and has no documents.
+    If the user's cloud-config cannot be merged with the generated cloud-config, the guest cannot start and has no
+    documents.
     """
     numbers = {guest.mac: number for number, guest in enumerate(segment.guests)}
     return MetadataDocuments(
