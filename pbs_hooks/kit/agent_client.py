@@ -37,7 +37,7 @@ def ask_agent(
     """Send a request to the agent's socket ``path`` and return the answer. Idempotent.
 
     ``wait`` is the longest time in seconds that the agent may take. The call ends after at most ``wait`` + ``grace``
-    seconds. If ``wait`` is None, the request contains no such time, and the call ends after at most ``grace`` seconds.
+    seconds. If ``wait`` is None, the request contains no time limit, and the call ends after at most ``grace`` seconds.
     Raises AgentUnreachable if the agent does not answer in time, or its answer is invalid. Raises AgentRefused if the
     agent refuses the request.
     """

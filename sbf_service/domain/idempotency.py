@@ -149,7 +149,8 @@ def _first_keys(latest: LatestAttempt) -> dict[str, object]:
     """Return the public keys of an attempt's first request.
 
     The first keys replace the keys of a repeated request with the same attempt number. For each request, a batch system
-    reads the keys in the user's home folder again. Without the replacement, a new key there would cause a conflict.
+    reads the keys in the user's home folder again. Without the replacement, a new key in this folder would cause a
+    conflict.
     """
     return {"authorized_keys": latest.spec.authorized_keys}
 

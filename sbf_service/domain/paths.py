@@ -1,8 +1,8 @@
 """Paths: the ports of hosts, switches and provider edges that must carry a cluster. Pure.
 
 The switches of a site form trees (:mod:`.switch_trees`). At each site, a cluster uses the part of one tree that
-connects its hosts. A cluster with several sites also uses the ports to the transport. A host or gateway uses its first
-port with a link to a switch of the tree. Gateways do not affect the choice of a tree.
+connects the cluster's hosts. A cluster with several sites also uses the ports to the transport. A host or gateway uses
+its first port with a link to a switch of the tree. Gateways do not affect the choice of a tree.
 
 A path depends only on the topology and the cluster. A member's path (decision 31) also depends on the cluster that
 created the network. A member's path connects the member's hosts with each other and to the joined cluster. At a site

@@ -103,7 +103,10 @@ class SettingDryRun:
             return answer
 
     def _exclude_workers(self, name: Name) -> AbstractContextManager[object]:
-        """Exclude all replicas' workers from a device. A device that is not in the database yet has no lease."""
+        """Exclude all replicas' workers from a device within the context.
+
+        A device that is not in the database yet has no lease: exclude only this replica's workers from such a device.
+        """
         is_new = bool(self.scheduler.statuses.find_removed([name]))
         return self.scheduler.exclude_workers(name) if is_new else hold_device(self.scheduler, name)
 
@@ -111,8 +114,8 @@ class SettingDryRun:
     def _open_separate_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
         """Yield a driver for a device that is new or has a new description. End the driver's session afterwards.
 
-        No lease limits this session, so a timer ends the session. Otherwise, a device that sends single bytes could
-        exclude the workers forever.
+        No lease limits this session, so a timer ends the session. Without the timer, a device that sends single bytes
+        could exclude the workers forever.
         """
         sessions = self.scheduler.worker.sessions
         login, limit_s = make_login(task.device, sessions.settings), sessions.settings.timing.conversation_timeout

@@ -176,7 +176,8 @@ class GroupCommit(Generic[U]):
     def _commit_after_lock(self, transactions: GroupTransactions[U], queued: _QueuedChange[U], key: int) -> None:
         """Commit a change in the queue of a lock. Delete the queue when no thread uses it.
 
-        A thread may still add a change to a deleted queue: then two transactions may wait for the same lock.
+        A thread may add a change to a queue that another thread has just deleted. In this case, two transactions may
+        wait for the same lock.
         """
         queue = self._by_missing_lock.setdefault(key, _CommitQueue(waits=True))
         queue.commit(transactions, queued)

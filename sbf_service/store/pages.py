@@ -50,7 +50,7 @@ class PageOrder:
     newest_first: bool = False
 
     def select(self, rows: "Select[Any]", part: PagePart) -> "Select[Any]":
-        """Return the statement that reads the rows of ``part``, and one row more if it exists."""
+        """Return the statement that reads the rows of ``part``, and the following row if there is one."""
         columns = [column.desc() if self.newest_first else column for column in self.columns]
         return rows.where(*self._is_after(part.cursor)).order_by(None).order_by(*columns).limit(part.limit + 1)
 

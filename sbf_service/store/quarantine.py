@@ -20,7 +20,8 @@ from virtcloud.model.views import PlacementProgress, QuarantinedVlan
 def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
     """Return a site's quarantined VLAN IDs.
 
-    Each result contains the former cluster, and the elements that have not confirmed its removal.
+    For each VLAN ID, the result names the former cluster, and the elements that have not confirmed the cluster's
+    removal.
     """
     claims = select(ClaimRow, ClusterRow).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     quarantined = claims.where(ClaimRow.site == site, ClusterRow.quarantined).order_by(ClaimRow.vlan)

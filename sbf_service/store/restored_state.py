@@ -111,7 +111,8 @@ def _extend_leases(unit: Unit, until: datetime) -> int:
 def _record_audit(unit: Unit, why: str) -> None:
     """Insert an audit row with an ID far above all IDs that SBF assigned after the backup.
 
-    With a lower ID, a running ``audit --follow`` would miss rows: it reads rows above the last ID that it has read.
+    With lower IDs, a running ``audit --follow`` would miss rows, because this command reads only rows with IDs above
+    the last ID that it has read.
     """
     audit = Base.metadata.tables[AuditRow.__tablename__]
     last = unit.session.scalar(select(func.max(AuditRow.id))) or 0

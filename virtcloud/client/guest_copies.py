@@ -59,8 +59,8 @@ merge() {{
 }}
 for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 """
-"""Script that unpacks a tar stream. Arguments: the destination, 1 if the destination must be a folder (otherwise 0),
-the names in the stream.
+"""Script that unpacks a tar stream. Arguments: the destination; 1 if the destination must be a folder, otherwise 0; and
+the names of the files and folders in the stream.
 
 The name of the temporary folder contains the guest's name and the process ID. The next copy to a guest removes the
 temporary folders that killed processes of this guest have left. Folders of other guests on a common network file system

@@ -1,4 +1,4 @@
-"""The topology: read, replace and dry-run the whole topology, or the part of one site."""
+"""The topology: read, replace and dry-run the whole topology, or one site's part of the topology."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial

@@ -38,7 +38,8 @@ Links = Collection[IPv4Network | IPv6Network]
 class Translation(NamedTuple):
     """The translation of a connection's destination (DNAT).
 
-    ``address`` and ``port`` are the destination before the translation; ``target`` and ``target_port`` after it.
+    ``address`` and ``port`` are the destination before the translation. ``target`` and ``target_port`` are the
+    destination after the translation.
     """
 
     protocol: str

@@ -59,7 +59,7 @@ class ObservedVpn:
 
 @dataclass(frozen=True, slots=True)
 class RunVpnServer:
-    """Start an OpenVPN server, or start it again. Its devices then connect again."""
+    """Start or restart an OpenVPN server. After a restart, the server's devices connect again."""
 
     protocol: VpnProtocol
     server: VpnServer
