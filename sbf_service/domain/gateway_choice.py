@@ -17,10 +17,10 @@ MAX_GATEWAYS: Final = 2
 def choose_gateways(
     topology: Topology, cluster: LiveCluster, alive: Collection[Name], role: GatewayRole = VPN_SERVER
 ) -> tuple[Name, ...]:
-    """Return the gateways that a cluster should have in a role: its current gateways, and others at its sites.
+    """Return the gateways that a cluster should have in a role: its current gateways with this role, and others.
 
-    Add gateways in the topology's order until :data:`MAX_GATEWAYS` of the chosen gateways are in ``alive``. Raise
-    NoGateway if no gateway was chosen.
+    Add further gateways at the cluster's sites, in the topology's order, until :data:`MAX_GATEWAYS` of the chosen
+    gateways are in ``alive``. Raise NoGateway if no gateway was chosen.
     """
     kept = tuple(name for name in cluster.gateways if role.has(topology, name))
     free = MAX_GATEWAYS - len(set(kept) & set(alive))

@@ -1,4 +1,4 @@
-"""The database tables of clusters, and of the elements that carry them."""
+"""The database tables of clusters and of placements."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -83,7 +83,7 @@ class ClusterRow(Base):
 
 
 class ClusterRecord(NamedTuple):
-    """The columns for a live cluster. Records are sorted by age."""
+    """The columns that are read of each live cluster. Records compare by age: ``created_at`` is the first field."""
 
     created_at: object
     key: str

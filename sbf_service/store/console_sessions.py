@@ -1,7 +1,7 @@
 """Sessions of browsers with the web console: creation, authentication and end.
 
-Each call reads the row of the token with which the user logged in. Therefore, the session ends when the token expires
-or is revoked.
+If the user logged in with a token, each call of :func:`authenticate_session` reads the token's row. Therefore, the
+session ends when the token expires or is revoked.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class ConsoleSession:
 def create_session(
     unit: Unit, principal: Principal, lifetime: timedelta, random_bytes: RandomBytes
 ) -> tuple[SessionSecret, ConsoleSession]:
-    """Create a session that ends after ``lifetime``. Return its secret, which SBF does not store.
+    """Create a session that ends after ``lifetime``. Return its secret, which SBF does not store, and the session.
 
     Also delete expired sessions.
     """

@@ -22,7 +22,7 @@ from virtcloud.model.element import ElementKind
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""The condition of an index. ``_IS_INCOMPLETE`` implies this condition."""
+"""The condition of the partial index ``ix_elements_unconfirmed``. ``_IS_INCOMPLETE`` implies this condition."""
 _OTHER, _OTHER_ELEMENT = aliased(PlacementRow), aliased(ElementRow)
 _HAS_COMPLETE_GATEWAY = exists().where(
     _OTHER.cluster_id == PlacementRow.cluster_id,
@@ -46,7 +46,7 @@ _IS_OBSTACLE = exists().where(
     or_(_IS_INCOMPLETE, PlacementRow.blocked),
     _IS_AWAITED,
 )
-"""The condition that a cluster is incomplete on an element for which the cluster must wait.
+"""The condition that the cluster is incomplete or blocked on an element for which the cluster must wait.
 
 The database evaluates this condition for each cluster.
 """

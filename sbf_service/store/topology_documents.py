@@ -1,7 +1,7 @@
-"""The stored documents of the topology: rows with the common part and the part of each site.
+"""The stored documents of the topology: one row with the common part, and one row with each site's part.
 
-Each row contains the version that last changed it. A change writes only the rows that change. A replica with an older
-version reads only the rows that changed later.
+Each row contains the topology's version that last changed the row. A change writes only the rows that change. A replica
+with an older version of the topology reads only the rows that changed since that version.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from virtcloud.model.topology_parts import CommonPart, common_part_of, join_part
 from virtcloud.model.values import Name
 
 _COMMON = literal("")
-"""The site name in the row of the common part."""
+"""The site name that ``_READ_CHANGES`` returns for the common part."""
 _READ_VERSION = select(TopologyRow.version)
 _READ_PRESENCE = select(TopologyRow.version, TopologyRow.common.is_not(None))
 _READ_CHANGES: CompoundSelect[Any] = union_all(

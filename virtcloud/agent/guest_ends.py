@@ -89,7 +89,9 @@ class GuestRuns:
 
 
 FindCause = Callable[[StartGuest, float], EndCause]
-"""A function that returns why a guest ended. The guest ended at most the given number of seconds ago."""
+"""A function that returns why a guest ended. Its arguments are the step that starts the guest again, and a number of
+seconds: the guest ended at most this time ago.
+"""
 
 
 class GuestEnds:
@@ -104,7 +106,7 @@ class GuestEnds:
         self._running: dict[tuple[str, str], tuple[str, float]] = {}
         """The digest of each running guest, and when the agent first saw it run, by network ID and name."""
         self._ended: dict[tuple[str, str], GuestRuns] = {}
-        """The records of guests that ended at least once, by network ID and name. Some run again."""
+        """The records of guests that ended at least once, by network ID and name. Some of these guests run again."""
 
     def observe(self, steps: Iterable[Step], observed: ObservedHost, started: Sequence[StartGuest] = ()) -> None:
         """Record the running guests, and the guests that ended since the previous call.
@@ -150,7 +152,7 @@ class GuestEnds:
                 yield key, replace(runs, since=since)
 
     def select_due(self, steps: Iterable[Step]) -> list[Step]:
-        """Return the steps without the starts of ended guests that must still wait."""
+        """Return all steps except the starts of ended guests that must still wait."""
         now = self._clock()
         waiting = {key for key, runs in self._ended.items() if runs.since is None and now < runs.due}
         return [step for step in steps if not (isinstance(step, StartGuest) and _key(step) in waiting)]

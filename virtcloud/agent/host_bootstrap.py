@@ -1,4 +1,4 @@
-"""Creates the parts of an agent that need the kernel and the hypervisors.
+"""Creates the objects by which an agent uses the kernel and the hypervisors.
 
 Importing this module imports pyroute2 and libvirt.
 """
@@ -118,7 +118,7 @@ def make_job_relays(settings: AgentSettings) -> JobRelays:
 def make_guest_connector(
     element: Name, settings: AgentSettings, host: LocalHost, relays: JobRelays, sbf: CloneApi
 ) -> ConnectGuest:
-    """Return the function that connects sessions to this host's guests. Remove relays that a killed agent left."""
+    """Remove the relays that a killed agent left. Return the function that connects sessions to this host's guests."""
     ports = GuestPorts(relays)
     cloner = GuestCloner(element, settings.state / "guests", host.root_reservations.for_reading, sbf)
     ports.remove_orphans(settings.jobs.glob(f".relay-{PREFIX}*"))

@@ -1,6 +1,6 @@
 """The submit filter of qsub: rejects invalid requests, and writes a valid request into the job's script.
 
-If Torque has dropped the request from the list of resources, the first host reads it from the job's script.
+If Torque has dropped the request from the list of resources, the first host reads the request from the job's script.
 """
 
 import sys

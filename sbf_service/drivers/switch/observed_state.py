@@ -71,7 +71,7 @@ def find_changed_uses(scope: SwitchScope, uses: Mapping[PortName, PortUse]) -> d
 
 
 def is_outside_scope(port: str, scope: SwitchScope) -> bool:
-    """Return whether a port is neither managed, nor a member of a managed aggregate, nor returned."""
+    """Return whether a port is neither managed, nor a member of a managed aggregate, nor in ``scope.returned``."""
     return port not in {*scope.ports, *scope.members, *scope.returned}
 
 
@@ -152,9 +152,9 @@ def _is_shut_by_sbf(scope: SwitchScope, port: PortName) -> bool:
 
 
 def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanSet]]:
-    """Yield each unmanaged port with its managed VLAN IDs.
+    """Yield each unmanaged port with the managed VLAN IDs that the port carries.
 
-    Tagged VLANs of a port that carries every VLAN do not count.
+    If a port carries every VLAN, its tagged VLANs do not count.
     """
     scope, canonical = scoped.scope, scoped.conventions.ports.canonical
     managed = {canonical(port) for port in (*scope.ports, *scope.members, *scope.returned)}
@@ -167,9 +167,9 @@ def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanS
 
 
 def _find_unrestored_ports(scoped: ScopedReading) -> Iterator[tuple[PortName, PortUse]]:
-    """Yield the returned ports that differ from their former use, each with the use to restore.
+    """Yield the ports in ``scope.returned`` whose former use is not restored, each with the use to restore.
 
-    If SBF did not shut a port down, the use contains the port's present state (enabled or shut down).
+    If SBF did not shut a port down, the yielded use contains the port's present state (enabled or shut down).
     """
     for port, before in scoped.scope.returned.items():
         now = scoped.derive_use(port)

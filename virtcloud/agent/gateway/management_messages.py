@@ -135,7 +135,7 @@ def _parse_row(fields: list[str]) -> ClientRow:
 
 
 def render_admission(request: DeviceRequest, options: Iterable[str]) -> str:
-    """Return the command that admits a device. If the device renews its keys, omit ``options``."""
+    """Return the command that admits a device. If the device renews its keys, the command contains no options."""
     if request.renews:
         return f"client-auth-nt {request.client} {request.key}"
     return "\n".join((f"client-auth {request.client} {request.key}", *options, "END"))

@@ -55,7 +55,7 @@ NamespaceStep = BuildNamespace | RemoveNamespace
 def find_unwanted_namespaces(
     segments: Iterable[Segment], observed: Iterable[ObservedNamespace]
 ) -> Iterator[RemoveNamespace]:
-    """Yield the steps that remove the namespaces of networks without a wanted address of the gateway."""
+    """Yield the steps that remove the namespaces of networks in which the gateway should have no address."""
     wanted = {segment.id for segment in segments if segment.gateway_addresses}
     for namespace in observed:
         if namespace.cluster not in wanted:
@@ -118,7 +118,10 @@ def _find_interface_faults(device: str, addresses: Iterable[str], found: Mapping
 
 
 def find_links(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return the faults of the gateway's ends of links to the outside: ``result[cluster ID][VLAN ID]`` is a tuple."""
+    """Return the faults of the interfaces ``vu<vlan>``, which connect the gateway with its namespaces in networks.
+
+    ``result[cluster ID][VLAN ID]`` is the tuple of one interface's faults.
+    """
     found: dict[str, dict[int, tuple[str, ...]]] = {}
     for link in interfaces:
         vlan, cluster = names.vlan_of_outside_link(link.name), names.cluster_of_alias(link.alias)
@@ -130,7 +133,10 @@ def find_links(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tup
 
 
 def find_gateway_ports(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return the faults of the gateway's ports on networks' bridges: ``result[cluster ID][VLAN ID]`` is a tuple."""
+    """Return the faults of the gateway's ports on networks' bridges.
+
+    ``result[cluster ID][VLAN ID]`` is the tuple of one port's faults.
+    """
     listed = list(interfaces)
     found: dict[str, dict[int, tuple[str, ...]]] = {}
     for port in listed:

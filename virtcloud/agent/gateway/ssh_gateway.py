@@ -1,7 +1,7 @@
 """SSH access through this gateway: the gateway's sshd, and users' connections to guests.
 
-The sshd and the connections continue while the agent restarts, and are found by their records in files. While no agent
-runs, no user can open a connection.
+The sshd and the connections continue while the agent restarts. The restarted agent finds them by records in files.
+While no agent runs, no user can open a connection.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""The fetched part of an image's file, which the next attempt continues."""
+"""The fetched part of an image's file. The next attempt to fetch the file continues at the end of this part."""
 
 import hashlib
 import os

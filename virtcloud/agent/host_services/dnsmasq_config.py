@@ -5,9 +5,9 @@ guests of the network, and forwards no queries. The servers of all hosts have th
 subnets. The bridge forwards no frames between the server's port and the uplink, because both ports are ``isolated``
 (bridge(8)). So the servers of two hosts do not conflict.
 
-By DHCP, guests get a route to the server's address on their interface (option 121, RFC 3442). The server's interface
-has one address of each IPv6 subnet, because dnsmasq advertises only subnets in which it has an address. This address is
-the subnet-router anycast address (RFC 4291, 2.6.1), which no guest has.
+The server's IPv4 address is outside of the guests' subnets, so guests get a route to this address by DHCP (option 121,
+RFC 3442). The server's interface has one address of each IPv6 subnet, because dnsmasq advertises only subnets in which
+it has an address. This address is the subnet-router anycast address (RFC 4291, 2.6.1), which no guest has.
 
 If only names change, the running server reads the names again (SIGHUP). After other changes, the agent starts a new
 server. Reason: dnsmasq 2.86 to 2.90 crash if they read tagged reservations (``dhcp-hostsfile``) again while a guest has
@@ -143,7 +143,7 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
         yield "dhcp-option=option6:dns-server,[fe80::]"  # dnsmasq inserts the server's link-local address
     # Clients that get the option classless-static-route ignore the option ``router`` (RFC 3442).
     default = "".join(f",0.0.0.0/0,{address}" for address in routers)
-    # So classless-static-route repeats the default routes. It is always sent, because some clients do not request it.
+    # So classless-static-route repeats the default routes. dnsmasq also sends this option to clients that do not ask.
     yield f"dhcp-option-force=option:classless-static-route,{ADDRESS}/32,0.0.0.0{default}"
     if segment.mtu is not None:
         yield f"dhcp-option=option:mtu,{segment.mtu}"

@@ -122,7 +122,7 @@ def outside_link_name(vlan: int) -> str:
 
 
 def vlan_of_outside_link(name: str) -> int | None:
-    """Parse the VLAN ID from the name of a link's end. Return None for another name."""
+    """Parse the VLAN ID from the name of the gateway's end of a link. Return None for another name."""
     match = _OUTSIDE_LINK.fullmatch(name)
     return int(match.group(1)) if match else None
 

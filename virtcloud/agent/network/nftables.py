@@ -1,4 +1,7 @@
-"""Tables of the kernel's packet filter, read and changed by libnftables (`namespace_program` has its own access)."""
+"""Reads and changes tables of the kernel's packet filter by libnftables.
+
+`namespace_program` also uses the packet filter, but without this module.
+"""
 
 import ctypes
 import json
@@ -17,7 +20,7 @@ REMEDY = "apt-get install libnftables1 (Debian), dnf install nftables (RHEL)"
 _UNREADABLE: dict[str, list[Any]] = {"nftables": []}
 """Returned instead of a table's listing if the kernel refuses to read the table. Differs from each wanted table."""
 _NO_FILTER = ("not supported", "Invalid argument")
-"""The ends of the error messages of a kernel without nf_tables."""
+"""If a kernel has no nf_tables, its error message ends with one of these texts."""
 NETLINK_NETFILTER: Final = 12  # linux/netlink.h
 _JSON_OUTPUT = 1 << 4
 """NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
@@ -48,7 +51,7 @@ class NftablesFilters:
             self.replace(())
 
     def replace(self, ports: tuple[FilteredPort, ...]) -> None:
-        """Replace the table in one transaction. Without ports, delete it. Idempotent.
+        """Replace the table in one transaction. If ``ports`` is empty, delete the table. Idempotent.
 
         Raise Refused if the library is missing, or the kernel refuses the reading or the table. Raise Unsafe if the
         table is foreign.
@@ -62,13 +65,13 @@ class NftablesFilters:
 
 
 class KernelTables:
-    """The agent's other tables (`OwnedTable`), in the network namespace of the calling thread."""
+    """The agent's tables except the table of the guests' filters, in the network namespace of the calling thread."""
 
     def read(self, family: str, name: str) -> Any:  # noqa: ANN401 - JSON
-        """Return a table as ``nft --json list table`` prints it, or None if the table is missing.
+        """Return a table as ``nft --json list table`` prints it.
 
-        If the kernel refuses the reading, return `_UNREADABLE`. Return None if the library is missing or the kernel has
-        no packet filter.
+        Return None if the table or the library is missing, or if the kernel has no packet filter. If the kernel refuses
+        the reading for another reason, return `_UNREADABLE`.
         """
         if not find_library():
             return None

@@ -1,4 +1,4 @@
-"""The observed segments of a host, found by the ownership aliases of interfaces, and their faults."""
+"""The observed segments of a host, and the segments' faults. Ownership aliases identify the segments' interfaces."""
 
 from collections.abc import Iterable, Iterator
 

@@ -97,7 +97,7 @@ class TrafficReporter:
         return self._clock() < self._next_s
 
     def notice(self, interfaces: Iterable[KernelInterface]) -> None:
-        """Report the counters of a reading, without waiting. Ignore the reading during the pause."""
+        """Request a report of a reading's counters, and return at once. During the pause, ignore the reading."""
         if not self.is_waiting:
             self._newest = find_counters(interfaces)
             self._read.set()

@@ -7,7 +7,7 @@ administrators must have enabled the features and configured ``nve1``, BGP and t
 A route distinguisher cannot be changed. SBF therefore removes an incomplete MAC-VRF and creates it again.
 
 Sources: published configurations for the form of all lines; Ansible's ``nxos_evpn_vni`` for the route distinguisher.
-Not checked on a device: the configuration contains no block for a VLAN without a name.
+One assumption was not checked on a device: the configuration contains no block for a VLAN without a name.
 """
 
 import re
