@@ -189,7 +189,10 @@ def _limits(guest: Guest) -> GuestLimits | None:
 
 
 def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) -> tuple[SwitchWanted, VlanSet]:
-    """Return two values: the wanted state without the held VLANs that ports lack, and the omitted VLAN IDs."""
+    """Return two values: the wanted state, and the VLAN IDs that it omits.
+
+    On each port, the wanted state omits the held VLAN IDs that the port does not carry yet.
+    """
     missing = {
         port: (vlans & held) - observed.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items() if vlans
     }
@@ -198,7 +201,10 @@ def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) 
 
 
 def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tuple[EdgeWanted, VlanSet]:
-    """Return two values: the wanted state without new circuits of held VLANs, and the omitted VLAN IDs."""
+    """Return two values: the wanted state, and the VLAN IDs that it omits.
+
+    The wanted state omits the circuits of held VLAN IDs that the edge does not have yet.
+    """
     present = set(observed.circuits)
     missing = {circuit for circuit in wanted.circuits if circuit.vlan in held and circuit not in present}
     circuits = tuple(circuit for circuit in wanted.circuits if circuit not in missing)

@@ -49,7 +49,8 @@ ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 def equals_any(column: QueryableAttribute[str], values: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Return the condition that a column has one of these values.
 
-    The values are literals in the SQL text: the expansion of bound parameters takes as long as a small query.
+    The values are literals in the SQL text, because SQLAlchemy's expansion of bound parameters takes as long as a small
+    query.
     """
     return column.in_([literal_column(f"'{value}'") for value in sorted(values)])
 
@@ -107,7 +108,7 @@ def _now_sqlite(_element: database_now, _compiler: SQLCompiler, **_options: Any)
 
 
 class json_texts(FunctionElement[str]):  # noqa: N801 - named like an SQL function
-    """An SQL table: the texts of a JSON list in one parameter."""
+    """An SQL table with the texts of a JSON list. The whole list is one parameter."""
 
     inherit_cache = True
 

@@ -131,10 +131,10 @@ def mark_checked(unit: Unit, row: ElementRow) -> None:
 
 @contextmanager
 def releasing_networks(unit: Unit) -> Iterator[None]:
-    """Increment the revisions of elements that wait for a held network, if the context ends the hold.
+    """If the context ends the hold of networks, increment the revisions of the elements that wait for these networks.
 
-    Such elements are the devices that have not completely set up the network, and all of the network's hosts and
-    gateways, because the wanted documents of hosts and gateways change.
+    The devices that wait for a network are those that have not completely set it up. All hosts and gateways of the
+    network count as waiting, because their wanted documents change.
     """
     before = read_held_networks(unit)
     yield

@@ -1,6 +1,6 @@
 """``virtcloud access``: join a cluster's network from a computer, and invite users.
 
-The modules `access_ssh`, `access_outside` and `access_list` contain the other commands.
+The modules `access_ssh`, `access_outside`, `access_list` and `vpn_router` contain the other commands.
 """
 
 import os

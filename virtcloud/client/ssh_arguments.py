@@ -228,5 +228,5 @@ def open_logins(sbf: SbfClient, key: str, cluster_id: str | None = None) -> Iter
 
 
 def find_login_folder() -> Path:
-    """Return the folder, in the user's cache, for the files of logins that last longer than this program."""
+    """Return the folder, in the user's cache, for login files that are used after the end of this program."""
     return find_user_folder("XDG_CACHE_HOME", ".cache")

@@ -31,11 +31,13 @@ MODULES = (
     "cdrom",
     "isofs",
 )
-"""The kernel modules for a guest's network card, disk and seed, in loading order. A kernel may have some built in."""
+"""The kernel modules for a guest's network card, disk and seed, in loading order. A kernel lacks the files of modules
+that are built in.
+"""
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
-FETCHED = Path(CACHE, "guest-kernel-with-isofs")  # earlier versions used another name, and their folders lack modules
+FETCHED = Path(CACHE, "guest-kernel-with-isofs")  # the folders of virtcloud's earlier versions lack modules
 STEP = "guest kernel"
 
 

@@ -70,7 +70,8 @@ class SimulationFolder:
     def known_elements(self) -> tuple[list[str], list[str]]:
         """Return the names of the simulated switches, and the names of all hosts and gateways.
 
-        'virtcloud up' records changes of the topology every few seconds.
+        After a change of the topology, the names can be outdated for a few seconds, until 'virtcloud up' records the
+        change.
         """
         file = self.path / "elements.json"
         kinds = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

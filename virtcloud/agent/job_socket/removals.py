@@ -37,13 +37,13 @@ MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
 previous pause. A new removal begins with the shortest pause.
 """
 LOST_CHECK_S = 3600.0
-"""Interval in seconds of the search for lost runs, first at the agent's start."""
+"""Interval in seconds of the search for lost runs. The first search is at the agent's start."""
 ACCESS_CHECK_S = 60.0
 """Interval in seconds of the search for jobs whose relay has ended."""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
-"""In seconds: interval of progress reports while no run is being removed, and longest time without a report.
+"""In seconds: interval of progress reports while no run is being removed, and longest time between two reports.
 
-After this longest time, the agent ends.
+The agent ends if the thread reports no progress for this longest time.
 """
 
 
@@ -103,8 +103,8 @@ class JobRemovals:
 
         Torque counts no attempts, sends no lists of jobs, and does not report the end of a job if the host crashes. A
         run without an attempt number is lost if SBF has removed the cluster from this host and the cluster was up. If
-        the cluster was never up, two searches must find the same record: a new run's cluster may not exist yet. Objects
-        are compared, because records of two runs can be equal.
+        the cluster was never up, two searches must find the same record: a new run's cluster may not exist yet. The
+        records are compared by identity, because the records of two runs can be equal.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]

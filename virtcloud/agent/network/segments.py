@@ -100,10 +100,10 @@ class SegmentInterfaces:
                 self._kernel.set_mtu(port, mtu)
 
     def ensure_no_guest_ports(self, ports: Collection[str]) -> None:
-        """Delete guests' ports by name. Absent ports are success. A guest that still runs has no network afterwards.
+        """Delete guests' ports by name. Absent ports are success.
 
-        A guest still runs if its hypervisor does not answer, or cannot stop the guest. The guest's port is deleted
-        nevertheless, because the port would have no filters.
+        A guest may still run, because its hypervisor did not answer or could not stop the guest. The guest's port is
+        deleted nevertheless, because the port would have no filters. Afterwards, the guest has no network.
         """
         if any(self._kernel.read_mtu(port) is not None for port in ports):
             for interface in self._kernel.list_interfaces():
@@ -144,7 +144,7 @@ class SegmentInterfaces:
         )
 
     def _record_uplink(self, cluster: str, vlan: int, uplink: KernelInterface, *, is_attached: bool) -> None:
-        """Record an uplink's state before it is changed.
+        """Record an uplink's state. Call this method before the uplink is changed.
 
         If the uplink is already attached but has no record, record the default state of new interfaces.
         """
