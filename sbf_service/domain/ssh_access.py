@@ -1,4 +1,4 @@
-"""SSH access through gateways in the wanted documents of gateways. Pure."""
+"""Adds SSH access through gateways to the gateways' wanted documents. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -79,7 +79,7 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
 def announce_link(unit: Unit, gateway: Name) -> None:
     """Increment the versions of the clusters whose router is ``gateway``.
 
-    The clusters' views show whether the router has a link to the outside.
+    The views of these clusters show whether the gateway has a link to the outside.
     """
     increment_versions(unit, _OF_ROUTER, gateway=gateway)
 

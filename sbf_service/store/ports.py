@@ -68,9 +68,9 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 
 
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
-    """Delete the records of ``returned`` ports that have their original use again in ``observed``.
+    """Delete the records of those ports in ``returned`` that have their original use again in ``observed``.
 
-    For other ports with VLANs in the reading, record that SBF has not shut the port down.
+    If another port has VLANs in ``observed``, record that the port is not shut down by SBF.
     """
     for row in read_port_rows(unit, element):
         port = PortName(row.port)

@@ -75,7 +75,7 @@ class ClusterSelection:
 
 
 ON_ELEMENT = ClusterSelection(is_unsettled_on(bindparam("element")))
-"""The clusters with a placement on ``element`` whose state can still change."""
+"""The clusters that have a placement on ``element`` and can still change their state."""
 OF_NETWORK = ClusterSelection(
     or_(ClusterRow.id == bindparam("network_id"), ClusterRow.network == bindparam("network_id"))
 )
@@ -192,8 +192,8 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
     """Return the hosts of a member's network, if the member has guests and the network does not end.
 
-    A cluster with an unreadable row counts as a cluster with guests: an unneeded revision of a host changes nothing
-    there.
+    A cluster with an unreadable row counts as a cluster with guests, because an unneeded revision changes nothing on a
+    host.
     """
     if row.network is None or not _may_have_guests(row):
         return frozenset()
@@ -215,7 +215,7 @@ def _drain_members(unit: Unit, row: ClusterRow) -> None:
 
 
 def _release_claims(unit: Unit, row: ClusterRow) -> None:
-    """Release all claims of a cluster, after every element has confirmed its removal."""
+    """Release all claims of a cluster. Call this function when every element has confirmed the cluster's removal."""
     claims = select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == row.id).order_by(ClaimRow.site)
     for vlan, site in unit.session.execute(claims):
         record_audit(unit, "number_freed", why=f"VLAN {vlan} at {site}", cluster_id=row.id)
@@ -237,7 +237,7 @@ MAX_REFUSAL_CHARACTERS = 1000
 
 
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
-    """Change clusters that ``element`` refused from ``configuring`` to ``failing``. Idempotent.
+    """Change the state of the clusters that ``element`` refused: from ``configuring`` to ``failing``. Idempotent.
 
     ``refused`` maps the IDs of clusters or networks to errors. A cluster that was already active does not fail: the
     element sets it up again as soon as possible. If a network fails, its members end, too. Raise NotFound for an

@@ -35,7 +35,7 @@ class QuotaRow(Base):
 
 
 class ImageRow(Base):
-    """An image of the catalogue. SBF stores the image's file if the image has neither ``url`` nor ``file``."""
+    """An image of the catalogue. If both ``url`` and ``file`` are None, SBF itself stores the image's content."""
 
     __tablename__ = "images"
 

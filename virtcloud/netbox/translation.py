@@ -199,10 +199,10 @@ class _Translator:
         return Name(text) if text else self.file.credential
 
     def _pool(self, site: int) -> VlanSet:
-        """Return a site's pool: the VLANs with the tag, and the VLAN IDs in the ranges of the site's groups.
+        """Return a site's pool: the site's VLANs with the tag, and the VLAN IDs in the ranges of the site's groups.
 
-        A VLAN ID of a range is omitted if a VLAN with this ID is in use and lacks the tag. All groups in ``data`` have
-        the tag.
+        The tag is ``file.tag``. A VLAN ID of a range is omitted if a VLAN with this ID is in use and lacks the tag. All
+        groups in ``data`` have the tag.
         """
         groups = [row for row in self.data.groups if _scope_site(row) == site]
         ids = {row["id"] for row in groups}

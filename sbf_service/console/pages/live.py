@@ -1,4 +1,4 @@
-"""The streams of events of the start page and of clusters."""
+"""The streams of events for the start page, and for the pages of clusters."""
 
 from collections.abc import Hashable
 from typing import Final

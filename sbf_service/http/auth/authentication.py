@@ -129,7 +129,7 @@ class AuthenticationMiddleware:
 
 
 def find_body_limit(scope: Scope, settings: ServiceSettings) -> tuple[int, str]:
-    """Return the largest body of a call in bytes, and the setting with this limit. Uploads have their own limit."""
+    """Return the maximum length of a call's body in bytes, and the name of the setting that contains this limit."""
     is_upload = scope.get("method") == "PUT" and UPLOAD_PATH.fullmatch(scope["path"])
     return (settings.images.size, "images.size") if is_upload else (settings.limits.body, "limits.body")
 
@@ -257,13 +257,13 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
         self._request_timer = self.loop.call_later(REQUEST_TIMEOUT_S, self._check_request, former)
 
     def _check_request(self, former: object) -> None:
-        """Close the connection if it has had no request, or no request since the check before this one.
+        """Close an idle connection. Otherwise, schedule the next check.
 
-        Do not close the connection if the newest request was still unanswered at the check before. Exception: close the
-        connection if SBF awaited the request's body at both checks, and no data has arrived between them. ``former`` is
-        the newest request at the check before. It is :data:`PENDING` if SBF had not answered that request, or
-        :data:`AWAITING` if SBF also awaited the request's body. If the connection is a WebSocket, another protocol has
-        replaced this protocol, and needs no check.
+        A connection is idle if it has had no request, or if its newest request was already answered at the previous
+        check. A connection is also idle if SBF has awaited a body since the previous check, and no data has arrived.
+        ``former`` is the newest request at the previous check if SBF had answered this request, or None if there was no
+        request. ``former`` is :data:`AWAITING` if SBF awaited the request's body, and :data:`PENDING` in all other
+        cases. If the connection is a WebSocket, another protocol has replaced this protocol, and needs no check.
         """
         transport, request = self.transport, self.cycle
         if transport.is_closing() or transport.get_protocol() is not self:

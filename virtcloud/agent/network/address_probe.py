@@ -213,7 +213,7 @@ def _parse_ipv6(packet: bytes) -> AddressAnswer | None:
 
 
 def _checksum(source: bytes, destination: bytes, body: bytes) -> int:
-    """Return the ICMPv6 checksum (RFC 4443 §2.3), or 0 for a body with its correct checksum."""
+    """Return the ICMPv6 checksum (RFC 4443 §2.3), or 0 for a body that already contains its correct checksum."""
     data = source + destination + struct.pack("!II", len(body), _ICMPV6) + body + b"\0" * (len(body) % 2)
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     return _ONES - 1 - (total - 1) % _ONES  # add the carries, then complement (RFC 1071)

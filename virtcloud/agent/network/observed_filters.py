@@ -45,7 +45,8 @@ def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
 def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     """Yield the parts of an element as texts. libnftables prints small integers as JSON numbers.
 
-    An element in another form, for example with a comment, is not from this agent.
+    An element in another form, for example with a comment, is not from this agent. Yield the JSON text of such a form,
+    which equals no wanted part.
     """
     for part in element["concat"] if isinstance(element, dict) and "concat" in element else [element]:
         if isinstance(part, dict) and "prefix" in part:

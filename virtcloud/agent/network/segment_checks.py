@@ -71,7 +71,7 @@ def alias_of_segment(segment: Segment) -> str:
 
 
 def _has_other_uplink(segment: Segment, interface: KernelInterface) -> bool:
-    """Return whether an interface of the cluster belongs to another uplink than the segment.
+    """Return whether an interface of the cluster belongs to an uplink that is not the segment's uplink.
 
     An untagged segment has no tagged interface; its bridge's alias contains the uplink.
     """
