@@ -37,7 +37,7 @@ class DueDevices:
     names: frozenset[Name] = frozenset()
 
     def find_oldest_reading(self, now: datetime) -> datetime:
-        """Return the time ``t``: the condition selects every device that was last read at ``t`` or earlier."""
+        """Return a time. The condition selects every device whose last reading was at this time or earlier."""
         return max(now - self.drift_interval, self.read_before or now)
 
 

@@ -58,7 +58,7 @@ def _is_linked(topology: Topology, cluster: LiveCluster, gateway: Name) -> bool:
 
 
 def make_no_gateway_error(topology: Topology, cluster: LiveCluster, role: GatewayRole) -> NoGateway:
-    """Return the error of a cluster that needs a gateway with a role, but finds none."""
+    """Return the error for a cluster that needs a gateway with a role while no such gateway is reachable."""
     sites = ", ".join(site.name for site in topology.sites if site.name in cluster.vlans)
     wanted = f"cluster {cluster.key}: expected a gateway with {role.description} at {sites}"
     here = ", ".join(_list_candidates(topology, cluster, role))

@@ -196,7 +196,7 @@ def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationShee
 
 
 def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:
-    """Return the sheet for the backbone's device that a switch's port is connected to.
+    """Return the sheet for the backbone's device at the other end of the site's uplink.
 
     Without ``--platform``, the sheet contains only notes about the requirements.
     """

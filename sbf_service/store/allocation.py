@@ -74,9 +74,9 @@ _COUNT_AS_OLD = (
 _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
 """Selects free VLAN IDs of a site, in the order of their last releases there.
 
-The columns are the time of this release, the VLAN ID, and a number of sites. The number counts the sites at which the
-VLAN ID is free and was last released at this time or earlier. If this number is the number of a cluster's sites, the
-VLAN ID is free at all sites and was not released later.
+The columns are the time of the last release, the VLAN ID, and a number of sites. The number counts those of the
+cluster's sites at which the VLAN ID is free and was last released at this time or earlier. If the number is the number
+of all the cluster's sites, the VLAN ID is free at all of them, and was released later at none of them.
 """
 
 

@@ -23,7 +23,7 @@ _READ_NEWEST = select(ClusterRow).where(ClusterRow.key == bindparam("key")).orde
 
 
 def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
-    """Return the newest cluster with a key."""
+    """Return the newest cluster with a key, or None if no cluster ever had the key."""
     return unit.session.scalars(_READ_NEWEST, {"key": key}).first()
 
 

@@ -33,7 +33,7 @@ class ClusterRow(Base):
     - ``transport``: the transport that connects the sites, or None for a single site. Never changes after it was set.
     - ``name``: an optional name for use instead of the key, deleted when the cluster ends.
     - ``network``: for a member, the ID of the cluster that created the network.
-    - ``created_by``: the creator's name in the audit log. Clusters of old versions have None.
+    - ``created_by``: the creator's name in the audit log. None: an old version of SBF created the cluster.
     - ``shares``: the owners who may join the network, separated by commas. None: the owners in the spec.
     - ``spec``: the spec as requested. ``resolved``: the spec with SBF's choices, such as addresses, or None.
     - ``login``: the guests' login name and the public keys that may log in, as JSON. None: no seeds.

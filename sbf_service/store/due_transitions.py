@@ -96,7 +96,7 @@ def _is_due(condition: Condition, holds: ColumnElement[bool]) -> ColumnElement[b
 
 
 HAS_DUE_TRANSITION = or_(*(_is_due(condition, holds) for condition, holds in _HOLDS.items()))
-"""The condition that a transition of a cluster is due, with the parameters of :func:`make_due_parameters`."""
+"""The condition that a transition of a cluster is due. :func:`make_due_parameters` returns its bound parameters."""
 _HAS_OBSTACLE = _STATE.in_(sorted(list_states(Condition.INCOMPLETE)))
 FIND_DUE = union(
     *(

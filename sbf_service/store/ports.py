@@ -163,7 +163,7 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 def _clear_removed_switch(unit: Unit, name: str) -> None:
     """Delete the stored description of a removed switch, if all its ports are restored.
 
-    SBF then no longer reconciles the switch. If the switch is unchecked, networks are no longer held because of it.
+    SBF then no longer reconciles the switch. If the switch is unchecked, it no longer causes a hold of networks.
     """
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:

@@ -98,7 +98,7 @@ def _open_kernel() -> AbstractContextManager[NetlinkKernel]:
 def _open_filters(settings: AgentSettings) -> NftablesFilters | None:
     """Return the filters of guests. If the settings turn filters off, remove existing filters and return None.
 
-    Only log an error of the removal: the kernel may lack nf_tables, which is a reason to turn filters off.
+    If the removal fails, only log the error: the kernel may lack nf_tables, which is a reason to turn filters off.
     """
     filters = NftablesFilters()
     if settings.guests.filters == "strict":

@@ -47,8 +47,8 @@ async def follow_cluster(
 ) -> Response:
     """Send an event after each change of a cluster, and after reports about its traffic and its connected devices.
 
-    Reports about the traffic of hosts and gateways cause at most one event in a period. Reports about traffic to the
-    outside, and about connected devices, cause an event each.
+    Reports about the traffic of hosts and gateways cause at most one event in ``TRAFFIC_PERIOD_S`` seconds. Each report
+    about traffic to the outside, and each report about connected devices, causes an event.
     """
     await run_in_threadpool(authorize_cluster, service.store, browser.caller, Action.READ_CLUSTER, key, id)
 

@@ -97,7 +97,7 @@ class ScopedReading:
         if found is None:
             ports = quote_start(", ".join(self.reading.ports) or "none")
             remedy = "correct the topology"
-            if port in self.scope.returned:  # a removed line card can return with its configuration
+            if port in self.scope.returned:  # a removed line card can be inserted again, with its configuration
                 release = f"virtcloud element release {self.name} {port} --forget"
                 remedy = f"SBF must restore the port's former use; if the port was removed for ever: {release}"
             raise Unsafe(f"switch {self.name}: expected a port {port}, found {ports}: {remedy}")

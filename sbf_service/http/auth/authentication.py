@@ -49,10 +49,10 @@ CREDENTIALS: Final = struct.Struct("3i")
 UNMAPPED_UID: Final = 65534
 """The user ID of all users without a mapping in this user namespace (user_namespaces(7))."""
 REQUEST_TIMEOUT_S: Final = 30.0
-"""The time in seconds until SBF closes a connection without a first request.
+"""The interval in seconds between SBF's checks of a connection. The first check closes a connection without a request.
 
-After an answer, SBF closes the connection if no further request arrives for one to two times this time. SBF also closes
-a connection if no further part of an awaited body arrives for one to two times this time.
+Later, SBF closes an idle connection one to two intervals after an answer without a further request, or one to two
+intervals after the last received part of an awaited body.
 """
 PENDING: Final = object()
 AWAITING: Final = object()

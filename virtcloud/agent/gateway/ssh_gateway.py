@@ -187,7 +187,8 @@ class SshGateway:
         """
         if self._requests is not None:
             return
-        for thread in self._threads:  # if a stopped thread still ran, a new thread would also obey the request to stop
+        # A stopped thread may still run. Until it ends, a new thread would also obey the request to stop.
+        for thread in self._threads:
             thread.join()
         path = self._folder / REQUESTS / SOCKET
         self._requests = SshRequests(path, find_ssh_user().pw_uid, self._grants, self._sessions, self._connect)
@@ -236,7 +237,7 @@ class SshGateway:
                     os.close(descriptor)
 
     def _find_running(self) -> list[SshdRecord]:
-        """Return records of this gateway's sshd processes: they see the gateway's folder of requests below `FOLDER`."""
+        """Return records of this gateway's sshd processes, which have the gateway's folder of requests mounted."""
         pids = list[int]()
         with suppress(FileNotFoundError, Refused):  # without the folder or the user, no sshd runs
             pids = list_isolated_processes(find_ssh_user().pw_uid, self._folder / REQUESTS, Path(FOLDER) / REQUESTS)

@@ -14,7 +14,10 @@ FOLDER_MODE, FILE_MODE = 0o755, 0o644
 
 
 def read_peer_files(guest_folder: Path) -> PeerFiles | None:
-    """Return a guest's peer files by name, or None without a folder of peer files. Raise Refused if reading fails."""
+    """Return a guest's peer files by name. Return None if the guest has no folder of peer files.
+
+    Raise Refused if reading fails.
+    """
     folder = guest_folder / PEERS
     with refuse_os_errors(f"read the guest's folder {folder}"):
         if not folder.is_dir():

@@ -66,7 +66,7 @@ class JobRecord(Document):
         return self.attempt == other.attempt and not self.belongs_to_other(other.user)
 
     def belongs_to_other(self, user: str | None) -> bool:
-        """Return whether this job belongs to another user than ``user``. Return False if either user is unknown."""
+        """Return whether this job's user is known and differs from ``user``. Return False if ``user`` is None."""
         return None not in {self.user, user} and self.user != user
 
     @property

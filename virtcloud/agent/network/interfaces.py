@@ -39,8 +39,8 @@ class KernelInterface:
     * ``host_ip_disabled``: the host's IP stack does not use the interface
     * ``addressed``: the interface has an address of global scope
     * ``packet_filtered``: the interface is a bridge with an option that passes its frames to the host's packet filter
-    * ``isolated``: a bridge's port that exchanges no frames with other isolated ports
-    * ``hairpin``: a bridge's port that may send a frame back through the same port
+    * ``isolated``: the interface is a bridge's port that exchanges no frames with other isolated ports
+    * ``hairpin``: the interface is a bridge's port through which a received frame may be sent back
 
     ``counters`` is None unless the interface is a bridge's port.
     """

@@ -26,7 +26,7 @@ MAX_IDLE_S: Final = 300.0
 
 
 class TrafficApi(Protocol):
-    """The call of SBF that sends the reports."""
+    """The call of SBF's API by which the agent sends the reports."""
 
     def report_traffic(self, element: str, report: TrafficReport) -> None:
         """Report the counters of a host or gateway. Raise NoSuchCall if an earlier version of SBF lacks this call."""

@@ -5,8 +5,9 @@ trunk therefore always carries VLAN 1, which no cluster has. ``vlan trunk native
 only to restore a port's former configuration.
 
 Sources: networking-generic-switch for the commands; published configurations for ports; recorded sessions
-(ntc-templates) for neighbours. Three assumptions were not checked on a device: ``vlan trunk allowed 1`` replaces
-``all``; the form of the list after the removal of the last VLAN; and the form of lists of VLANs in commands.
+(ntc-templates) for neighbours. Three assumptions are from memory and were not checked on a device: that
+``vlan trunk allowed 1`` replaces ``all``; the form of the list after the removal of the last VLAN; and the form of
+lists of VLANs in commands.
 
 ``copy running-config startup-config`` rewrites its output line, which ends with ``Copying configuration: [Success]``
 (published sessions and guides). Releases 10.01 to 10.03 print only ``Success``, according to their command references.
