@@ -26,10 +26,10 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class DueDevices:
-    """The condition by which the scheduler selects devices: by name, or because they are due (:func:`is_due`).
+    """The condition by which the scheduler selects devices: all devices in ``names``, and all due devices.
 
-    A device that was last read before ``read_before`` is due. If ``read_before`` is None, as in the scheduler's first
-    round, every device is due.
+    :func:`is_due` defines which devices are due. A device that was last read before ``read_before`` is due, too. If
+    ``read_before`` is None, as in the scheduler's first round, every device is due.
     """
 
     drift_interval: timedelta
