@@ -1,6 +1,6 @@
 """Settings of Python's interpreter for work on a large document, such as a topology of many megabytes.
 
-A setting concerns the whole process, and lasts while at least one thread works on such a document.
+Each setting applies to the whole process, while at least one thread works on a large document.
 """
 
 import gc
@@ -69,5 +69,5 @@ def collect_later(size: int) -> AbstractContextManager[None]:
 
 
 def take_short_turns() -> AbstractContextManager[None]:
-    """Limit each thread's turn to ``SHORT_TURN_S`` during the context, which can last seconds."""
+    """Limit the turns of threads to ``SHORT_TURN_S`` during the context, even if the context lasts for seconds."""
     return _SHORT_TURNS.use()

@@ -92,7 +92,7 @@ class AcceptFaults:
     _last_log: float | None = None
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log a fault of the event loop."""
+        """Log a fault that the event loop reports. Skip a lack that follows a logged lack within `ACCEPT_LOG_S`."""
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in SCARCE or "socket" not in context:
             loop.default_exception_handler(context)

@@ -1,4 +1,7 @@
-"""Installs and removes the hooks. Makes all checks first, then changes only the parts that differ."""
+"""Installs and removes the hooks and their resources.
+
+All checks precede the first change. Only hooks and resources that differ from the wanted state are changed.
+"""
 
 import json
 import subprocess

@@ -43,7 +43,7 @@ _READ_INVITED = (
 
 
 def add_ssh_access(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add sshd and grants to a gateway's wanted state. Other elements' wanted states stay unchanged."""
+    """Add sshd and grants to the wanted state of a gateway with SSH access. Return any other wanted state unchanged."""
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.ssh is None:
         return wanted

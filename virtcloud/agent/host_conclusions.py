@@ -13,9 +13,9 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
     """Return whether the host differs from its last confirmed revision.
 
     ``steps`` are the difference from the wanted state. If the wanted revision is not confirmed yet, the difference is
-    no drift, except after a reboot (``rebooted``): the host lost its confirmed configuration. Ignore the steps of
-    clusters that were excepted from the confirmation. SBF lists such clusters in ``document.incomplete``. ``reported``
-    contains the clusters that the agent excepted from its latest confirmation.
+    no drift, except after a reboot (``rebooted``), in which the host lost its confirmed configuration. Ignore the steps
+    of clusters that were excepted from the confirmation: SBF lists such clusters in ``document.incomplete``, and
+    ``reported`` contains the clusters that the agent excepted from its latest confirmation.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(

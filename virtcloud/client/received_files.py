@@ -18,16 +18,16 @@ PURPOSE = ".virtcloud-"
 
 @contextmanager
 def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
-    """Yield a function that unpacks a stream into a temporary folder. Rename the files at the end of the block.
+    """Yield a function that unpacks a stream into a temporary folder, which is in or beside ``target``.
 
-    If the block raises an exception, no file remains. If ``target`` is a folder, the files are moved into it. Otherwise
-    the only file or folder of the stream is renamed to ``target``. The temporary folder is in or beside ``target``.
+    At the end of the block, move the received files. If ``target`` is a folder, move them into ``target``. Otherwise
+    rename the only file or folder of the stream to ``target``. If the block raises an exception, no file remains.
 
     Raise Refused in these cases:
 
     - No temporary folder can be created.
     - ``target`` is no folder, and the stream does not contain exactly one file or folder.
-    - A file would replace a folder, or a folder a file.
+    - A file would replace a folder, or a folder would replace a file.
     - The stream is unsafe (raised by the yielded function).
     """
     into = target if target.is_dir() else target.parent
@@ -47,7 +47,7 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
 
 
 def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:
-    """Unpack one or several archives.
+    """Unpack a stream of one or several archives into ``folder``.
 
     Symbolic links are recorded in ``links`` and not created: no later file can be written through a link.
 

@@ -59,7 +59,10 @@ class PolledCluster:
     def _poll_views(
         self, timeout: float | None, poll_s: float, until: Collection[ClusterState] = ()
     ) -> Iterator[ClusterView]:
-        """Yield views like `poll_views`. With ``until``, a poll ends early only when one of these states begins."""
+        """Yield views like `Cluster.poll_views`.
+
+        With ``until``, a poll ends early only when one of these states begins.
+        """
         deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()
         yield self.view

@@ -81,7 +81,7 @@ def _check_fits(request: JobRequest, index: int, chunk: Chunk) -> None:
 
 
 def _find_shortages(part: HostGuests, chunk: Chunk) -> Iterator[Tuple[str, str]]:
-    """Yield (needed, available), as texts, for each resource of which a host's chunk has less than its guests need."""
+    """Yield (needed, available), as texts, for each resource of which a chunk has less than the host's guests need."""
     memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
     needed = sum(guest.memory_mb for guest in part) * MIB
     if memory is not None and _parse_size(memory) < needed:

@@ -95,7 +95,11 @@ SHAPE_RESOURCES = ("select", "nodes", "place", "walltime")
 
 
 def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
-    """Return the attributes for the check of a request. Unchanged attributes come from ``former``."""
+    """Return the attributes for the check of a request.
+
+    In modifyjob events, ``job`` has only the changed attributes. The unchanged attributes come from ``former``, the job
+    before the change.
+    """
     found = {name: read_changed_resource(job, former, name) for name in SHAPE_RESOURCES}
     array = getattr(former or job, "array_indices_submitted", None)
     return JobShape(array=array is not None, **found)

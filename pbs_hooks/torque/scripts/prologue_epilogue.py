@@ -133,7 +133,7 @@ def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
     """Ask the agent to remove the cluster, and do not wait for the removal.
 
     If the agent does not accept the request, end the cluster through SBF. Delete the file of variables. Raises
-    ScriptExit if neither accepts the request. The cluster then ends with its lease.
+    ScriptExit if neither the agent nor SBF accepts the request. The cluster then ends with its lease.
     """
     try:
         ask_agent(settings.socket, build_agent_request("remove", call), wait=0)
@@ -210,7 +210,10 @@ def _build_run(call: ScriptCall, settings: ScriptSettings) -> JobRun:
 
 
 def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Check that this host can take part, before the first host requests the cluster. Raise ScriptExit if it cannot."""
+    """Before the first host requests the cluster, check that this host can be in the cluster.
+
+    Raise ScriptExit if this host cannot be in the cluster.
+    """
     wait_until_clear(settings.socket, call, RetryBudget(min(SISTER_WAIT_S, settings.patience)))
 
 
@@ -227,7 +230,7 @@ def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[N
 
 @contextmanager
 def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> Iterator[None]:
-    """End the retries in the block if the job is deleted, and abort the job: a requeued job would run again."""
+    """If the job is deleted, end the retries in the block and abort the job. A requeue would run the job again."""
     patience.is_pointless = lambda: is_deleted(settings.socket, call)
     try:
         yield
@@ -251,7 +254,7 @@ def build_spec(run: JobRun, request: Optional[JobRequest], network: Optional[str
     except AddressesInUse as error:
         if joined is None:
             raise
-        raise requeue(str(error).partition(": ")[2]) from error  # another job of the network may end
+        raise requeue(str(error).partition(": ")[2]) from error  # the end of another job frees addresses
 
 
 def _build_hosts_spec(run: JobRun, joined: Optional[JobNetwork]) -> Dict[str, Any]:

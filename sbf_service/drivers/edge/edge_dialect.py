@@ -64,8 +64,8 @@ class EdgeReading:
 class CircuitRecipe:
     """The lines that create a circuit, by kind of piece, in the order of creation.
 
-    ``shown`` contains the lines in the configuration of a complete piece. The piece can have other lines, too, if none
-    of the platform's recipes has a line with the same first word for this kind of piece.
+    ``shown`` contains the lines that a complete piece has in the device's configuration. The piece can have further
+    lines, but only lines whose first word is not in ``EdgeDialect.sorts`` of this kind of piece.
     """
 
     make: Mapping[str, Commands]
@@ -80,11 +80,11 @@ CircuitRecipes = Mapping[tuple[TransportKind, bool], CircuitRecipe]
 class EdgeDialect:
     """The commands and answers of a platform.
 
-    For the given VLAN IDs, ``see`` parses the answers to ``show``, in the order of the commands. It raises ValueError
-    for an unknown answer. ``domain`` returns the name of a circuit's domain, or raises Refused. The placeholders of
-    templates are ``{port}``, ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``, ``{core}``, ``{rd}``, ``{rt}``,
-    ``{bgp}`` and ``{peer}``. A line with ``{peer}`` is repeated for each of the other edges. ``unmake`` contains the
-    lines that remove each kind of piece, in the order of removal.
+    ``see`` receives the answers to ``show``, in the order of the commands, and the VLAN IDs for which it returns the
+    reading. ``see`` raises ValueError for an unknown answer. ``domain`` returns the name of a circuit's domain, or
+    raises Refused. The placeholders of templates are ``{port}``, ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``,
+    ``{core}``, ``{rd}``, ``{rt}``, ``{bgp}`` and ``{peer}``. A line with ``{peer}`` is repeated for each of the other
+    edges. ``unmake`` contains the lines that remove each kind of piece, in the order of removal.
     """
 
     title: str

@@ -221,7 +221,9 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
 
 
 def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
-    """Return subprocess's arguments for a program that inherits the file ``lent`` and runs as a user who may read it.
+    """Return the arguments of subprocess for a program that inherits the file ``lent``.
+
+    The program runs as a user who may read this file.
 
     All users may read the disks of SBF's catalogue, but not always the disks in the folder of images.
     """

@@ -27,7 +27,10 @@ bytes, and the ETag of the fetched part, or None.
 
 @dataclass(frozen=True, slots=True)
 class ImageSources:
-    """The sources of images. ``urls`` are the permitted beginnings of URLs. None: all URLs with public addresses."""
+    """The sources of images.
+
+    ``urls`` are the permitted beginnings of URLs, or None to permit all URLs with public addresses.
+    """
 
     sbf: DownloadFromSbf
     folder: Path
@@ -93,7 +96,10 @@ class ImageFetch:
     progress: Callable[[int], object]
 
     def run(self, name: Name, source: ImageSource, path: Path) -> None:
-        """Fetch an image into the file ``path``. Raise Refused if the file is missing or has a wrong checksum."""
+        """Fetch an image into the file ``path``.
+
+        Raise Refused if the source does not have the image, or if the received file has a wrong checksum.
+        """
         partial = PartialFile(path, self.progress)
         try:
             resumed = partial.size > 0

@@ -92,7 +92,7 @@ class JobFolders:
 
         Raise Refused if the user has no account on this host, or the folder cannot be created.
 
-        A complete folder for the same files and user stays unchanged, with files that the user has added.
+        A complete folder for the same files and user stays unchanged, including the files that the user has added.
         """
         account, path = find_account(user), self.path(key)
         with refuse_os_errors(f"create the job's folder {path}"):
