@@ -94,7 +94,10 @@ class ChangeFeed:
         self._wake(topics)
 
     def publish_outdated(self, versions: Mapping[str, int | None]) -> None:
-        """Publish topics whose versions in the database (``versions``) differ from the versions of waiters."""
+        """Publish all topics in ``versions``, and store these versions in the waiters.
+
+        ``versions`` maps topics to their versions in the database, which differ from the versions that were read last.
+        """
         with self._lock:
             for topic, version in versions.items():
                 for waiter in self._waiters.get(topic, ()):
@@ -120,7 +123,7 @@ class ChangeFeed:
             return len(self._all)
 
     def wake_all(self) -> None:
-        """Wake all waiters. For a change whose topics are unknown."""
+        """Wake all waiters, for example after a change whose topics are unknown."""
         self._wake(tuple(self._waiters))
 
     def close(self) -> None:

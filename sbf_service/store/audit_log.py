@@ -39,9 +39,9 @@ _OPEN_CHANGES = text(
 class AuditFilter:
     """Selects rows of the audit log by element, cluster key, request ID, actor and time.
 
-    An attribute that is None does not limit the rows. ``since`` is the first and ``until`` the last time. Clusters of
-    different owners may have had the same key. Therefore, with ``cluster``, ``owner`` limits the rows to clusters of
-    this owner, and ``sites`` limits the rows to clusters with a placement at these sites.
+    An attribute that is None does not limit the rows. ``since`` and ``until`` are the earliest and the latest time of
+    selected rows. Clusters of different owners may have had the same key. Therefore, with ``cluster``, ``owner`` limits
+    the rows to clusters of this owner, and ``sites`` limits the rows to clusters with a placement at these sites.
     """
 
     element: str | None = None
@@ -94,13 +94,14 @@ def read_entries(
 
 
 def find_settled_id(store: Store, after: int | None = None, pause: Callable[[float], object] = time.sleep) -> int:
-    """Return the ID of the newest row as soon as all rows with lower IDs are committed, so that a reader misses no row.
+    """Wait, for a limited time, until all rows up to the newest row are committed. Return the ID of the newest row.
 
-    On PostgreSQL, changes run in parallel, so a row can be committed later than a row with a higher ID. Wait at most
-    :data:`PATIENCE_S` until the transactions that are open now have ended. They normally take milliseconds. If one is
-    still open, return the last ID before the first gap in the IDs above ``after``: the reader can read the later rows
-    after the end of the transaction. Without ``after``, return the ID of the newest row in this case, too. Transactions
-    that began more than a minute ago are ignored, because transactions of SBF are shorter.
+    On PostgreSQL, changes run in parallel, so a row can be committed later than a row with a higher ID. A reader that
+    next reads the rows above the higher ID would miss the late row. Wait at most :data:`PATIENCE_S` until the
+    transactions that are open now have ended. They normally take milliseconds. If one of them is still open after this
+    time, return the last ID before the first gap in the IDs above ``after``: the reader can read the later rows after
+    the end of the transaction. Without ``after``, return the ID of the newest row even then. Transactions that began
+    more than a minute ago are ignored, because transactions of SBF are shorter.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)

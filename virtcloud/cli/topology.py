@@ -261,7 +261,10 @@ def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, opti
 
 
 def _check_missing_version(name: str, current: str | None, options: _SetOptions) -> None:
-    """Raise BadInput for a file without a version, unless the user confirms the change or replaces any version."""
+    """Raise BadInput for a file without a version, except with ``--force``, or on a terminal.
+
+    On a terminal, the user must confirm the change later.
+    """
     if current is not None and not options.force and not confirmation.is_terminal():
         raise BadInput(
             f"{options.file}: expected the version of the {name} on which the file is based, got none; the current "

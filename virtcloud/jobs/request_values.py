@@ -69,7 +69,7 @@ def _read_network_name(text: str) -> object:
 
 
 def _size_between(lowest_mb: int, highest_mb: int, expected: str) -> ValueKind:
-    """Return the kind of sizes, which are read as MiB."""
+    """Return the kind of sizes such as ``4gb``. The parser returns a size in MiB."""
 
     def read(text: str) -> int:
         size_mb = parse_bytes(text) // MIB

@@ -69,7 +69,7 @@ class LaptopVpn:
         """Move the tap interface to the client's namespace, add ``addresses``, and set the interface up.
 
         Each address has a prefix length. Call this method soon after the start of the client: while the interface is
-        down, OpenVPN waits with a received frame, and reads no further data from the gateway.
+        down, OpenVPN cannot deliver a received frame, and reads no further data from the gateway.
         """
         lines = [f"ip link set {self.interface} netns {self.name}"]
         lines += [f"ip -n {self.name} addr add {address} dev {self.interface} nodad" for address in addresses]

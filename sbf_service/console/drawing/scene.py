@@ -67,7 +67,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A drawing. In the order of painting: frames, lines, boxes, gauges, labels."""
+    """A drawing. The template paints first the frames, then the lines, boxes, gauges and labels, in this order."""
 
     width: float
     height: float

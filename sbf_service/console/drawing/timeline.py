@@ -68,7 +68,7 @@ def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetim
 
 
 def _has_creation(events: Sequence[AuditEntry]) -> bool:
-    """Return False if older events were pruned or not read."""
+    """Return whether the events include the cluster's creation, which may have been pruned or not been read."""
     return any(entry.what == CREATED for entry in events)
 
 
@@ -90,7 +90,10 @@ def _list_changes(events: Sequence[AuditEntry], present: ClusterState) -> list[t
 def _make_periods(
     changes: Sequence[tuple[datetime, ClusterState]], start: datetime, present: datetime, width: float
 ) -> list[Period]:
-    """Each period gets the minimum width, and a share of the remaining width in proportion to its duration."""
+    """Return the periods between changes of state.
+
+    Each period has the minimum width, and a share of the remaining width in proportion to its duration.
+    """
     least = min(LEAST, width / len(changes) / 2)
     scale = (width - least * len(changes)) / (present - start).total_seconds()
     periods, x = [], 0.0

@@ -1,8 +1,9 @@
-"""Parsers of LLDP neighbours (IEEE 802.1AB), from command lines and from the JSON of lldpd.
+"""Parsers of LLDP neighbours (IEEE 802.1AB), from the output of devices' commands and from the JSON of lldpd.
 
-An unknown answer is an error: an answer without neighbours must match the platform's pattern for such an answer. An
-answer that lacks the port of a neighbour, or the local port, is an error. If the device prints the number of its
-neighbours, the parser must find the same number.
+A parser raises ValueError for an unknown answer. An answer without neighbours is known only if the answer matches the
+platform's pattern, or if the device prints that the number of neighbours is 0. If the device prints the number of its
+neighbours, the parser must find the same number. A neighbour that lacks one of its two ports (the local port and the
+neighbour's port) is an error.
 """
 
 import re
@@ -68,7 +69,8 @@ class _NeighbourBlock:
 def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
     """Parse an answer.
 
-    Raise ValueError for a neighbour without ports, a wrong number of neighbours, or an unknown answer.
+    Raise ValueError for a neighbour that lacks one of its two ports, a wrong number of neighbours, or an unknown
+    answer.
     """
     neighbours = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
     totals = [int(total) for total in re.findall(form.total, text, re.MULTILINE)]
@@ -127,7 +129,10 @@ def read_lldpd_neighbours(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
 
 
 def parse_lldpd_neighbours(output: str) -> tuple[Neighbour, ...]:
-    """Parse the JSON of lldpcli. Raise ValueError for JSON of an unknown form, and for a neighbour without ports."""
+    """Parse the JSON of lldpcli.
+
+    Raise ValueError for JSON of an unknown form, and for a neighbour that lacks one of its two ports.
+    """
     try:
         answer = _LldpdAnswer.model_validate_json(output)
     except ValidationError as error:

@@ -213,7 +213,10 @@ class BridgeSocket:
 
 
 class _Sender:
-    """The schedule of one host's frames. In each round, each host begins with a different peer. Pure."""
+    """The schedule of one host's frames. Pure.
+
+    In each round, a host sends a broadcast, and then frames to each peer. No two hosts begin with the same peer.
+    """
 
     def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
         self._exchange = exchange

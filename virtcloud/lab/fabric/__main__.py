@@ -64,7 +64,7 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
 
 
 def _prepare_station(settings: FabricSettings) -> None:
-    """Write to a file which id this process has in the machine's PID namespace. Then mount the lab's own /proc."""
+    """Mount the lab's own /proc, and write this process's ID in the machine's PID namespace to a file."""
     pid = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     syscalls.mount_private()
