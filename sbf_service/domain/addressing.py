@@ -126,7 +126,9 @@ def list_router(spec: ClusterSpec) -> list[str]:
 
 
 def _plan_router(spec: ClusterSpec, subnets: Sequence[Address]) -> ClusterSpec:
-    """Return the spec of a new network with its router's addresses, from the ends of the subnets.
+    """Return the spec of a new network with its router's addresses.
+
+    A router without requested addresses gets the first free address of each subnet in the order of ``from_end``.
 
     Raise BadInput if the network has no subnet, if a subnet is full, or if the router cannot have a requested address.
     """
@@ -179,7 +181,7 @@ def plan_member(spec: ClusterSpec, network: NetworkAddresses, *, batch: bool) ->
 
 
 def choose_device_addresses(network: NetworkAddresses, user: str = "the device") -> tuple[Address, ...]:
-    """Return one free address of each subnet for a device or gateway, from the end of the subnet downwards.
+    """Return one address of each subnet for a device or gateway: the first free address in the order of ``from_end``.
 
     Return no addresses for a network without subnets. Raise NoAddressFree if a subnet has no free address.
     """

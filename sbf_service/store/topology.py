@@ -124,7 +124,7 @@ def _read_former(unit: Unit) -> FormerTopology:
 
 
 def _prepare_change(read: Callable[[], AbstractContextManager[Unit]], make: MakeTopology) -> PreparedChange:
-    """Prepare the change to the topology that ``make`` returns. ``read`` opens a unit."""
+    """Prepare the replacement of the current topology by the result of ``make``. ``read`` opens a unit of work."""
     with read() as unit:
         former = _read_former(unit)
     wanted = former.share_parts(make(former))
@@ -185,7 +185,7 @@ def _replace_routers(unit: Unit, change: TopologyChange) -> None:
 
 
 def _read_clusters_at(unit: Unit, change: TopologyChange, earlier: ClusterReading) -> ClusterReading:
-    """Read at least the live clusters that use an element at a site that changes."""
+    """Read the live clusters that use an element at a changed site, or all live clusters if most sites change."""
     if not change.sites:
         return ClusterReading()
     if len(change.sites) > len(change.former.sites) // 2:

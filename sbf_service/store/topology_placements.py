@@ -57,7 +57,7 @@ def update_cluster_placements(
 ) -> None:
     """Add placements of a cluster on ``elements``, and end its other placements.
 
-    The elements in ``changed`` must confirm the cluster's changed configuration.
+    On the elements in ``changed``, the cluster's configuration changed: the placements there must be confirmed again.
     """
     found = unit.session.scalars(select(PlacementRow).where(PlacementRow.cluster_id == cluster.id))
     parts = {part.element: part for part in found}

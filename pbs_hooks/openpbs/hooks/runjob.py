@@ -64,7 +64,7 @@ def record_refusal(run: JobRun, message: str) -> None:
 
 
 def forget_refusals() -> None:
-    """Delete all records. A cluster ended, so a quota may allow a new cluster."""
+    """Delete all recorded quota refusals, because a cluster ended and its owner's quota may allow a new cluster."""
     _refusals.clear()
 
 
@@ -114,8 +114,8 @@ class ClusterOrder(NamedTuple):
 def runjob(event: ServerHookEvent) -> None:
     """Request the job's cluster. If the job cannot have a cluster now, reject the job with a reason in its comment.
 
-    A job of an array is accepted here, and its host deletes it. After a rejection here, the scheduler would endlessly
-    try to start this job, and start no other job (measured).
+    A job of an array is accepted here, and the job's host deletes the job. After a rejection here, the scheduler would
+    endlessly try to start this job, and start no other job (measured).
     """
     line = read_resource(event.job, REQUEST_RESOURCE)
     if line is None or is_in_array(event.job):
@@ -131,9 +131,9 @@ def runjob(event: ServerHookEvent) -> None:
 
 
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
-    """Return a refusal with the unreported reason why the last run did not start.
+    """Return a refusal with the reason why the last run did not start; None if there is no reason still to report.
 
-    Also end the cluster of the last run, because PBS runs no jobobit after a rejection by the first host.
+    Before a refusal, end the cluster of the last run, because PBS runs no jobobit after a rejection by the first host.
     """
     number = attempt_number(event.job)
     text = read_unreported_reason(event.job.Variable_List or {}, number)
@@ -225,7 +225,7 @@ def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
         return SbfAnswer(404, {"type": "urn:virtcloud:problem:no-such-network", "detail": ""})
     try:
         spec = _build_spec(event, order, joined)
-    except AddressesInUse as error:  # another job of the network may end
+    except AddressesInUse as error:  # the end of another job frees addresses
         return SbfAnswer(409, {"type": "urn:virtcloud:problem:conflict", "detail": str(error).partition(": ")[2]})
     return event.sbf.put(order.run.key, spec, order.attempt)
 

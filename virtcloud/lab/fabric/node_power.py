@@ -28,7 +28,10 @@ POLL_S = 0.02
 
 
 def create_disk(node: LabNode) -> None:
-    """Create the disk of a node: a file system in memory, until the lab ends. Do nothing if the node has no disk."""
+    """Create a node's disk: a file system in memory that exists until the lab ends.
+
+    Do nothing if the node has no disk.
+    """
     if not node.disk:
         return
     Path(node.disk).mkdir(parents=True, exist_ok=True)
