@@ -105,7 +105,8 @@ def check_switch_ownership(
 ) -> None:
     """Raise Unsafe if a difference changes a VLAN in other use.
 
-    The check uses the observed state and the record of created VLANs, so it also finds errors in the difference.
+    The check uses only the observed state and the record of created VLANs, and not the computation of the difference.
+    Therefore the check also finds errors of this computation.
     """
     owned = find_owned_vlans(observed, scope.created)
     used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)

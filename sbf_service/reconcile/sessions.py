@@ -138,7 +138,7 @@ class DeviceSessions:
     def end_unless_kept(self, name: Name) -> None:
         """End the device's session, unless the device's ``keep_session`` is true.
 
-        Some devices allow few sessions. Another replica can then connect to the device.
+        Some devices allow few sessions: another replica can connect to such a device only after this session has ended.
         """
         session = self._open.get(name)
         if session is not None and not session.device.keep_session:

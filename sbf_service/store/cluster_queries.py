@@ -96,8 +96,8 @@ def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
 def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement that meets the conditions.
 
-    The database evaluates the subquery for each cluster. A single subquery would read all placements, most of them of
-    ended clusters.
+    The database evaluates the correlated subquery for each cluster. A subquery without correlation would read all
+    placements, most of them of ended clusters.
     """
     return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)
 
@@ -163,7 +163,7 @@ class RowsOfClusters:
     """A query of a table's rows that belong to all or to some clusters."""
 
     def __init__(self, cluster_id: QueryableAttribute[str], *columns: QueryableAttribute[Any]) -> None:
-        """Build the statements. The result has all columns. Each cluster's rows are sorted by ``columns``."""
+        """Build the statements. A row contains ``cluster_id`` and ``columns``. Rows are sorted by all these values."""
         self._all: Select[*tuple[Any, ...]] = select(cluster_id, *columns).order_by(cluster_id, *columns)
         self._of_ids = self._all.where(cluster_id.in_(IDS))
 

@@ -37,9 +37,9 @@ class ClusterReading:
 
 
 def read_cluster_records(unit: Unit, ids: Collection[str] | None, earlier: ClusterReading) -> ClusterReading:
-    """Read the live clusters with these IDs, or all live clusters.
+    """Read the live clusters with the IDs ``ids``, or all live clusters if ``ids`` is None.
 
-    For a cluster with equal stored values, the result contains the same object as ``earlier``.
+    If a cluster's stored values equal the values in ``earlier``, the result contains the object of ``earlier``.
     """
     unit.session.flush()
     records = {record.cluster.id: record for record in _read_records(unit, ids)}

@@ -70,7 +70,10 @@ def read_vpn_secret(unit: Unit) -> SecretBytes:
 
 
 def add_vpn(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add OpenVPN servers and grants to a gateway's wanted state. Other elements' wanted states stay unchanged."""
+    """Add OpenVPN servers and grants to the wanted state of a gateway with VPN access.
+
+    Return any other wanted state unchanged.
+    """
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.vpn is None:
         return wanted
@@ -120,9 +123,10 @@ def choose_cluster_gateways(
 def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER) -> tuple[Name, ...]:
     """Connect a running cluster to gateways with a role. Return the cluster's gateways with this role.
 
-    The elements of changed paths must confirm the cluster. A new gateway can replace a router that does not answer.
-    Raise NoGateway if there is no gateway with the role. Raise Conflict if another cluster uses an access port of the
-    path. The error names that cluster only to its owner, because invited users also call this function.
+    Elements with new ports in the cluster's path must confirm the cluster again. A new gateway can replace a router
+    that does not answer. Raise NoGateway if there is no gateway with the role. Raise Conflict if another cluster uses
+    an access port of the path. The error names the other cluster only to the owner of the other cluster, because
+    invited users also call this function.
     """
     topology = read_topology(unit)
     (cluster,) = make_live_clusters(unit, [row])

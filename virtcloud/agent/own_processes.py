@@ -36,7 +36,7 @@ def read_start_time(pid: int) -> int | None:
 def list_own_processes() -> set[int]:
     """Return the IDs of the processes in the agent's mount namespace.
 
-    In another mount namespace, such as a container's, a process with the same argument can belong to another agent.
+    In another mount namespace, such as a container's, a process with the searched argument can belong to another agent.
     """
     own, found = Path("/proc/self/ns/mnt").readlink(), set()
     for path in Path("/proc").iterdir():
@@ -76,7 +76,10 @@ def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]
 
 
 def kill_processes(argument: str, pids: Iterable[int]) -> None:
-    """Kill the processes in ``pids`` that have this argument. Raise Refused if one does not end in `END_S`."""
+    """Kill the processes in ``pids`` that have this argument.
+
+    Raise Refused if a killed process does not end within `END_S` seconds.
+    """
     for descriptor in open_processes(argument, pids):
         with suppress(ProcessLookupError):  # the process has ended after the check
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)

@@ -41,7 +41,7 @@ class JobRecordStore:
             ) from error
 
     def get(self, cluster: str) -> JobRecord | None:
-        """Return the record with the cluster's key ``cluster``, or None."""
+        """Return the record of the cluster with the key ``cluster``, or None."""
         with self._changed:
             return self._jobs.get(ClusterKey(cluster))
 

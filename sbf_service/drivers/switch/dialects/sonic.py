@@ -6,11 +6,11 @@ From release 202305 on, ``config switchport mode`` must first make a port a trun
 on them, every port except a routed port accepts VLANs.
 
 Sources: networking-generic-switch for the commands; sonic-utilities' pull requests (210, 1050) for ``show vlan
-config``; Cisco's SONiC guide for neighbours, whose output has the form of lldpcli(8). From memory, not checked on a
-device: ``config switchport mode``.
+config``; Cisco's SONiC guide for ``show lldp neighbors``, whose output has the form of lldpcli(8). From memory, not
+checked on a device: ``config switchport mode``.
 
 ``config save -y`` prints the command that writes ``config_db.json`` (sonic-utilities' tests). If the save fails, the
-shell prints the error after that line.
+shell prints the error after this command.
 """
 
 import re
