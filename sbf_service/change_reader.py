@@ -80,7 +80,7 @@ class ChangeReader:
         while not self._stopping:
             try:
                 self._follow_once(doorbell)
-            except Exception as error:  # noqa: BLE001 - SQLAlchemy's or the driver's: the connection is lost
+            except Exception as error:  # noqa: BLE001 - of SQLAlchemy or the driver, if the connection is lost
                 log.warning("change_notices_lost", cause=" ".join(str(error).split()))
                 doorbell.wait(RECONNECT_S)
 

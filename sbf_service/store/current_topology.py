@@ -37,7 +37,7 @@ def _read_new_version(unit: Unit, version: int) -> Topology:
 def _read_version(unit: Unit) -> int:
     """Return the version of the topology.
 
-    Query the database once in a unit, and again if the unit has stored a topology.
+    Query the database only in the unit's first call, and in each call after the unit has stored a topology.
     """
     if TOPOLOGY_TOPIC in unit.changed or TOPOLOGY not in unit.session.info:
         unit.session.info[TOPOLOGY] = read_stored_version(unit.connection)

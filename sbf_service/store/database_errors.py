@@ -45,7 +45,7 @@ def is_unavailable(error: exc.SQLAlchemyError) -> bool:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Translate database errors of the context.
+    """Translate the database errors that the block of the context raises.
 
     Raise Conflict if a concurrent transaction changed the same rows first. Raise DatabaseUnavailable if the database
     does not answer, or refuses SBF's statements because of the server's settings.

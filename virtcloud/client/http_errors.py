@@ -114,7 +114,10 @@ def _parse_retry_after(answer: httpx.Response) -> int | None:
 
 
 def error_of_answer(url: str, status: int, content: bytes, path: str) -> VirtcloudError:
-    """Return the exception for the problem document in SBF's response."""
+    """Return the exception for the problem document in SBF's response.
+
+    Return ServiceUnreachable if ``content`` is no problem document, because the server is then not SBF.
+    """
     try:
         problem = json.loads(content)
         slug, detail = str(problem["type"]).removeprefix(PROBLEM), str(problem["detail"])

@@ -1,9 +1,9 @@
 """The driver for simulated switches, which exist only in ``virtcloud up``. No device is contacted.
 
 A simulated switch is a file with a running and a startup configuration, ``switches/NAME.json`` in the folder of the
-simulation. Other programs disturb the switch with files in the folder ``events``. While ``NAME.off`` exists, the switch
-does not answer. ``NAME.restart`` and ``NAME.drift`` take effect at the next reading, which deletes the file. If no
-trunk except ``SPARE_PORT`` carries VLANs, ``NAME.drift`` remains.
+simulation. ``virtcloud simulate`` disturbs the switch with files in the folder ``events``. While ``NAME.off`` exists,
+the switch does not answer. ``NAME.restart`` and ``NAME.drift`` take effect at SBF's next reading of the switch, which
+deletes the file. Exception: if no trunk except ``SPARE_PORT`` carries VLANs, ``NAME.drift`` has no effect and remains.
 """
 
 import time

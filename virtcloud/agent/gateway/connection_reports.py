@@ -48,8 +48,8 @@ class ConnectionReport(Generic[C]):
     def report(self) -> bool:
         """Report the connections, and log errors. Return False if the report must be repeated soon.
 
-        Send no report if neither this report nor the previous report contains connections. But always send the first
-        report of a host with a server, because connections may have ended while no agent was running.
+        Send no report if there are no connections and the previous report contained no connections either, except the
+        first report of a host with a server: connections may have ended while no agent was running.
         """
         read = self._read()
         connections = read or ()
