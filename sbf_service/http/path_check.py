@@ -72,7 +72,8 @@ class PathCheck:
     async def run(self, hosts: tuple[CheckedHost, ...]) -> ExchangeOutcome:
         """Run an exchange of frames between these hosts, and return the outcome.
 
-        Omit unreachable hosts, and hosts whose agents do not support the check.
+        Unreachable hosts, and hosts whose agents do not support the check, exchange no frames. The outcome lists these
+        hosts in ``unverified``.
         """
         outcome, reachable = ExchangeOutcome(), dict[Name, CheckedHost]()
         for host in hosts:
@@ -121,7 +122,10 @@ class PathCheck:
                 delete_session(unit, session.id)
 
     async def _wait_for_agent(self, host: CheckedHost, session: WaitingSession, outcome: ExchangeOutcome) -> None:
-        """After a failure or timeout, record the reason."""
+        """Wait until a host's agent has opened the bridge. Record the host's end of the bridge in ``outcome``.
+
+        After a failure or timeout, record the reason instead.
+        """
         limit = self.service.settings.relay.agent_wait
         try:
             async with asyncio.timeout(limit):

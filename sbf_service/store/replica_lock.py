@@ -173,7 +173,7 @@ def _open_lock_file(path: Path) -> IO[bytes]:
 
 
 def _open_for_group(path: str, flags: int) -> int:
-    """Open a file. Users outside of the group could otherwise lock a new file, and prevent SBF's start."""
+    """Open a file. Create a missing file without rights of others, who could lock the file and prevent SBF's start."""
     return os.open(path, flags, GROUP_MODE)
 
 

@@ -113,7 +113,7 @@ def revoke_certificate(
 
 
 def revoke_certificates_of(unit: Unit, row: ClusterRow, user: str) -> None:
-    """Revoke a user's certificates for a cluster: a later invitation must not make them valid."""
+    """Revoke a user's certificates for a cluster, so that a later invitation does not make them valid again."""
     known = SshCertificateRow.cluster_id == row.id, SshCertificateRow.user == user
     valid = select(SshCertificateRow).where(*known, SshCertificateRow.revoked_at.is_(None))
     _revoke(unit, row, unit.session.scalars(valid).all())

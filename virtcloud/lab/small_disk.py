@@ -122,7 +122,7 @@ SMALL = DebianRecipe("debian-small", PACKAGES, CUSTOMIZE, OPEN_FOLDER)
 
 
 def ensure_small_disk(watch: Watcher) -> Path:
-    """Return the path of the small disk (qcow2, compressed). Build the image if the cache has none.
+    """Return the path of the small disk (qcow2, compressed). Build the disk if the cache does not contain the disk.
 
     Raise LabImpossible if the image cannot be built.
     """

@@ -84,7 +84,7 @@ BRIDGE_LINKS = TypeAdapter(list[BridgeLink])
 
 @dataclass(frozen=True, slots=True)
 class BatchFailure:
-    """A line of a batch that failed, with the program's message."""
+    """A failed line of a batch, with the program's message."""
 
     line: str
     message: str

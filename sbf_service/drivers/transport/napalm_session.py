@@ -99,7 +99,8 @@ class NapalmSession:
     def call(self, action: Callable[[Any], T]) -> T:
         """Connect if necessary and run ``action``. For an error of a library, raise SBF's corresponding error.
 
-        Close the session for any error except Refused.
+        Close the session unless the corresponding error is Refused. If ``action`` itself raises an ElementError, raise
+        this error unchanged, and do not close the session.
         """
         try:
             self._login.cancel_scope.check()

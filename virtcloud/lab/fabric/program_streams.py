@@ -72,7 +72,7 @@ def _copy_streams(
         connection.shutdown(socket.SHUT_WR)
     receiver.join(CLOSE_TIMEOUT_S)  # with unread input, close() would reset the connection
     with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)  # ends both threads if the client has not disconnected
+        connection.shutdown(socket.SHUT_RDWR)  # ends receiver and watcher if the client has not disconnected
     watcher.join()
 
 
@@ -191,7 +191,8 @@ def _receive_input(connection: socket.socket, streams: ProgramStreams) -> None:
 def _end_without_client(connection: socket.socket, handle: NodeHandle, running: RunningProgram) -> None:
     """Wait until the client disconnects. Then terminate the program.
 
-    The thread that passes the input waits while the program does not read, and may not notice the disconnection.
+    This needs a separate thread: the thread that passes the input waits while the program does not read, and may
+    therefore not notice that the client disconnects.
     """
     wait_until_disconnected(connection)
     if running.exit is None:
