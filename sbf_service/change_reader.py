@@ -103,7 +103,7 @@ class ChangeReader:
         next_poll = self.clock()
         while not self._stopping:
             if self.clock() >= next_poll:
-                if self._poll(listener):  # the poll also finds changes from before this connection
+                if self._poll(listener):  # the poll also finds changes that preceded this connection
                     self.listens = True
                 next_poll = self.clock() + self.interval
             if listener is None:

@@ -96,8 +96,8 @@ class HookSbfClient:
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:
         """Store SBF's address, the deadline, and two durations in seconds.
 
-        ``allowed`` is the duration from which the deadline was computed. After a slow failure, no call is allowed for
-        ``pause``.
+        ``allowed`` is the duration from which the deadline was computed. ``pause`` is the duration for which the
+        circuit breaker blocks calls after a slow failure.
         """
         self._where, self._deadline, self._allowed, self._pause = where, deadline, allowed, pause
 

@@ -65,8 +65,8 @@ def check_name_allowed(
     On a host, an image of the catalogue replaces an image of the same name in the host's folder. A user must not
     replace an image that other users use or may use.
 
-    ``topology_names`` are the images that sites and hosts list for users. ``local_users`` are the other users with
-    running guests from a host's own image of this name. ``hosts`` have an image of this name in their folder.
+    ``topology_names`` are the images that sites and hosts list for users. ``local_users`` are the other users who run
+    guests from a host's own image of this name. ``hosts`` are the hosts whose folder contains an image of this name.
     """
     if role is not Role.USER:
         return
@@ -107,7 +107,8 @@ def check_size(limits: ImageLimits, size: int) -> None:
 def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None) -> None:
     """Raise QuotaExceeded if the images of ``owner`` at SBF would exceed the quota.
 
-    ``used`` and ``added`` are in bytes. ``limit_mb`` is in MiB, or None for no limit.
+    ``used`` is the size of the owner's stored images and ``added`` the size of the new image, both in bytes.
+    ``limit_mb`` is in MiB, or None for no limit.
     """
     if limit_mb is not None and used + added > limit_mb * MIB:
         raise QuotaExceeded(

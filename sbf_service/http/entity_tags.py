@@ -50,5 +50,5 @@ def add_etag(request: Request, response: Response) -> Response:
 
 
 def not_modified(headers: Mapping[str, str]) -> Response:
-    """Return an answer with status 304, and with those of ``headers`` that are in ``KEPT``."""
+    """Return an answer with status 304. The answer has the headers in ``headers`` whose names are in ``KEPT``."""
     return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={key: headers[key] for key in KEPT if key in headers})

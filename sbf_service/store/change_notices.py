@@ -98,7 +98,7 @@ class Doorbell:
 
 @dataclass(frozen=True, slots=True)
 class NoticeListener:
-    """A connection to PostgreSQL that receives the notices of other replicas than ``own``."""
+    """A connection to PostgreSQL that receives the notices of all replicas except ``own``, this replica."""
 
     connection: Any
     own: str

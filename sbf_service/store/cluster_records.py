@@ -20,7 +20,7 @@ from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import WANTED_STATES
 
 _READ: Select[*tuple[Any, ...]] = select(
-    type_coerce(ClusterRow.created_at, DateTime()),  # only to sort: the conversion to UTC would take longest
+    type_coerce(ClusterRow.created_at, DateTime()),  # used only to sort: a conversion to UTC would be slow
     *(getattr(ClusterRow, name) for name in ClusterRecord._fields[1:]),
 )
 _READ_ALL = _READ.where(equals_any(ClusterRow.state, WANTED_STATES))

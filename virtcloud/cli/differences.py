@@ -119,7 +119,7 @@ def _format_reading(difference: ElementDifference) -> str:
 
 
 def format_yaml(document: Document, **first: object) -> str:
-    """Format a document as YAML without default values. The keys of ``first`` are at the beginning."""
+    """Format a document as YAML, without keys that have their default value. The keys of ``first`` come first."""
     plain: Mapping[str, Any] = first | document.model_dump(mode="json", exclude_defaults=True)
     return str(yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True))
 

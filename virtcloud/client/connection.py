@@ -131,7 +131,7 @@ class Connection:
     ) -> SbfResponse:
         """Send a file of ``size`` bytes with PUT. Return the answer. The timeout applies to each part of the file.
 
-        ``url`` is the address of the replica; None: the address of this connection.
+        ``url`` is the address of the replica that receives the file, or None for the address of this connection.
         """
         address = url or self.url
         headers = {**self._headers(), "content-type": "application/octet-stream", "content-length": str(size)}
@@ -219,9 +219,10 @@ class Connection:
         query: Mapping[str, str | Sequence[str]] | None = None,
         if_none_match: str | None = None,
     ) -> SbfResponse:
-        """Get a document. With ``after``, wait up to ``wait`` seconds, at most 60, for a higher version (long poll).
+        """Get a document. Without ``after``, SBF answers immediately.
 
-        With ``after`` and ``if_none_match``, SBF may answer that the document with this entity tag has not changed.
+        With ``after``, wait up to ``wait`` seconds, at most 60, for a version above ``after`` (long poll). If
+        ``if_none_match`` is also set, SBF may answer that the document with this entity tag has not changed.
         """
         if after is None:
             return self.send("GET", path, query=query)

@@ -73,7 +73,7 @@ def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Pa
     elif member.isreg():
         _write(archive, member, path)
     elif member.issym():
-        links[path] = member.linkname.partition("\0")[0]  # as the kernel would read the name
+        links[path] = member.linkname.partition("\0")[0]  # the kernel reads a name only up to NUL
     elif member.islnk():
         linked = find_path(folder, member.linkname)
         if linked in links:

@@ -100,7 +100,7 @@ class UnexpectedFault(StartFault):
 
 
 class FaultOutcome(NamedTuple):
-    """The action on the job, and the suffix of the message to its owner."""
+    """The action on a job that cannot start, and the suffix of the message to the job's owner."""
 
     delete: bool
     hold: bool

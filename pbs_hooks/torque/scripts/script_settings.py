@@ -132,5 +132,8 @@ SCRIPT_SETTINGS = OrderedDict(
 
 
 def read_script_settings(file: str) -> ScriptSettings:
-    """Read the settings; the defaults if there is no file. Raises SettingsError for an invalid setting."""
+    """Return the settings in ``file``, or the defaults if the file is missing.
+
+    Raises SettingsError for an invalid setting.
+    """
     return ScriptSettings(**read_settings(file if Path(file).exists() else None, SCRIPT_SETTINGS, "the scripts'"))

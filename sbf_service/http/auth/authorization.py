@@ -107,7 +107,7 @@ def change_cluster_scope(store: Store, caller: Caller, action: Action, key: Clus
 def authorize_in_unit(
     unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None = None
 ) -> None:
-    """Check the caller's right to ``action`` on a cluster, within a unit; see :func:`authorize_cluster`."""
+    """Check the caller's right to ``action`` on a cluster, within a unit of work; see :func:`authorize_cluster`."""
     caller.require_for_any(action, "cluster")
     if caller.is_unrestricted(action):
         return
@@ -122,8 +122,8 @@ def authorize_in_unit(
 def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
     """Return ``view``. Raise NotFound if the caller may not read the cluster.
 
-    This second check is necessary: since the first check of the caller's right, another owner may have created a
-    cluster with this key.
+    A check before SBF read ``view`` does not suffice: after that check, another owner may have created a cluster with
+    this key.
     """
     resource = describe_cluster(view)
     if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
@@ -147,7 +147,8 @@ def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName |
 def require_known_names(store: Store, caller: Caller, site: str | None = None, element: str | None = None) -> None:
     """Raise BadInput if a list's filter names an unknown site or element.
 
-    The check is only for callers who may read all sites, or all elements: others must not learn which names exist.
+    Check only names of sites if the caller may read all sites, and only names of elements if the caller may read all
+    elements: other callers must not learn which names exist.
     """
     reads_site = site is not None and caller.is_unrestricted(Action.READ_SITES)
     reads_element = element is not None and caller.is_unrestricted(Action.READ_ELEMENT)

@@ -134,7 +134,10 @@ def list_inner_rules(segment: Segment) -> Iterator[str]:
 
 
 def list_inner_sources(segment: Segment, device: str) -> Iterator[str]:
-    """Yield rules that replace clients' addresses by the gateway's address, for guests with another router."""
+    """Yield rules that replace clients' addresses by the gateway's address.
+
+    The rules are for guests whose router is not this gateway.
+    """
     routers = [ip_interface(text) for text in (segment.router.addresses if segment.router else ())]
     for one in segment.publications:
         if any(one.guest_address in router.network for router in routers):
@@ -147,7 +150,7 @@ def list_inner_sources(segment: Segment, device: str) -> Iterator[str]:
 
 
 def _describe(published: PublishedPort, address: str) -> tuple[str, str]:
-    """Return "ip" or "ip6" for a publication, and ``address`` in the form before a port of nft(8): IPv6 in brackets."""
+    """Return "ip" or "ip6" for a publication, and ``address`` as nft(8) expects it before a port: IPv6 in brackets."""
     return ("ip", address) if published.address.version == _IPV4 else ("ip6", f"[{address}]")
 
 

@@ -172,7 +172,7 @@ def _read_available(end: int) -> bytes | None:
         return None
     try:
         return os.read(end, CHUNK)
-    except OSError:  # reading a terminal raises OSError after its program has ended
+    except OSError:  # reading a terminal raises OSError after the program has ended
         return b""
 
 
