@@ -114,5 +114,5 @@ FAULT_OUTCOMES: Mapping[Type[StartFault], FaultOutcome] = {
 }
 """A job that is neither deleted nor held is queued again.
 
-At launch, the hook calls ``rerun`` and ``reject`` for this purpose. At the other events, ``reject`` is sufficient.
+To queue the job again, the hook calls ``rerun`` and ``reject`` at launch, and only ``reject`` at the other events.
 """

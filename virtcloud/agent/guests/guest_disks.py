@@ -45,7 +45,9 @@ TIMEOUT_S = 60.0
 CHECK_LIMITS: Final = ("--as=1073741824", "--cpu=30", "--core=0")
 """The limits of ``qemu-img check`` (prlimit(1)): bytes of memory, seconds of processor time, and no core dump."""
 CHECK_CODES: Final = frozenset({0, 2, 3})
-"""The exit codes of ``qemu-img check`` with a report: no errors, errors, or leaked blocks (qemu-img(1))."""
+"""The exit codes with which ``qemu-img check`` prints a report: 0 without errors, 2 for errors in the image, 3 for
+leaked blocks (qemu-img(1)).
+"""
 MIB: Final = 1 << 20
 MAX_ERROR_CHARACTERS: Final = 500
 SIZE_FIELD: Final = slice(24, 32)
