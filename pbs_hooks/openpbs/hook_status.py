@@ -1,4 +1,4 @@
-"""Checks an installation of the hooks, with SBF, hosts, agents, and reconciliation."""
+"""Checks an installation: the hooks, SBF, the hosts and their agents, and reconciliation."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -170,7 +170,7 @@ def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> Iterator[st
 
 
 def list_job_ports(segment: Segment) -> set[str]:
-    """Return the names of a network's relay ports: one for each cluster's job, and one for users' sessions."""
+    """Return the names of a network's relay ports: one for each cluster in the network, and one for users' sessions."""
     keys = (segment.key, *segment.members.values(), names.SESSIONS_PREFIX + segment.id)
     return {names.job_port_name(key, segment.vlan) for key in keys}
 

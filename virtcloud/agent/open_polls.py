@@ -23,7 +23,7 @@ class PolledSbf(ElementApi, Protocol):
     """The calls of SBF that the reconciler and the open poll need."""
 
     def find_settled(self, element: str, revision: int) -> WantedDocument | None:
-        """Return the client's document of ``revision``, or None if the document must be read again."""
+        """Return the document of ``revision`` that the client has stored, or None if it must be read again."""
 
 
 def spawn_thread(work: Callable[[], None]) -> None:

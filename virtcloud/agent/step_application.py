@@ -87,7 +87,7 @@ class ManagedHost(Protocol):
     """The operations of a host that the reconciler needs."""
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
-        """Remove the files of guests that are not wanted and do not run. Log an error."""
+        """Remove the files of guests that are not wanted and do not run. An error is only logged."""
 
     def read(self) -> ObservedHost:
         """Return the observed state."""
@@ -245,7 +245,7 @@ def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> 
     """
     if isinstance(step, StartGuest) and step.segment.id in unbuilt:
         return True
-    is_of_host = not step.cluster  # for example the start of another server of the gateway
+    is_of_host = not step.cluster  # for example the start of one of a gateway's servers
     return step.cluster in errors and not (is_of_host or isinstance(step, RemoveSegment | FilterGuests))
 
 

@@ -138,11 +138,11 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
 
 
 def _read_stdin(size: int) -> bytes:
-    """Return the next bytes of this process's input, at most ``size``; ``b""`` at its end or if it is closed."""
+    """Return at most ``size`` bytes of this process's input. Return ``b""`` if the input has ended or is closed."""
     if sys.stdin is None:  # the shell closed it: <&-
         return b""
     try:
-        select.select([sys.stdin], [], [])  # read() alone would stop a background process of a terminal (SIGTTIN)
+        select.select([sys.stdin], [], [])  # without select(), read() would stop a process in the background (SIGTTIN)
         return os.read(sys.stdin.fileno(), size)
     except (OSError, ValueError):
         return b""
@@ -198,10 +198,10 @@ def _raw_terminal(link: socket.socket, sending: AbstractContextManager[object]) 
 def _send_sizes(changed: int, link: socket.socket, sending: AbstractContextManager[object]) -> None:
     """Send the window's size for each byte of the pipe ``changed``.
 
-    The signal handler must not send. While another thread sends much input, the handler would block the main thread,
-    which would read no output. Then the program could read no input.
+    The signal handler must not send the size itself. While another thread sends much input, the handler would block the
+    main thread, which would read no output. The program, blocked by its unread output, would then read no input.
     """
     with open(changed, "rb", buffering=0) as changes:
-        while changes.read(CHUNK):  # until the end: the handler could not write to a pipe that nobody reads
+        while changes.read(CHUNK):  # until the pipe is closed: a write to a pipe without a reader raises an error
             with contextlib.suppress(OSError), sending:  # the main thread notices the end of the connection
                 send_frame(link, b"w", json.dumps(_window_size()).encode())

@@ -2,8 +2,8 @@
 
 Links connect elements with each other, and sites with the cores of transports. A core is a node that represents the
 provider's network: a bridge, or a router in an EVPN fabric. If a transport uses service VLANs, an edge's port towards
-the core is the edge's ``core_port``. In an EVPN fabric, this port has the transport's name, and the edges reach each
-other at their loopback addresses.
+the core is the edge's ``core_port``. In an EVPN fabric, an edge's port towards the core has the transport's name, and
+the edges reach each other at their loopback addresses.
 """
 
 from collections.abc import Collection, Iterator
@@ -186,7 +186,7 @@ def _core_link(wire: CoreWire) -> NodeLink:
 def cables(topology: Topology) -> list[VethPair]:
     """Return a veth pair for each link.
 
-    For each port without a link, also return a pair whose other end is in the fabric.
+    For each port without a link, also return a pair whose other end is in the namespace of the fabric's process.
     """
 
     def cable(link: NodeLink) -> VethPair:

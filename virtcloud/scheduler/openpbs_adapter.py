@@ -164,7 +164,10 @@ class OpenPbsScheduler:
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Return the server. Raise SchedulerUnavailable, for example while the server reads its jobs after a start."""
+        """Return the server.
+
+        Raise SchedulerUnavailable if the server does not serve, for example while it reads its jobs after a start.
+        """
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:

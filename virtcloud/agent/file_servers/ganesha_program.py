@@ -1,4 +1,4 @@
-"""Starts NFS-Ganesha in the gateway's namespace of a network, with the owner's rights and a separate root directory.
+"""Starts NFS-Ganesha in a gateway's namespace for a network, with the network owner's rights and a new root directory.
 
 The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The steps are:
 
@@ -157,7 +157,7 @@ def _open_image(parent: int, name: str, size_mb: int, owner: tuple[int, int]) ->
 
 
 def run_program(*command: str, fd: int) -> None:
-    """Run a program, which inherits the descriptor ``fd``. Raise OSError with the program's message if it fails."""
+    """Run a program, which inherits the descriptor ``fd``. If the program fails, raise OSError with its message."""
     program = shutil.which(command[0], path=SEARCH_PATH)
     if program is None:
         raise FileNotFoundError(f"the program {command[0]} is missing")
@@ -167,9 +167,10 @@ def run_program(*command: str, fd: int) -> None:
 
 
 def find_mounted_root(descriptor: int) -> tuple[bytes, bytes]:
-    """Return two paths of the mount that contains an open folder: its root within its file system, and its mount point.
+    """Return two paths of the mount that contains an open folder.
 
-    If the kernel does not list the mount, both paths are empty. Source: proc(5), /proc/PID/mountinfo.
+    The first path is the mount's root within the mounted file system. The second path is the mount point. If the kernel
+    does not list the mount, both paths are empty. Source: proc(5), /proc/PID/mountinfo.
     """
     info = Path(f"/proc/self/fdinfo/{descriptor}").read_bytes()
     number = next(line.split()[1] for line in info.splitlines() if line.startswith(b"mnt_id:"))
@@ -228,7 +229,7 @@ def _mount_export(descriptor: int, target: Path, flags: int) -> None:
 
 
 def _bind(source: Path, target: Path, flags: int) -> None:
-    """Bind-mount ``source`` at ``target``, without the mounts below it.
+    """Bind-mount ``source`` at ``target``, without the mounts below ``source``.
 
     A second call of mount(2) sets the flags, because the kernel ignores the flags of a bind mount.
     """

@@ -1,4 +1,4 @@
-"""The packet filter between a gateway's links and its other interfaces, in the kernel."""
+"""The kernel's packet filter between a gateway's links (`outside_links`) and the gateway's other interfaces."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -42,10 +42,10 @@ class ForwardingKernel(Protocol):
 
 
 class OutsideRouting:
-    """The packet filter of the links to the outside of all networks. All operations are idempotent."""
+    """The packet filter for the links of all networks to the outside. All operations are idempotent."""
 
     def __init__(self, kernel: ForwardingKernel, fqdns: FqdnAddresses | None = None) -> None:
-        """Create an object for interfaces of ``kernel``. ``fqdns`` has the addresses of FQDNs. None: there are none."""
+        """Create an object for interfaces of ``kernel``. ``fqdns`` has the addresses of FQDNs. None: no addresses."""
         self._kernel = kernel
         self._fqdns = fqdns
         self._list_admitted = fqdns.list_admitted if fqdns is not None else admit_none
@@ -150,7 +150,7 @@ class OutsideRouting:
 def _remove_ended_connections(segments: Iterable[Segment]) -> None:
     """Remove the connections of ended publications from the connection table.
 
-    Only log an error, because the packet filter drops these connections' packets anyway.
+    If the removal fails, only log a warning, because the packet filter drops these connections' packets anyway.
     """
     try:
         number = remove_ended_connections(list_published_translations(segments), (LINKS4, LINKS6))

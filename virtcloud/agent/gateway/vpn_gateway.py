@@ -86,7 +86,7 @@ class VpnGateway:
         return tuple(connection for control in tuple(self._controls.values()) for connection in control.connections)
 
     def receive(self, wanted: HostWanted, segments: Sequence[Segment]) -> None:
-        """Apply the grants of a wanted document at once. ``segments`` are the segments that this agent supports."""
+        """Apply the grants of a wanted document immediately. ``segments`` are the segments that this agent supports."""
         self._wanted = wanted.vpn
         self._shared.receive(index_grants(segments))
         for control in self._controls.values():
@@ -127,9 +127,9 @@ class VpnGateway:
             thread.join(STOP_S)
 
     def ensure_server(self, protocol: VpnProtocol, server: VpnServer) -> None:
-        """Stop the running server of this protocol, if any, and start the server.
+        """Stop the running server of this protocol, if any, and start an OpenVPN server with the settings ``server``.
 
-        Raise Refused if the server cannot start.
+        Raise Refused if OpenVPN cannot start.
         """
         self._stop(protocol)
         tap = self._interfaces.ensure_tap(DEVICES[protocol])

@@ -1,4 +1,4 @@
-"""The guest's side of a session as a byte stream: a TCP connection, the console, or its log."""
+"""The guest's side of a session as a byte stream: a TCP connection, the console, or the console's log."""
 
 import os
 import socket
@@ -81,7 +81,7 @@ class ConsoleChannel:
     """The console of a guest, to which several users can be connected at the same time."""
 
     def __init__(self) -> None:
-        """Create a channel without a console. `open_console` connects it."""
+        """Create a channel without a console. `open_console` connects the channel to a console."""
         self._changed = threading.Condition()
         self._output: deque[bytes] = deque(maxlen=MAX_BACKLOG)
         self._ended = False

@@ -54,7 +54,7 @@ class HypervisorApi(Protocol):
         """Stop a domain immediately. An absent domain is success."""
 
     def find_console(self, name: str) -> str | None:
-        """Return the path of a console's terminal, or None if the domain or its terminal is missing."""
+        """Return the path of the terminal of a domain's console, or None if the domain or the terminal is missing."""
 
     def has_kvm(self) -> bool:
         """Return whether the hypervisor lists KVM among its capabilities."""

@@ -62,8 +62,8 @@ class GuestFiles:
     def limit_started(self, domain: str) -> None:
         """Limit the processes of a running container, unless the limit was set since the start. Idempotent.
 
-        A killed agent, or a start that succeeded after its time limit, leaves a container without this limit. Log a
-        failure, so that the rest of the host can be read. The next call tries again.
+        A killed agent, or a start that succeeded after its time limit, leaves a container without this limit. A failure
+        is only logged, so that the rest of the host can be read. The next call tries again.
         """
         path = self._folder / domain / PENDING_LIMIT
         try:
@@ -89,7 +89,10 @@ class GuestFiles:
                 log.info("guest_files_removed", domain=domain)
 
     def ensure_none_of_cluster(self, cluster: str, kept: Iterable[str] = ()) -> None:
-        """Remove the files of a cluster's guests, including guests that ended by themselves, but except ``kept``."""
+        """Remove the files of a cluster's guests, including guests that ended by themselves.
+
+        Do not remove the files of the domains in ``kept``.
+        """
         self._ensure_none_of(self.list_domains(names.domain_name_patterns(cluster)) - set(kept))
 
     def ensure_none_but(self, domains: Iterable[str]) -> None:

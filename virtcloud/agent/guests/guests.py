@@ -178,10 +178,10 @@ class LocalGuests:
         return root is not None and RootedFiles(root).has_systemd()
 
     def ensure_no_files(self, cluster: str) -> None:
-        """Remove the disks and logs of a cluster's guests without a domain, including guests that ended by themselves.
+        """Remove the disks and logs of those guests of a cluster that have no domain.
 
-        If a hypervisor does not answer, remove no files. `ensure_no_guests` or `remove_orphaned_files` removes
-        remaining files later.
+        For example, a guest that ended by itself has no domain. If a hypervisor does not answer, remove no files.
+        `ensure_no_guests` or `remove_orphaned_files` removes remaining files later.
         """
         domains, unreachable = self._hypervisors.list_domains()
         if not unreachable:

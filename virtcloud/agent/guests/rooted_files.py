@@ -52,7 +52,7 @@ class RootedFiles:
     def read(self, path: str) -> str | None:
         """Return the content of a file, or None if the file is absent.
 
-        Raise OSError unless it is a regular file of at most `MAX_READ` bytes.
+        Raise OSError if the file is not a regular file, or is larger than `MAX_READ` bytes.
         """
         try:
             with self._opened(path, os.O_PATH) as descriptor:

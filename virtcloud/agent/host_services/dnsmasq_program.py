@@ -11,7 +11,7 @@ dnsmasq runs as a separate user. It keeps the capabilities to bind ports below 1
 its interface's neighbour entries. The capabilities are valid only in dnsmasq's network namespace. The namespace
 forwards no packets, and ends with its last process.
 
-For a metadata service, the program also binds each address to one guest (`guest_identity`).
+If the specification has neighbours, the program also binds each guest address to one guest (`guest_identity`).
 
 When dnsmasq is ready, it closes its standard output. Until then, dnsmasq writes errors to its standard output.
 """

@@ -122,7 +122,7 @@ class DnsmasqServers:
             self.ensure_no_server(step.cluster)
 
     def ensure_server(self, segment: Segment) -> None:
-        """Start the server of a segment's guests, or correct its faults and its names.
+        """Start the server of a segment's guests. If the server runs, correct its port and its list of guests' names.
 
         Raise Refused if the segment's bridge or dnsmasq is missing, or dnsmasq or the kernel refuses the start. Also
         raise Refused if this host cannot identify guests for a metadata service.

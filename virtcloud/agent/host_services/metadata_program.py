@@ -51,7 +51,7 @@ Documents = Mapping[str, str]
 
 
 def main() -> None:
-    """Serve metadata until the process is killed. After an error of the start, print it and exit with code 1."""
+    """Serve metadata until the process is killed. If the start fails, print the error and exit with code 1."""
     try:
         server = _start()
     except OSError as error:
@@ -86,7 +86,10 @@ class MetadataServer:
     """Answers the requests of guests. A separate thread serves each connection."""
 
     def __init__(self, listener: socket.socket, guests: list[Documents], addresses: Mapping[str, int]) -> None:
-        """Create a server of documents ``guests``. ``addresses`` maps a source address to an index in ``guests``."""
+        """Create a server. ``guests`` has the documents of each guest.
+
+        ``addresses`` maps a source address to an index in ``guests``.
+        """
         self._listener = listener
         self._guests = guests
         self._addresses = addresses
@@ -183,7 +186,7 @@ def _read_head(connection: socket.socket, deadline: float) -> bytes:
 
 
 def _address(text: str) -> str:
-    """Return an address in the form of the specification.
+    """Return an address in the form that the addresses in the specification have.
 
     For example, "fe80::1%svc0" becomes "fe80::1", and "::ffff:10.0.0.1" becomes "10.0.0.1".
     """

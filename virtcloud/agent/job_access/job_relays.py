@@ -104,9 +104,9 @@ class JobRelays:
         return self._root / f".relay-{names.file_name(key)}"
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:
-        """Return whether the job's relay runs with the specification of this digest.
+        """Return whether the job's relay runs with the specification whose digest is ``digest``.
 
-        If so, also attach the relay's port to the bridge.
+        If the relay runs with this specification, also attach the relay's port to the bridge.
         """
         name = names.job_port_name(access.key, access.vlan)
         port = next((interface for interface in kernel.list_interfaces() if interface.name == name), None)

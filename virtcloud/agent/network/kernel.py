@@ -122,7 +122,7 @@ class NetlinkKernel:
             self._socket.brport("set", index=index, isolated=1)
 
     def set_hairpin(self, index: int) -> None:
-        """Allow a bridge to send a frame out of its arrival port (bridge(8))."""
+        """Allow a bridge to send frames that arrived at this port back out of this port (bridge(8), ``hairpin``)."""
         with _translate_errors(f"set the hairpin mode of the bridge port {index}"):
             self._socket.brport("set", index=index, mode=1)
 

@@ -71,9 +71,8 @@ class LabNode:
     If ``isolated`` is false, the node shares all namespaces with the fabric's process. Only the station, the node on
     which SBF runs, is not isolated.
 
-    A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node with the node's
-    ``disk_folders``. The content of these folders survives a power failure. The content of the folders in ``tmpfs``
-    does not survive.
+    A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node. It contains the node's
+    ``disk_folders``, whose content survives a power failure. The content of the folders in ``tmpfs`` does not survive.
     """
 
     name: str
@@ -95,7 +94,10 @@ class LabNode:
 
 @dataclass(frozen=True, slots=True)
 class VethPair:
-    """A veth pair between two nodes. An end with an empty node name is in the fabric itself. MTUs are in bytes."""
+    """A veth pair between two nodes. MTUs are in bytes.
+
+    An end with an empty node name is in the network namespace of the fabric's process.
+    """
 
     node: str
     port: str
