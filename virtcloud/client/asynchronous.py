@@ -54,7 +54,10 @@ def _asynchronous(method: Callable[Concatenate[Any, P], R]) -> Callable[Concaten
 def _asynchronous_wrapped(
     method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], W]
 ) -> Callable[Concatenate[Any, P], Awaitable[W]]:
-    """Return a coroutine function: run ``method`` in a thread and return ``wrap(asynchronous object, result)``."""
+    """Return a coroutine function.
+
+    The function runs ``method`` in a thread, and returns ``wrap(asynchronous object, result)``.
+    """
     called = _asynchronous(method)
 
     @wraps(method)

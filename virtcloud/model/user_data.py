@@ -47,7 +47,7 @@ def check_user_data(text: str, guest: str) -> None:
 
 
 def check_total_size(guests: object) -> None:
-    """Raise BadInput if the distinct user data of unparsed guests is too long. Ignore guests of another form."""
+    """Raise BadInput if the distinct user data of unparsed guests is too long. Ignore guests that are no mappings."""
     found = [guest.get("user_data") for guest in guests if isinstance(guest, dict)] if isinstance(guests, list) else []
     size = sum(len(text.encode(errors="surrogatepass")) for text in {text for text in found if isinstance(text, str)})
     if size > MAX_DISTINCT:

@@ -82,9 +82,9 @@ class SwitchObserved(Document):
 
     - ``vlans``: the managed VLANs that exist on the switch. ``ports``: the managed VLANs on each managed port.
     - ``open``: the managed ports that SBF must close (see :func:`compare_switch`). ``ports`` lists no VLANs for an open
-      port. A trunk without an allowed-VLAN list is open, because it carries every existing VLAN. So is a port that
-      becomes a trunk when its neighbour requests a trunk. An access port is open unless it is in no VLAN, or untagged
-      in one managed VLAN.
+      port. A trunk without an allowed-VLAN list is open, because it carries every existing VLAN. A port that becomes a
+      trunk when its neighbour requests a trunk is open, too. An access port is open unless it is in no VLAN, or
+      untagged in one managed VLAN.
     - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
       device without a VLAN table. On these devices, a VLAN exists if a port carries the VLAN.
     - ``elsewhere``: the managed VLAN IDs on unmanaged ports, without trunks that carry every VLAN: such a trunk does
