@@ -26,7 +26,7 @@ MAX_COMMENT: Final = 200
 
 
 class GuestLogin(Document):
-    """The user of a cluster's guests, and the keys that may log in as this user.
+    """The user account in a cluster's guests, and the public keys with which one can log in to this account.
 
     SBF records the login when the cluster is created.
     """

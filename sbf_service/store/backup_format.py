@@ -83,7 +83,7 @@ def find_column_kind(type_: TypeEngine[Any]) -> ColumnKind:
 
 
 def make_table(name: str, columns: Mapping[str, ColumnKind]) -> TableClause:
-    """Return an SQLAlchemy table with a backup's columns. These may differ from the columns of this version."""
+    """Return an SQLAlchemy table with a backup's columns, which may differ from the columns of this version's table."""
     return table(name, *(column(key, _TYPES[kind]) for key, kind in columns.items()))
 
 

@@ -116,7 +116,7 @@ def share_network(
 
 
 def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Stop sharing a cluster's network with ``owner``. This owner's current members stay. Idempotent.
+    """Stop sharing a cluster's network with ``owner``. This owner's clusters that have joined stay. Idempotent.
 
     Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key.
     Raise Conflict if the cluster is a member or is ending.

@@ -119,7 +119,8 @@ def _apply_confirmation(
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
-    # A change of a gateway's description resets the gateway's confirmed revision to 0, and can add tasks.
+    # If the topology describes a gateway differently than before, the confirmed revision was reset to 0. The gateway
+    # can have gained the means to be a router or to publish guests.
     if row.kind == ElementKind.GATEWAY and (not former.reachable or former.confirmed == 0):
         take_over_routers(unit, Name(name))
         take_over_publications(unit, Name(name))

@@ -1,4 +1,4 @@
-"""The tables of gateways in networks."""
+"""The tables of what gateways do in networks: addresses, routers, uses of destinations, traffic and publications."""
 
 from datetime import datetime
 
@@ -36,7 +36,7 @@ class NetworkRouterRow(Base):
 class OutsideUseRow(Base):
     """A network's use of a destination outside, until the network ends.
 
-    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the network's first use. The columns
+    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the destination's first use. The columns
     ``reported_…`` contain the gateway's counters in its latest report. SBF adds the difference between the counters of
     two reports to the sums. ``names`` contains the destination's FQDNs in the latest report, or None.
     """

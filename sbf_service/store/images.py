@@ -186,7 +186,7 @@ def certify_image(unit: Unit, name: Name, site: Name) -> CatalogueImage:
 
 
 def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
-    """Remove an image's certification for a site, and suspend dependent publications. Idempotent.
+    """Remove an image's certification for a site, and suspend the publications that need it. Idempotent.
 
     Raise NotFound for an unknown image.
     """

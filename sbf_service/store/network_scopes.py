@@ -35,7 +35,8 @@ _READ_ELEMENT = select(
 def find_cluster_scope(unit: Unit, key: str) -> LockScope:
     """Return the scope of a change of a cluster.
 
-    The scope contains the key, the sites of the cluster's network, and the sites of earlier claims with the key.
+    The scope contains the key. The scope also contains the sites at which the cluster's network has claims, and the
+    sites at which the networks of earlier clusters with this key still have claims.
     """
     sites = unit.connection.execute(_SITES_OF_KEY, {"key": key}).scalars()
     return LockScope(frozenset(sites), frozenset({f"cluster {key}"}))
@@ -48,9 +49,10 @@ def find_element_scope(unit: Unit, name: str) -> LockScope:
 
 
 def find_confirmation_scope(unit: Unit, name: str, revision: int) -> LockScope:
-    """Return the scope of a confirmation: the element's site, and the sites of the confirmed clusters.
+    """Return the scope of a confirmation: the element's site, and the sites of the confirmed clusters' networks.
 
-    The confirmed clusters are added or removed by revisions after the last confirmed revision, up to ``revision``.
+    A confirmed cluster is a cluster that a revision after the last confirmed revision, up to ``revision``, adds to or
+    removes from the element.
 
     Raise OutsideScopeError for an unknown element, a gateway, a removed switch, and an element that is unreachable or
     has an error report. The confirmation of such an element can change all its clusters.

@@ -62,7 +62,7 @@ def move_publications(unit: Unit, gateway: Name) -> None:
 
 
 def take_over_publications(unit: Unit, gateway: Name) -> None:
-    """Move publications from gateways with stale agents to ``gateway`` or to others, where possible.
+    """Move publications from gateways with stale agents to ``gateway`` or to other gateways, where possible.
 
     Call this function when the agent of ``gateway`` is no longer stale, or when ``gateway`` is new or has changed.
     """
