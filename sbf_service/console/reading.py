@@ -1,4 +1,7 @@
-"""The reads of the console's pages, with the functions of the API's routes or the same checks of rights."""
+"""Functions that read the data of the console's pages.
+
+They call the functions of the API's routes, or check the same rights as these routes.
+"""
 
 from collections.abc import Collection
 from itertools import chain

@@ -67,7 +67,7 @@ class _ParsedRequest(Request):
 
 
 def parse_document(model: type[Document], body: bytes) -> Document | None:
-    """Parse a document at once. Raise RequestValidationError with all faults. Return None if the body is no JSON."""
+    """Parse a body. Raise RequestValidationError with all faults of the body. Return None if the body is no JSON."""
     try:
         return model.model_validate(json.loads(body))
     except ValidationError as error:

@@ -192,7 +192,7 @@ PROBLEMS: frozenset[str] = frozenset(
 def rewrite_answer(operation: str, answer: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return an operation's answer without the keys that version 0.1 does not have.
 
-    Do not change answers of operations that version 0.1 does not have.
+    If version 0.1 does not have the operation, return the answer unchanged.
     """
     return _remove_unknown_keys(answer, ANSWERS.get(operation, ()))
 

@@ -129,7 +129,7 @@ class ReconcileTask(ABC):
         """Record the ports that SBF will configure for the first time.
 
         Called before the device receives the change. Raise Unsafe if an administrator has released one of these ports
-        since the reading of the task.
+        since the task was read from the database.
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
@@ -150,7 +150,7 @@ class DeviceReading(ABC):
 
     @property
     def is_saved(self) -> bool:
-        """Whether the startup configuration contains the observed state, as recorded in the database."""
+        """Whether, according to the database, the startup configuration contains the observed state."""
         return not self.task.unsaved and list_observed_items(self.observed) == self.task.saved
 
     @property

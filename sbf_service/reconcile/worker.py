@@ -96,7 +96,7 @@ class Worker:
                     self.transactions.release_lease(name, fence)
 
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> ReconcileOutcome:
-        """Record the device as unreachable if it could not be read."""
+        """Reconcile a device whose lease this worker holds. If the device cannot be read, record it as unreachable."""
         was_read = False
         try:
             task = self.transactions.read_task(name, fence)
@@ -142,7 +142,7 @@ class Worker:
         return ReconcileOutcome.OVERTAKEN if overtaken else ReconcileOutcome.CONFIRMED
 
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
-        """Return False if an administrator has reduced the scope meanwhile."""
+        """Announce a change. Return False if an administrator has reduced the scope since the task was read."""
         task = reading.task
         why = f"the device changed after revision {task.confirmed}" if drifted else _describe_reason(reading)
         announced = self.transactions.announce(reading, why, drifted=drifted)

@@ -26,7 +26,7 @@ class _UseFields(TypedDict):
 
 
 def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
-    """Return the VLAN IDs of a list. ``to`` is the text between the ends of a range.
+    """Return the VLAN IDs of a list. ``to`` is the text between the first and the last VLAN ID of a range.
 
     For an invalid list, raise ValueError with ``line``, or with the list if ``line`` is empty.
     """

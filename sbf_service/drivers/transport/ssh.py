@@ -51,8 +51,8 @@ class SshCommandLine:
     def prompt(self) -> str:
         """The pattern of the prompt; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`.
 
-        A prompt has no space between the host name and the prompt's last character (such as ``#``). A configuration
-        line can begin with the host name and a space.
+        A prompt has no space between the host name and the prompt's last character (such as ``#``). So the pattern does
+        not match a configuration line that begins with the host name and a space.
         """
         self._guard(lambda: None)
         return rf"^[<\[]?{re.escape(self._session.base_prompt)}[^\s>#\]$]*[>#\]$] ?"

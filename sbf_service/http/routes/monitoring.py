@@ -78,7 +78,7 @@ async def get_health() -> Health:
 async def get_readiness(request: Request, service: CurrentService) -> Health | Response:
     """Check that the database is readable, writable and of this version, and that reconcilers run."""
     readiness: ReadinessProbe = request.app.state.readiness
-    # Without a database, the reconcilers complete no round. They continue without a restart.
+    # Check the database first: without it, the reconcilers complete no round, but continue later without a restart.
     faults = await readiness.find_faults() or ([] if service.scheduler.alive else [NO_RECONCILER])
     return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, NOT_READY, "; ".join(faults)) if faults else Health()
 

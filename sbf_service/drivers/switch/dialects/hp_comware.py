@@ -4,7 +4,7 @@ A port that becomes a trunk carries VLAN 1 until VLAN 1 is removed.
 
 Sources: networking-generic-switch for VLANs; recorded sessions (ntc-templates) for neighbours in Comware 7; published
 configurations for trunks. From memory, not checked on a device: ``display vlan``, ``undo port trunk permit vlan all``,
-and ten ranges in a command.
+and the limit of ten ranges in a command.
 
 ``save force`` ends with ``Saved the current configuration to mainboard device successfully.`` or ``Configuration is
 saved to device successfully.``. In a stack, the output ends with ``Save next configuration file successfully.`` (H3C's
