@@ -30,7 +30,7 @@ def listen(settings: ServiceSettings) -> list[socket.socket]:
 
     Raise BadInput for a socket that cannot be opened, or if tokens would cross a network unencrypted.
 
-    The TCP socket is opened last: a client that can connect over TCP can also use the AF_UNIX socket.
+    The TCP socket is opened last, so that a client that can connect over TCP can also use the AF_UNIX socket.
     """
     _check_plaintext(settings)
     sockets = [] if settings.socket is None else [_listen_unix(settings.socket)]

@@ -80,7 +80,7 @@ def _record_use(_connection: DBAPIConnection, entry: ConnectionPoolEntry) -> Non
 def _check_before_use(
     dialect: Dialect, connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: PoolProxiedConnection
 ) -> None:
-    """Raise InvalidatePoolError for a connection that the server has closed: the pool opens a new connection.
+    """Raise InvalidatePoolError for a connection that the server has closed, so that the pool opens a new connection.
 
     The socket of a closed connection is readable. Only two kinds of connections are checked with a query: readable
     connections, and connections that were idle for more than :data:`MAX_IDLE_S`. A query before each use would take as

@@ -62,7 +62,7 @@ def import_(  # noqa: PLR0913, PLR0917 - click passes each option by its name
     if draft is not None and draft.exists():
         raise BadInput(f"--write {draft}: the file exists; name another file, or remove it")
     text, source = file.read(), name_of(file)
-    parse_yaml(text, source)  # raises BadDocument for bytes that are not UTF-8: the second process could not parse them
+    parse_yaml(text, source)  # raises BadDocument for bytes that are not UTF-8: the second process cannot receive them
     request = SurveyRequest(
         text=text,
         source=source,

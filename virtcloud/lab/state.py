@@ -77,7 +77,7 @@ class LabState:
         return recorded["pid"] if recorded and process_start_time(recorded["pid"]) == recorded["start"] else None
 
     def launcher(self) -> int | None:
-        """Return the process id of the process that holds the lab's namespaces, or None if it is not running."""
+        """Return the id of the process that holds the lab's namespaces, or None if this process is not running."""
         recorded = _read(self.folder / "launcher")
         return recorded["pid"] if recorded and process_start_time(recorded["pid"]) == recorded["start"] else None
 

@@ -163,7 +163,7 @@ def find_duplicates(values: Sequence[T]) -> list[T]:
 
 def _aggregate_faults(element: Element) -> Iterator[BadInput]:
     if not element.aggregates:
-        return  # the usual case, fast for a topology with thousands of elements
+        return  # the usual case; a topology can have thousands of elements
     for port in element.aggregates.keys() - set(element.ports):
         yield BadInput(
             f"aggregate {element.name}:{port}: expected a port of {element.name} ({', '.join(element.ports)})"

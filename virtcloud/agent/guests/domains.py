@@ -13,7 +13,10 @@ NAMESPACE = "urn:virtcloud:libvirt:1"
 
 @dataclass(frozen=True, slots=True)
 class DomainOwnership:
-    """The content of a domain's metadata element: the guest, and the digest of its wanted state at the start."""
+    """The content of a domain's metadata element.
+
+    The element contains the guest, and the digest of the wanted state with which the guest was started.
+    """
 
     cluster: str
     guest: str

@@ -114,9 +114,9 @@ class LocalGuests:
         set_mtu(hypervisor, name, segment)
 
     def find_end_cause(self, cluster: str, guest: str, within_s: float) -> EndCause:
-        """Return why a guest ended by itself. The guest ended at most ``within_s`` seconds ago.
+        """Return why a guest ended by itself within the last ``within_s`` seconds.
 
-        The cause is UNKNOWN unless the kernel's log shows it.
+        Return UNKNOWN if the kernel's log does not show the cause.
         """
         return self._kills.find_cause(names.domain_name(cluster, guest), within_s) if self._kills else EndCause.UNKNOWN
 

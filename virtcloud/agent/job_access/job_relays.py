@@ -148,8 +148,8 @@ def find_bridge(
 ) -> KernelInterface:
     """Return the bridge of a VLAN. Raise Refused if the host has no such bridge of virtcloud. Pure.
 
-    ``key`` is the key of the cluster in error messages. If ``network`` is set, also raise Refused if the bridge belongs
-    to another network. The VLAN ID may have passed to another cluster while the agent was not running.
+    Error messages name the cluster by ``key``. If ``network`` is set, also raise Refused if the bridge belongs to
+    another network, because the VLAN ID may have passed to another cluster while the agent was not running.
     """
     name = names.bridge_name(vlan)
     bridge = next((interface for interface in interfaces if interface.name == name), None)

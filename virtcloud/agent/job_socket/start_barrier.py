@@ -61,7 +61,10 @@ class JobClusterApi(Protocol):
         """Wait at most ``wait`` seconds for a version later than ``after``. Return the cluster."""
 
     def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
-        """Return the guests of the cluster's network with their host keys, and the user of the cluster's guests."""
+        """Return the guests of the cluster's network with their host keys.
+
+        Also return the login name in the cluster's own guests.
+        """
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         """Request the end of a cluster if it has this attempt number and owner (None: any value). Idempotent."""

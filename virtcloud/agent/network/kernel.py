@@ -155,9 +155,9 @@ class NetlinkKernel:
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(PACKET_FILTERS, 0))
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, set this end up, and forward IPv4 packets that arrive.
+        """Set the addresses of the gateway's end of a link, and set this end up. Idempotent.
 
-        Idempotent.
+        Also forward the IPv4 packets that arrive at this end.
         """
         with _translate_errors(f"set the addresses {', '.join(addresses)} of {name}"):
             _write_sysctls(name, {"ipv6/disable_ipv6": "0", "ipv6/accept_ra": "0", "ipv4/rp_filter": "1"})
@@ -209,8 +209,8 @@ class NetlinkKernel:
     def restore_host_ip(self, index: int, name: str, former: HostIpSettings) -> None:
         """Restore an interface's former addresses and sysctls in the host's IP stack.
 
-        ``disable_ipv6`` is restored after ``addr_gen_mode``. When IPv6 is enabled, the kernel creates a link-local
-        address according to ``addr_gen_mode``.
+        ``disable_ipv6`` is restored after ``addr_gen_mode``, because the kernel creates a link-local address according
+        to ``addr_gen_mode`` when IPv6 is enabled.
         """
         with _translate_errors(f"restore the host's IP configuration of {name}"):
             last = "ipv6/disable_ipv6"
