@@ -8,20 +8,20 @@ guests.
 
 The table compares the time of twelve guests with the time of one guest. The *least ratio* is a lower bound of this
 comparison: the processor time of twelve starts, divided by the number of processors and by the time of one start. No
-order of the starts is faster, so the target is twice the least ratio (decision 91). A second target, a ratio of 3,
-applies only on machines whose least ratio is at most 3. libvirt, the kernel and the guest use most of the processor
-time. On two processors, even an agent that needs no processor time would have a ratio above 3. On four processors, the
-least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58 libraries again, which takes a fifth of
-its processor time.
+order of the starts can have a lower ratio. The target is twice the least ratio (decision 91). A second target, a ratio
+of 3, applies only on machines whose least ratio is at most 3. libvirt, the kernel and the guest use most of the
+processor time. On two processors, even an agent that needs no processor time would have a ratio above 3. On four
+processors, the least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58 libraries again, which
+takes a fifth of its processor time.
 
 Twelve starts use little more than one processor, because the starts wait for two locks in the kernel: the lock of the
 network configuration and the lock of the control groups. Some holders of these locks wait for RCU grace periods.
-libvirt's own calls wait for these locks; the agent can neither avoid nor combine these calls. More starts at once do
-not help: with 4, 6, 8 or 12 starts at once, the ratio was 6.5 to 7.2 (with 2: 9.1, with 1: 13.8). The agent's own work,
-mostly on the root file system, takes a tenth of a start.
+libvirt's own calls wait for these locks; the agent can neither avoid nor combine these calls. More than four starts at
+once do not help: with 4, 6, 8 or 12, the ratio was 6.5 to 7.2; with 2, it was 9.1, and with 1, it was 13.8. The agent's
+own work, mostly on the root file system, takes a tenth of a start.
 
 On a busy machine, the ratio is greater. The start of one guest is so short that in some rounds no other program runs
-meanwhile. Other programs delay each start of twelve guests.
+meanwhile. The starts of twelve guests take longer, so other programs delay them in every round.
 """
 
 import json

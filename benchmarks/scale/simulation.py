@@ -103,7 +103,7 @@ def describe_times(name: str, values: list[float]) -> dict[str, float]:
 
 
 async def run_trace(installation: SimulatedInstallation, trace: Trace, token: str) -> list[str]:
-    """Run all jobs of a trace, and disconnect its dark site for some time. Return the errors."""
+    """Run all jobs of a trace, and disconnect one site, the trace's dark site, for some time. Return the errors."""
     began = time.monotonic()
     work = [installation.darken(trace, began), *(installation.run_job(job, began, token) for job in trace.arrivals)]
     tasks = [asyncio.create_task(one) for one in work]
@@ -123,7 +123,7 @@ async def is_ready(client: httpx.AsyncClient) -> bool:
 
 
 def quantile(values: list[float], fraction: float) -> float:
-    """Return the value at this fraction of the sorted values: 0.5 is the median. Return 0 without values."""
+    """Return the value at this fraction of the sorted values: 0.5 is the median. Return 0 if ``values`` is empty."""
     return sorted(values)[min(len(values) - 1, int(fraction * len(values)))] if values else 0.0
 
 

@@ -3,7 +3,7 @@
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.topology_changes [--database sqlite|postgresql] SITES HOSTS LIVE``.
 HOSTS is the number of hosts at each site, and LIVE is the number of live clusters at the start. SBF runs in a separate
 process, with switches in memory. Two callers repeatedly read, create and delete a cluster, and then pause for
-``--pause`` seconds. Without a pause, their clusters alone occupy a processor.
+``--pause`` seconds. Without a pause, SBF's work on their clusters alone would occupy a processor.
 """
 
 import argparse
@@ -145,7 +145,7 @@ def read_memory_mb(pid: int) -> int:
 
 
 def change_one_site(client: httpx.Client) -> httpx.Response:
-    """Replace the part of one site."""
+    """Replace one site's part of the topology."""
     path = f"/v1/sites/{name_site(2)}/topology"
     answer = client.get(path).raise_for_status()
     part = answer.json()
@@ -205,7 +205,7 @@ def stop(callers: Callers, threads: Iterable[threading.Thread]) -> None:
 
 
 def measure(callers: Callers, token: str, pid: int) -> None:
-    """Print the durations of the changes, and of other calls without a change and during each change."""
+    """Print the durations of other calls without a change, and the duration of each change with the calls meanwhile."""
     threads = [threading.Thread(target=callers.run, daemon=True) for _ in range(CALLERS)]
     for thread in threads:
         thread.start()

@@ -11,8 +11,8 @@ from sbf_service.http.problems import URN
 from virtcloud.model.errors import VirtcloudError
 
 REQUIRES: Final = "requires"
-"""The key of the features that an agent must support. The middleware removes only an empty list, so version 0.1 rejects
-a document that requires a feature.
+"""The key of the features that an agent must support. The middleware removes this key only if the list of features is
+empty. So version 0.1 rejects a document that requires a feature.
 """
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),

@@ -74,9 +74,9 @@ class PlatformTemplates:
     tunnel: Commands = ()
     """The lines for the backbone's port if all frames of the site go into one service VLAN (port-based 802.1ad)."""
     no_tunnel: str = ""
-    """The reason why the platform must not be the backbone's device of a port-based 802.1ad service.
+    """The reason why a backbone device of this platform must not provide a port-based 802.1ad service.
 
-    Empty if the platform may be used.
+    Empty if a device of this platform may provide the service.
     """
     passing: Commands = ()
     """The lines for the backbone's port if the backbone passes tags unchanged: a trunk with the site's VLANs."""

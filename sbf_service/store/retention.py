@@ -92,7 +92,9 @@ def prune(store: Store, limits: RetentionLimits, folder: Path, batch: int = BATC
         audit = sum(_each_batch(store, limits, folder, batch, _prune_audit))
     if audit or clusters:
         with store.change_row() as unit:
-            record_audit(unit, "rows_archived", why=f"{audit} of audit, {clusters} ended clusters; folder {folder}")
+            record_audit(
+                unit, "rows_archived", why=f"{audit} audit rows and {clusters} ended clusters written to {folder}"
+            )
         log.info("rows_archived", audit=audit, clusters=clusters, folder=folder)
     return PruneReport(audit, clusters)
 

@@ -60,7 +60,7 @@ ELEMENTS: Final = "elements"
 LIMITS: Final = "limits"
 """The four keys in ``Session.info`` of values that a unit reads only once.
 
-Copies of a unit have the same session.
+Copies of a unit have the same session, and therefore share these values.
 """
 
 _READ_CLOCK = select(database_now())

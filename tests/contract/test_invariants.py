@@ -212,7 +212,7 @@ def test_invariant_5_a_switch_that_ignores_commands_makes_nothing_active(world: 
 
 
 def test_invariant_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
-    """The next reading detects the restart. The cluster is degraded before the switch is corrected."""
+    """The next reading detects that the VLAN is missing. The cluster is degraded before the switch is corrected."""
     world.put("demo", TWO_SITES)
     world.settle()
     seen: list[ClusterState] = []

@@ -2,7 +2,8 @@
 
 The agent starts a guest again immediately after its first end, and waits longer after each further end. The cluster
 counts as complete again only when the guest has run for `GuestRuns.trial` seconds. So repeated ends do not change the
-cluster's state each time. The ends are not reported as drift, because they concern no other cluster.
+cluster's state each time. The agent does not report such an end as drift, because the end concerns only the guest's own
+cluster.
 
 The records are lost when the agent ends. A restarted agent starts an ended guest immediately.
 """

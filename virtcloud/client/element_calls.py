@@ -79,7 +79,7 @@ class ElementCalls(SbfCalls):
         return self._document(ElementReconciliation, self._connection.send("POST", path, wait=DEVICE_S))
 
     def declare_element_clean(self, element: str, *, reason: str) -> ElementView:
-        """Declare that an element carries no clusters which are missing in SBF's restored database. Idempotent.
+        """Declare that SBF's restored database contains every cluster that an element carries. Idempotent.
 
         Raise NotFound for an unknown element. Raise BadInput for a blank reason.
         """

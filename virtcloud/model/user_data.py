@@ -18,7 +18,7 @@ EXPECTED: Final = f"expected cloud-config (the first line '{HEADER}', then a YAM
 
 
 KEPT_VERDICTS: Final = 64
-"""Number of texts whose faults are kept. Guests of one cluster usually have the same user data."""
+"""Number of texts whose check results are cached. Guests of one cluster usually have the same user data."""
 
 
 class _TooDeepError(Exception):

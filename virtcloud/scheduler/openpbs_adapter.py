@@ -37,7 +37,7 @@ OPENPBS_STATES = {
     "M": (JobPhase.UNREADABLE, "it was moved to another server, where it may run"),
     "F": (JobPhase.GONE, "has finished"),
 }
-"""The states of OpenPBS, without B and X: only job arrays have them, and arrays have no clusters."""
+"""The states of OpenPBS, except B and X. Only job arrays have the states B and X, and arrays have no clusters."""
 
 
 def parse_server(result: CommandResult) -> SchedulerServer:

@@ -52,7 +52,7 @@ def list_tokens(
 def create_token(request: TokenRequest, caller: CurrentCaller, service: CurrentService) -> NewToken:
     """Create a token. Only this answer contains the token itself. Not idempotent.
 
-    After the first topology, the sites of a site administrator must be in the topology.
+    If SBF has a topology, the sites of a site administrator must be in the topology.
     """
     caller.require(Action.MANAGE_TOKENS)
     with service.store.change(who=caller.who) as unit:

@@ -154,9 +154,9 @@ def _respond(document: WantedDocument, *, may_read_secrets: bool) -> Response:
 
 @router.post("/{name}/confirmed", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)
 def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCaller, service: CurrentService) -> None:
-    """Confirm that a host or gateway carries exactly the wanted state of a revision.
+    """Confirm that a host or gateway has the wanted state of a revision, except for the clusters that the body names.
 
-    The body names the exceptions: incomplete clusters, and clusters that the agent could not remove.
+    The body names incomplete clusters, and clusters that the agent could not remove.
     """
     authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
 

@@ -43,7 +43,7 @@ metrics_router = APIRouter(tags=["service"], route_class=Operation)
 
 
 class Health(Document):
-    """The answer that the service is alive, or ready."""
+    """The answer of a service that is alive (``/healthz``) or ready (``/readyz``)."""
 
     status: str = "ok"
     """Always `ok`."""
