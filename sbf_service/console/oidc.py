@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import ssl
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -164,9 +165,9 @@ class OidcClient:
 
     def _call(self, method: str, url: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - options of httpx
         """Send a request to the provider. Redirections are not followed."""
-        verify: Any = True if self.keys.ca_file is None else str(self.keys.ca_file)
         try:
-            with httpx.Client(timeout=TIMEOUT_S, verify=verify) as http:
+            trusted = ssl.create_default_context(cafile=self.keys.ca_file)  # None: the authorities of the machine
+            with httpx.Client(timeout=TIMEOUT_S, verify=trusted) as http:
                 answer = http.request(method, url, **options)
                 found = answer.json()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:

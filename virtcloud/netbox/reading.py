@@ -1,5 +1,6 @@
 """Reads devices, interfaces and VLANs from NetBox's REST API with pynetbox. Nothing is written to NetBox."""
 
+import ssl
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,6 +71,9 @@ def _open_api(file: NetBoxFile) -> Any:  # noqa: ANN401 - pynetbox has no types
             f"the command 'netbox' needs {error.name}; install it with: pip install 'virtcloud[netbox]'"
         ) from error
 
+    machine = ssl.get_default_verify_paths()
+    trusted = file.ca_file or machine.cafile or machine.capath or True  # requests would trust the package certifi
+
     class TimedSession(requests.Session):
         """A session whose requests end after a timeout."""
 
@@ -78,7 +82,7 @@ def _open_api(file: NetBoxFile) -> Any:  # noqa: ANN401 - pynetbox has no types
 
             The session's attribute ``verify`` does not suffice: the variable ``REQUESTS_CA_BUNDLE`` overrides it.
             """
-            return super().request(*arguments, **{"timeout": TIMEOUT_S, "verify": file.ca_file or True, **options})
+            return super().request(*arguments, **{"timeout": TIMEOUT_S, "verify": trusted, **options})
 
     api = pynetbox.api(file.url, token=_read_token(file))
     api.http_session = TimedSession()

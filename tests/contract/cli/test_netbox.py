@@ -1,5 +1,6 @@
 """Tests of the import from an emulated NetBox. ``test_up.py`` has a test of the commands with a real SBF."""
 
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -332,6 +333,15 @@ def test_a_login_in_netrc_does_not_replace_the_token(
     netrc.write_text("default login anonymous password guest\n", encoding="ascii")
     monkeypatch.setenv("NETRC", str(netrc))
     assert read(netbox, token_file).devices
+
+
+def test_the_machines_authorities_are_trusted_by_default(
+    netbox: EmulatedNetBox, token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = ssl.get_default_verify_paths()._replace(cafile="/of/the/machine.pem")
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: machine)
+    with pytest.raises(ServiceUnreachable, match=r"does not answer: .* /of/the/machine\.pem: check the url, ca_file"):
+        read(netbox, token_file, url="https://127.0.0.1:1")
 
 
 def test_the_environments_authorities_do_not_replace_ca_file(

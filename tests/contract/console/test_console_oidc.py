@@ -103,6 +103,16 @@ def test_the_login_leads_to_the_requested_page(connected: World) -> None:
     assert (answer.status_code, 'content="0;url=/console/clusters"' in answer.text) == (200, True)
 
 
+def test_the_machines_authorities_are_trusted_by_default(
+    connected: World, issuer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An administrator adds an authority to the machine's authorities, not to those of the Python package certifi."""
+    for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("certifi.where", lambda: "/missing.pem")
+    assert begin(ConsoleBrowser(connected)).startswith(issuer)
+
+
 def test_the_login_page_names_the_provider(connected: World) -> None:
     assert "Log in with Example University" in text_of(ConsoleBrowser(connected).get("/console/login"))
 
