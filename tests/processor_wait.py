@@ -1,4 +1,4 @@
-"""Durations of processes, without the time in which other processes used the processors."""
+"""Durations of processes, without the time for which the processes waited for a processor."""
 
 import os
 import time
@@ -32,7 +32,7 @@ class Stopwatch:
 
 
 class Process(Protocol):
-    """A process, such as a :class:`subprocess.Popen`."""
+    """A :class:`subprocess.Popen`, or another object with its ``pid`` and ``poll``."""
 
     pid: int
 

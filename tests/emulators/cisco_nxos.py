@@ -2,9 +2,9 @@
 
 Sources of the output:
 
-- ``copy running-config startup-config`` and its success: the Nexus 9000 configuration guides
-- the shorter forms: recorded sessions of Nexus 5000 and 9000. The shortest form, only ``100%``, was not recorded, but
-  remembered from a Nexus 5000
+- the output of a successful ``copy running-config startup-config``: the Nexus 9000 configuration guides
+- shorter forms of this output: recorded sessions of Nexus 5000 and 9000. The shortest form, which ends after ``100%``,
+  was not recorded, but remembered from a Nexus 5000
 - "Configuration update aborted: …": a TAC engineer's article ("timed out"); pyATS ("system not ready"); a tool for
   NX-API ("another request …"); Cisco's Terraform provider ("services in transient state")
 - "% Permission denied for the role": the test data of several tools

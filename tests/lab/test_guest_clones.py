@@ -46,7 +46,7 @@ def run_inside(lab: Lab, cluster: Cluster, command: str) -> str:
 
 
 def read_keys(lab: Lab, cluster: Cluster) -> set[str]:
-    """Return the full lines of the private keys, except the first line, which all keys share."""
+    """Return the private keys' lines of full length, except the first line of each key, which is the same in all."""
     lines = set(run_inside(lab, cluster, KEYS).splitlines())
     return {line for line in lines if len(line) == FULL_LINE and not line.startswith("b3BlbnNz")}
 

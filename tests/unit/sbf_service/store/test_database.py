@@ -31,7 +31,7 @@ def test_a_new_database_is_read_by_its_owner_only(tmp_path: Path) -> None:
 
 
 def test_a_database_readable_by_everybody_is_restricted_to_its_owner(tmp_path: Path) -> None:
-    """An old version of SBF left the database readable for all. Files next to it contain the same data."""
+    """An old version of SBF left the database readable for all. The -wal and -shm files contain the same data."""
     for name in ("sbf.db", "sbf.db-wal", "sbf.db-shm"):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(0o644)
@@ -58,7 +58,7 @@ def test_an_existing_database_file_keeps_its_group(tmp_path: Path) -> None:
 def test_a_file_that_is_not_the_opened_file_is_not_used(
     tmp_path: Path, change: Callable[[Path], object], found: str
 ) -> None:
-    """SQLite would continue to write to the opened file, and SBF would lose these rows at its next start."""
+    """Without a check, SQLite would write to the renamed file, and SBF would lose these rows at its next start."""
     file = tmp_path / "sbf.db"
     engine = make_engine(f"sqlite:///{file}")
     with engine.begin() as connection:
@@ -81,7 +81,7 @@ def test_a_file_that_is_not_the_opened_file_is_not_used(
 
 
 def test_a_new_connection_leaves_the_log_of_a_moved_file(tmp_path: Path) -> None:
-    """SQLite would create an empty file, and delete the log with the confirmed rows of the moved file."""
+    """Without a check, SQLite would create an empty file, and delete the log with the moved file's committed rows."""
     file = tmp_path / "sbf.db"
     engine = make_engine(f"sqlite:///{file}")
     with engine.connect() as first:
