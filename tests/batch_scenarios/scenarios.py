@@ -80,7 +80,7 @@ def sbf_down_at_submission(stage: ScenarioStage) -> None:
 
 
 def switch_fails(stage: ScenarioStage) -> None:
-    """While a switch does not answer, a job waits. Its comment names the switch. Later the job runs."""
+    """While a switch does not answer, a job waits. The job's comment names the switch. Later the job runs."""
     job = stage.submit(hosts=3)
     view = stage.await_requested(job)
     stage.await_end(job)

@@ -1,4 +1,4 @@
-"""Tests of the import, and of the NetBox emulator, with recorded answers of a real NetBox."""
+"""Tests of the import from NetBox, and of the NetBox emulator, with recorded answers of a real NetBox."""
 
 import json
 from collections.abc import Iterator

@@ -135,7 +135,7 @@ def test_a_killed_agent_finishes_a_reset_once(
 def test_files_of_wanted_guests_without_domain_remain(
     qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    """A stopped guest has no domain; after a reboot of the host, no guest has one."""
+    """A stopped guest has no domain. After a reboot of the host, no guest has a domain."""
     segments = tuple(make_segment(name, 100, ("g1",)) for name in ("a", "b"))
     for segment in segments:
         qemu_guests.ensure_guest(*with_disk_image(segment))
