@@ -1,4 +1,4 @@
-"""The batch system and the world (SBF, switches, hosts) of a scenario, and waits for states."""
+"""The batch system and the world (SBF, switches, hosts) of a scenario, and the methods that wait for a state."""
 
 import time
 from collections.abc import Callable, Sequence

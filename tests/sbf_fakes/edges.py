@@ -40,7 +40,7 @@ class FakeEdge:
         return [(circuit.port, int(circuit.vlan), circuit.service) for circuit in sort_circuits(self.circuits)]
 
     def restart(self) -> None:
-        """Lose the whole configuration, like a device that was never saved."""
+        """Lose the whole configuration, like a device whose configuration was never saved."""
         self.circuits, self.parts = set(), set()
 
     def answer(self, call: str) -> None:

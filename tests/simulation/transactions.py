@@ -42,7 +42,7 @@ class Database:
     fault: str | None = None
 
     def do(self, what: str, work: Callable[[], T]) -> T:
-        """Pause until the schedule resumes the actor, then run one transaction.
+        """Pause until the schedule resumes the calling replica or agent, then run one transaction.
 
         Raise DatabaseUnavailable if the database is unreachable or the answer is lost.
         """
@@ -59,7 +59,7 @@ class Database:
 class MemoryTransactions:
     """``StoreWorkerTransactions`` on the store in memory.
 
-    ``devices`` record each replica's fencing token, by which the simulation detects changes of late workers.
+    ``devices`` record each replica's fencing token. By these tokens, the simulation detects changes by late workers.
     """
 
     database: Database
