@@ -1,9 +1,9 @@
 """Distributes tests over the workers of pytest-xdist: longest first, by recorded durations.
 
-One worker runs all tests of a work unit. A work unit is a file, or a part of a file whose tests take longer than
-``PIECE_S``. Files whose tests use a lab are never divided. Half of the workers prefer files with labs, which limits the
-number of simultaneous labs. A worker with a running lab prefers files with the same lab. docs/explanation/tests.md
-explains this distribution.
+One worker runs all tests of a work unit. A work unit is a file or a part of a file. Files that take longer than
+``PIECE_S`` are divided, but files whose tests use a lab are never divided. Half of the workers prefer files with labs,
+which limits the number of simultaneous labs. A worker with a running lab prefers files with the same lab.
+docs/explanation/tests.md explains this distribution.
 """
 
 import gc
@@ -29,10 +29,10 @@ WHOLE = (
     *(LAB, "tests/compatibility/", "tests/pbs/", "tests/packages/"),
     *("tests/playbooks/test_one_site.py", "tests/playbooks/test_replicas.py", "tests/playbooks/test_pbs_hooks.py"),
 )
-"""Folders and files that are never divided, because the tests of a file share what one fixture starts."""
+"""Files that are never divided, and folders of such files. The tests of such a file share what one fixture starts."""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
-"""``--quick`` runs the files that take at most ``QUICK_S``, and unit tests without a record. It omits tests of labs."""
+"""``--quick`` runs files without a lab: those that take at most ``QUICK_S``, and unit tests without a record."""
 UNMEASURED_S = 60.0
 SECOND_START_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "edges", "own_state")
@@ -107,9 +107,9 @@ def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: 
     """Return the unit that a worker runs next.
 
     ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. With ``takes_labs``, the
-    worker prefers its last lab, then a lab that no other worker uses. Otherwise, it prefers units without a lab. Two
-    workers use the same shared lab only if the lab's waiting units take at least ``SECOND_START_S`` seconds. If no
-    other unit waits, this limit does not apply.
+    worker prefers its last lab, then a lab that no other worker uses. Otherwise, it prefers units without a lab. A
+    shared lab that another worker uses would have to start a second time: the worker chooses a unit of this lab only
+    if the lab's waiting units take at least ``SECOND_START_S`` seconds, or if only such units wait.
     """
     others = set(taken) - {lab, PRIVATE_LAB}
     seconds = Counter[str]()

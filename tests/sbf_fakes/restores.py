@@ -48,9 +48,10 @@ def restored_world(world: World, backup: BackupFile, folder: Path) -> World:
 
 @dataclass
 class CarryingHosts:
-    """Hosts that carry segments. They set up wanted segments and remove other segments, as agents do.
+    """Hosts that carry segments.
 
-    They do not set up a new segment that requires ``UNCHECKED_NETWORK``.
+    As agents do, they set up wanted segments, except new segments that require ``UNCHECKED_NETWORK``. They remove
+    other segments, except those of the clusters in ``stuck``.
     """
 
     carried: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
