@@ -192,7 +192,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Record durations with ``--record-durations``, but not in workers, which report to the main process.
 
-    Disable garbage collection during imports: collections would find almost no garbage, and take a third of the time.
+    Disable garbage collection during imports: collections would find almost no garbage, and take a third of this time.
     """
     gc.disable()
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
@@ -227,7 +227,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Make garbage collections rare, and exclude the present objects, which never become garbage.
+    """Make garbage collections rare, and exclude from them the objects that exist now, which never become garbage.
 
     With Python's default settings, garbage collection took a seventh of the tests' processor time.
     """

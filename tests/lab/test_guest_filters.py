@@ -48,7 +48,7 @@ FRAMES = {
         }.items()
     )
 }
-"""All frames of the attack. Each frame ends with its number, by which the test finds it in a capture."""
+"""All attacks, and the ordinary frames. Each frame ends with its number, by which the test finds it in a capture."""
 ORDINARY = build_ordinary_frames(GUEST_MAC).keys()
 DROPPED_BY_BRIDGES = {"LLDP", "LACP", "EAPOL", "a pause frame"}
 
