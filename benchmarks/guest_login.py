@@ -1,14 +1,14 @@
 """From the request of a cluster to a login by ``ssh``: an LXC guest and a QEMU guest at one site of the lab.
 
-The rows of a guest follow each other in time. SBF configures the switch while the host's agent prepares the host. The
-row of the host has only the time that the host needs after the switch is ready. ``ssh`` connects through SBF and the
-agent of the guest's host (``virtcloud cluster ssh``). Each guest is started several times. The values are from the
-fastest start after the first start, because other programs only lengthen a start. If the lab needs its own kernel, all
-its hosts share one processor.
+The rows of a guest are consecutive parts of one start. SBF configures the switch while the host's agent prepares the
+host. The row of the host has only the time that the host needs after the switch is ready. ``ssh`` connects through SBF
+and the agent of the guest's host (``virtcloud cluster ssh``). Each guest is started several times. The first start is
+ignored. The values are from the fastest of the other starts, because the load by other programs only lengthens a start.
+If the lab needs its own kernel, all its hosts share one processor.
 
 The LXC guest is busybox with OpenSSH. The QEMU guest boots a small disk with GRUB, Debian's kernel and cloud-init, on
 an emulated processor (TCG). With KVM, the parts inside the guest are several times faster. The QEMU guest is started
-twice. Its values are from the second start, when the host has already fetched the disk.
+twice. Its values are from the second start, for which the host already has the disk.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ TOPOLOGY = Path(__file__).parent.parent / "tests/lab/topologies/mixed.yaml"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredGuest:
-    """A guest with its user, and the number of ``runs``. The first run is not measured.
+    """A guest with its user. ``runs`` is the number of starts, including the first start, whose times are ignored.
 
     ``pause_s`` is the pause between two tries to reach OpenSSH. A try delays the boot.
     """
@@ -59,7 +59,7 @@ Parts = dict[str, float]
 
 
 def run() -> Iterator[Measurement]:
-    """Measure in the lab of the tests of QEMU guests, which has two sites."""
+    """Start a lab with two sites, from the topology of the tests of QEMU guests, and measure in this lab."""
     yield measure_load()
     with TemporaryDirectory(prefix="vc") as folder:
         lab = Lab.up(read_lab_file(TOPOLOGY), state=LabState(Path(folder) / "lab"))

@@ -26,7 +26,7 @@ MANAGED = SwitchScope(tuple(PortName(port) for port in HOST_PORTS), VlanSet.pars
 
 
 def run() -> Iterator[Measurement]:
-    """Measure several sessions of three readings. Omit the first session, because it also loads the library."""
+    """Measure several sessions of three readings. Omit the first session, which also loads the SSH library."""
     with switches(1) as emulated:
         sessions = [_time_session(emulated.addresses[0]) for _ in range(REPEATS + 1)][1:]
         logins = int(str(emulated.read("logins")[0]))

@@ -1,6 +1,6 @@
 """The outputs of emulated switches about LLDP neighbours, in the form of recorded outputs of real devices.
 
-A test connects a cable by adding an :class:`LldpPeer` to ``switch.peers``, and removes it by deleting the peer.
+To connect a cable, a test adds an :class:`LldpPeer` to ``switch.peers``. To remove the cable, it deletes the peer.
 """
 
 from collections.abc import Callable, Mapping

@@ -46,9 +46,9 @@ class EmulatedSwitch(Faults, Saving, Power):
     """A switch with a command line. Subclasses define their platform's commands with :func:`emulators.session.accepts`.
 
     ``new_port`` creates a port with the initial configuration of tests, ``factory_port`` a port as documented for an
-    erased switch. ``factory_port`` is None if both are equal. ``unauthorized`` is the answer to a command that the
-    account may not use. ``drip`` splits all output into pieces. The values of ``drip`` are the number of characters in
-    a piece, and the time in seconds between two pieces.
+    erased switch. ``factory_port`` is None if ``new_port`` creates such a port. ``unauthorized`` is the answer to a
+    command that the account may not use. ``drip`` splits all output into pieces. The values of ``drip`` are the number
+    of characters in a piece, and the time in seconds between two pieces.
     """
 
     platform: ClassVar[str]
@@ -172,7 +172,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         port.mode, port.native = "access", vlan
 
     def become_trunk(self, port: EmulatedPort, allowed: set[int] | None) -> None:
-        """Make a port a trunk of ``allowed``, or of all VLANs (None), without a command."""
+        """Change a port to a trunk for the VLANs in ``allowed`` (None: all VLANs). No command is executed."""
         port.mode, port.allowed = "trunk", allowed
 
     def become_native(self, port: EmulatedPort, vlan: int) -> None:

@@ -19,8 +19,8 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 class FakeElementApi:
     """An SBF in memory that returns a wanted document and records reports.
 
-    If ``error`` is set, each call of the agent raises it. If ``is_former_version`` is true, SBF refuses confirmations
-    with the key ``remaining`` (failed removals).
+    If ``error`` is set, each call of the agent raises this error. If ``is_former_version`` is true, SBF refuses
+    confirmations with the key ``remaining`` (failed removals).
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from virtcloud.model.errors import Unreachable
 
 @dataclass
 class LocalShell:
-    """Runs each command in a new shell, after ``before``, which may redefine a program."""
+    """Runs each command in a new shell, after the script ``before``, which may redefine a program."""
 
     environment: Mapping[str, str]
     cut_off: bool = False
@@ -47,7 +47,7 @@ QUIET_S = 10
 
 @dataclass
 class TerminalShell:
-    """An interactive shell as sshd would start it, from the first use until :meth:`close`."""
+    """An interactive shell, as sshd would start it. The shell starts at its first use and ends with :meth:`close`."""
 
     environment: Mapping[str, str]
     prompt: str = r"^# "

@@ -56,7 +56,7 @@ CONTENT = ImageContent.model_validate({"sha256": "0" * 64, "size": 1, "format": 
 
 @dataclass
 class OneRoot:
-    """A host on which only one container has a root file system."""
+    """The root file systems of a host with one container: ``find`` returns ``root`` for every domain."""
 
     root: GuestRoot
 
@@ -126,7 +126,7 @@ def stop(made: Installation) -> None:
 
 
 def test_a_stopped_guest_becomes_an_image_of_its_user(cloning: Cloning) -> None:
-    (cloning.root / "srv/large").write_bytes(os.urandom(5 << 20))  # larger than the limit for the body of other calls
+    (cloning.root / "srv/large").write_bytes(os.urandom(5 << 20))  # larger than the body limit of other calls
     os.chown(cloning.root / "srv/large", SHIFT, SHIFT)
     reports: list[CloneProgress] = []
     files = cloning.clone(progress=reports.append)
@@ -160,7 +160,7 @@ def test_a_stopped_virtual_machine_becomes_a_disk_without_its_keys(
     subprocess.run(convert, cwd=tmp_path, check=True)  # noqa: S603
     copy = (tmp_path / "mine.raw").read_bytes()
     assert (sbf.image("mine").kind, copy[:7], len(copy)) == ("qemu", b"result ", 1 << 20)
-    private = key.splitlines()[2:-2]  # the last line contains only the end of the public key
+    private = key.splitlines()[2:-2]  # the line before END contains no part of the private key
     assert [len(line) for line in private] == [70, 70, 70]
     assert not [line for line in private if line in copy]
 

@@ -30,7 +30,7 @@ pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installe
 
 
 def start_user(made: Installation) -> threading.Thread:
-    """Request a session in a thread. The agent ends the session at once, so the request fails with Unreachable."""
+    """Request a session in a thread that expects Unreachable. The test joins and closes the session as the agent."""
 
     def use() -> None:
         with pytest.raises(Unreachable):

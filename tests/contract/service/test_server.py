@@ -113,12 +113,12 @@ HungCall = tuple[SbfProcess, "Future[httpx.Response]", Callable[[], None]]
 
 @contextmanager
 def reading_a_hung_switch(tmp_path: Path) -> Iterator[HungCall]:
-    """Yield a service, a call that reads a switch without an answer, and a function that resets the switch."""
+    """Yield a service, a call that waits for a silent switch, and a function that closes the switch's connections."""
     hung = socket.create_server(("127.0.0.1", 0))
     accepted: list[socket.socket] = []
 
     def accept() -> None:
-        with suppress(OSError):  # the switch was reset
+        with suppress(OSError):  # ``reset`` closed the socket
             while True:
                 accepted.append(hung.accept()[0])
 
@@ -134,7 +134,8 @@ def reading_a_hung_switch(tmp_path: Path) -> Iterator[HungCall]:
         connect_to_socket(tmp_path / "sbf.sock") as client,
         ThreadPoolExecutor(2) as threads,
     ):
-        client.headers["user-agent"] = USER_AGENT  # httpx's default User-Agent is that of a client of version 0.1
+        # SBF treats a client with httpx's default User-Agent as a client of version 0.1.
+        client.headers["user-agent"] = USER_AGENT
         threads.submit(accept)
         client.put("/v1/topology", json=hung_switches(hung)).raise_for_status()
         is_sent = threading.Event()
@@ -149,7 +150,7 @@ def reading_a_hung_switch(tmp_path: Path) -> Iterator[HungCall]:
         try:
             yield process, call, reset
         finally:
-            with suppress(OSError):  # the switch was reset
+            with suppress(OSError):  # the test has called ``reset``
                 reset()
 
 
@@ -268,7 +269,7 @@ def test_a_file_at_the_sockets_path_is_not_replaced(tmp_path: Path, make: Callab
 
 @pytest.mark.postgresql
 def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, postgresql: str) -> None:
-    """If no migration is necessary, SBF without a check would detect a standby only when SBF already listens."""
+    """Without a check, if no migration is necessary, SBF would detect a standby only after SBF began to listen."""
     read_only = f"{postgresql}&options=-c%20default_transaction_read_only%3Don"
     ended = run_sbf("serve", "--config", str(write_settings(tmp_path, database=read_only)))
     assert ended.returncode == 2
@@ -278,7 +279,7 @@ def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, p
 
 
 def test_the_log_reports_a_database_without_tables(tmp_path: Path) -> None:
-    """From this message, an operator who changed the setting ``database`` notices that the clusters are elsewhere."""
+    """The message shows an operator who changed the setting ``database`` that the clusters are in another database."""
     path = write_settings(tmp_path)
     with running_service(path) as process:
         process.kill()

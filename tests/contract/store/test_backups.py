@@ -110,7 +110,7 @@ def test_every_table_is_in_a_backup_or_known_as_omitted(small: Small) -> None:
 
 
 def test_a_backup_shows_one_moment_while_sbf_writes(world: World, folder: Path) -> None:
-    """Each transaction during the backups inserts a row into each of two tables. Each backup has both rows or none."""
+    """Each transaction during the backups adds a row to each of two tables. A backup has both rows, or neither row."""
     stop, differences = threading.Event(), []
 
     def write() -> None:
@@ -145,7 +145,7 @@ def test_a_restore_into_a_database_in_use_is_refused(kind: str, request: pytest.
 
 @pytest.mark.postgresql
 def test_a_replica_that_starts_before_a_restore_prevents_it(postgresql: str, small: Small) -> None:
-    """The restore waits for the replica's migration. The replica then uses the database."""
+    """The restore waits until the replica has migrated the database. By then, the replica uses the database."""
     engine = make_engine(postgresql)
     with ThreadPoolExecutor(1) as pool, ExitStack() as replica:
         with begin_migration(engine) as migrating:

@@ -55,10 +55,10 @@ def test_a_stream_that_ends_between_two_files_changes_nothing(tmp_path: Path) ->
 
 @pytest.mark.parametrize("shell", [["sh"], ["busybox", "sh"]])
 def test_a_copy_removes_only_folders_of_killed_copies(tmp_path: Path, shell: list[str]) -> None:
-    """The folder's name contains the process ID of the copy. Process 1 is running; no ID exceeds 2^22 (proc(5))."""
+    """A copy's folder has the copy's process ID in its name. Process 1 runs; no process ID exceeds 2^22 (proc(5))."""
     here = f".virtcloud-{platform.node()}"
     kept = {f"{here}-1-running", f".virtcloud-other-{1 << 23}-x", ".virtcloud-mine", f"{here}-x", f"{here}-1x-y"}
-    kept.add(f"{here}-{1 << 23}-1-x")  # from process 1 of another guest; the guest's name ends with a number
+    kept.add(f"{here}-{1 << 23}-1-x")  # of process 1 in another guest, whose name is this guest's name with a number
     for name in (*kept, f"{here}-{1 << 23}-killed"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").touch()

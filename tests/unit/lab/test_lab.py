@@ -84,7 +84,7 @@ def test_an_old_python_is_refused_before_anything_is_installed(tmp_path: Path) -
 
 
 def test_setup_prefers_debians_python(tmp_path: Path) -> None:
-    """The python3 on PATH is a program that fails. With Debian's Python, setup begins to search for apt-get."""
+    """The python3 on PATH always fails. Debian's Python works, so setup fails only later, when it finds no apt-get."""
     shutil.copytree(Path(__file__).parents[3] / "setup", tmp_path / "setup")
     programs = tmp_path / "bin"
     programs.mkdir()

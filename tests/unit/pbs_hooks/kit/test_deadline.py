@@ -1,4 +1,4 @@
-"""Tests of work in a child process, in a server that has many files open."""
+"""Tests of ``run_in_child``, called in a server process that has many open files."""
 
 import fcntl
 import os

@@ -27,9 +27,10 @@ def live(*hosts: str, transport: str | None = "core", joined: ClusterNetwork | N
 def judge(
     lost: Lost, hosts: tuple[str, ...] = HOSTS, topology: Topology | None = None
 ) -> dict[tuple[str, str], VerifiedPath]:
-    """Return the results of a check by pair of hosts (source, target).
+    """Return the result of a check for each pair of hosts (source, target).
 
-    ``lost`` maps pairs of hosts to the numbers of frames that arrive, by kind. For other pairs, all frames arrive.
+    ``lost`` maps the pairs of hosts between which frames are lost to the numbers of frames that arrive nevertheless, by
+    kind. For other pairs, all frames arrive.
     """
     names = tuple(map(Name, hosts))
     arrived = dict.fromkeys(permutations(hosts, 2), ALL) | lost

@@ -90,7 +90,7 @@ def test_silent_guests_of_one_user_do_not_lock_others_out(world: SshWorld, monke
 
 
 def test_a_user_gets_half_of_the_threads_that_others_leave(tmp_path: Path) -> None:
-    """Three users can run a command on 32 guests each (the default of ``cluster run``)."""
+    """Three users can each run a command on 32 guests at once. 32 is the default of ``cluster run``."""
     sessions = SshSessions(tmp_path / "sessions.json", lambda: datetime.now(UTC))
     requests = SshRequests(tmp_path / "socket", os.getuid(), SshGrants(), sessions, Mock())
     counts = Counter[str]()
