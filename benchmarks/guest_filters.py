@@ -75,7 +75,7 @@ def _connect(port: str) -> None:
             interfaces = {interface.name: interface.index for interface in kernel.list_interfaces()}
             kernel.change(interfaces[name], up=True)
             kernel.change(interfaces[peer], master=bridge, up=True)
-    time.sleep(1)  # the kernel detects the carrier
+    time.sleep(1)  # until the kernel has detected the carrier
 
 
 def _send(guest: socket.socket, size: int, protocol: int) -> float:

@@ -80,9 +80,9 @@ def _compare_hundreds(times: list[float]) -> float:
 def measure(many: int = MANY) -> dict[str, list[float]]:
     """Create some segments alternately by each creator. Then create ``many`` segments. Return the durations in seconds.
 
-    The keys ``agent``, ``bare`` and ``commands`` have the durations of the alternate creations. Two keys have the
-    durations of the later creations: ``many`` of those by the agent, and ``many bare`` of those by bare netlink. Raise
-    OSError if no network namespace can be created.
+    The keys ``agent``, ``bare`` and ``commands`` have the durations of the alternate creations. Of the later creations,
+    ``many`` has the durations of the agent, and ``many bare`` has the durations of bare netlink. Raise OSError if no
+    network namespace can be created.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")

@@ -63,8 +63,8 @@ FACTS = {"VCLUSTER_ID": "12.pbssrv", "VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_VLAN"
 class FakeAgent:
     """An agent that answers ``state`` requests with the prepared state.
 
-    A request to cancel an attempt sets the state ``cancelled``. A request to remove an attempt sets ``ended``.
-    ``refuses`` maps the name of a request to the slug of its error.
+    A request to cancel an attempt changes the attempt's state to ``cancelled``, and a request to remove an attempt
+    changes it to ``ended``. ``refuses`` maps the name of a request to the slug of the error that answers the request.
     """
 
     socket: FakeAgentSocket

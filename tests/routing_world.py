@@ -47,7 +47,7 @@ except OSError as error:
 def make_segment(
     vlan: int, networks: tuple[str, ...] = ("0.0.0.0/0",), fqdns: tuple[str, ...] = (), private: tuple[str, ...] = ()
 ) -> Segment:
-    """Return a segment. All clusters have the same addresses."""
+    """Return the segment of the cluster on ``vlan``. All these clusters have the same addresses."""
     destination = {"name": "web", "networks": networks, "ports": ["tcp/8080"]}
     named = destination | {"fqdns": fqdns, "private_networks": private}
     link = {"interface": "outside0", "addresses": [GATEWAY]}

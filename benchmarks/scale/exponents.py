@@ -1,8 +1,8 @@
 """Prints how each cost grows with the number of live clusters, from figures of ``python -m benchmarks.scale --json``.
 
 Usage: ``python -m benchmarks.scale.exponents FILE DATABASE SIZE SIZE SIZE...``. A cost with the exponent 0 does not
-depend on the installation; with 1, it is proportional to the number of clusters. The exponent is the slope of the
-least-squares line through the logarithms.
+depend on the number of clusters; a cost with the exponent 1 is proportional to this number. The exponent is the slope
+of the least-squares line through the logarithms of the numbers and of the costs.
 """
 
 import argparse

@@ -234,7 +234,7 @@ class TrunkLists(IosLikeSwitch):
         return rows
 
     def untagged_lines(self, indent: str, port: EmulatedPort) -> list[str]:
-        """Return the lines of the access and native VLAN, in every port mode. VLAN 1 is not shown."""
+        """Return the lines of the access VLAN and of the native VLAN, in whichever mode the port is. Omit VLAN 1."""
         access = [] if port.native == 1 else [f"{indent}switchport access vlan {port.native}"]
         return access + (
             [] if port.trunk_native == 1 else [f"{indent}switchport trunk native vlan {port.trunk_native}"]

@@ -86,7 +86,7 @@ def three_sites(**changes: object) -> Topology:
 
 
 def edge_site(name: str, *transports: str, hosts: int = 1) -> dict[str, object]:
-    """Return a site whose switch is linked to a provider edge, which attaches the site to these transports."""
+    """Return a site whose switch is linked to a provider edge. The edge attaches the site to ``transports``."""
     port = f"{name}-pe1:ac"
     return site(name, hosts) | {
         "attachments": [{"transport": transport, "port": port} for transport in transports],
@@ -177,7 +177,7 @@ class World:
         return service
 
     def meeting_stores(self) -> tuple[Store, Store]:
-        """Return the stores of two replicas. Their next changes run at the same time, unless a lock delays one."""
+        """Return the stores of two replicas, whose next changes overlap in time unless a lock delays one change."""
         clock = MeetingClock()
         return replace(self.service.store, clock=clock), replace(self.restarted().store, clock=clock)
 

@@ -45,7 +45,7 @@ def put(world: World, key: str, *hosts: str) -> str:
 
 
 def names_by_parent(spans: tuple[ReadableSpan, ...], trace_id: str) -> dict[str, str]:
-    """Return the name of the parent of each span in a trace, by the name of the span."""
+    """Map the name of each span in a trace to its parent's name: ``hook`` for an unknown parent, "" for no parent."""
     names = {found.context.span_id: found.name for found in spans}
     chosen = [found for found in spans if format(found.context.trace_id, "032x") == trace_id]
     return {found.name: names.get(found.parent.span_id, "hook") if found.parent else "" for found in chosen}
@@ -97,7 +97,7 @@ def test_without_a_tracer_the_header_of_the_hook_is_kept(world: World) -> None:
 
 
 def test_without_a_collector_no_telemetry_package_is_imported() -> None:
-    """Ignore the package ``opentelemetry.api``, which FastAPI imports if it is installed."""
+    """The test ignores the package ``opentelemetry.api``, which FastAPI imports if this package is installed."""
     program = "import sys, sbf_service.__main__, sbf_service.server, virtcloud.agent.bootstrap\n"
     program += "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', "
     program += "'opentelemetry.exporter', 'google.protobuf'))])"

@@ -53,7 +53,7 @@ def connect(server: ControlServer) -> tuple[socket.socket, threading.Thread]:
 
 
 class Client:
-    """A client's connection, and the thread of the control server that serves it."""
+    """A client's connection, and the control server's thread that serves this connection."""
 
     def __init__(self, node: NodeHandle, *, relayed: bool = False, **request: object) -> None:
         server = ControlServer({"h1": node}, {}, "token", {})

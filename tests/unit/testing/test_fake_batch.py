@@ -82,7 +82,7 @@ def is_finished(fake: FakeBatch, job: str) -> bool:
 
 
 def find_kill_timers(fake: FakeBatch, job: str) -> list[threading.Timer]:
-    """Return the running timers that will kill the script of a job. Timers of other tests may run too."""
+    """Return the running timers that will kill the script of a job. Ignore timers that other tests left running."""
     timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
     return [timer for timer in timers if getattr(timer.function, "__self__", None) is fake._runs[job]]
 

@@ -1,4 +1,4 @@
-"""Hooks in the fake PBS receive the values of input files that were recorded on OpenPBS 23.06."""
+"""Tests that hooks in the fake PBS receive the values in hook input files, which were recorded on OpenPBS 23.06."""
 
 import json
 import re
@@ -19,7 +19,7 @@ SCENES = (
     "qdel",
     "reject-launch",
 )
-"""The recorded scenes. Together they contain every kind of event."""
+"""The recorded scenes whose values the tests compare. Together, these scenes contain every kind of event."""
 FILES = sorted(RECORDINGS.glob("*/*.in"))
 REPORTING_HOOK = """
 import json, pbs

@@ -21,7 +21,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home folder of the user nobody, with a folder .ssh. It is not in tmp_path, which only root can enter."""
+    """The home folder of the user nobody, with a folder .ssh, outside of tmp_path, which only root can enter."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)

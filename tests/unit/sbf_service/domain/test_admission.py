@@ -90,7 +90,7 @@ HAS = ResourceUsage(clusters=1, networks=1, guests=2, cpus=4, memory_mb=1024)
     ],
 )
 def test_guests_cpus_and_memory_are_limited(limits: dict[str, int], asks: ResourceUsage, words: str | None) -> None:
-    """A user whose usage exceeds a reduced limit may request a cluster that does not increase this usage."""
+    """In the last case, the usage exceeds a reduced limit, but the requested cluster does not increase this usage."""
     assert find_quota_violation(QuotaLimits.model_validate(limits), QuotaRequest("alice", HAS, asks, 1, 1)) == words
 
 
