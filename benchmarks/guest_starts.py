@@ -20,8 +20,8 @@ libvirt's own calls wait for these locks; the agent can neither avoid nor combin
 once do not help: with 4, 6, 8 or 12, the ratio was 6.5 to 7.2; with 2, it was 9.1, and with 1, it was 13.8. The agent's
 own work, mostly on the root file system, takes a tenth of a start.
 
-On a busy machine, the ratio is greater. The start of one guest is so short that in some rounds no other program runs
-meanwhile. The starts of twelve guests take longer, so other programs delay them in every round.
+On a busy machine, the ratio is greater. The case of one guest is so short that in some rounds no other program runs
+meanwhile. The case of twelve guests takes longer, so other programs delay this case in every round.
 """
 
 import json

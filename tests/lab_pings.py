@@ -17,7 +17,7 @@ SERIES = (
     f'ping -n -i 0.02 "$1" >{OUTPUT} & until [ -e {END_FILE} ]; do sleep 0.1; done; kill -INT $!; wait $!;'
     f" sed -n 's/.*icmp_seq=\\([0-9]*\\) .*/\\1/p; s/\\([0-9]*\\) packets transmitted.*/sent \\1/p' {OUTPUT}"
 )
-"""Prints the number of each answered ping, and at the end the number of sent pings.
+"""Prints the sequence number of each answered ping, and at the end how many pings were sent.
 
 The host's ping runs in the guest's network namespace, because busybox's ping supports no interval.
 """
@@ -25,7 +25,7 @@ The host's ping runs in the guest's network namespace, because busybox's ping su
 
 @dataclass
 class Pings:
-    """The number of sent pings, and the numbers of the lost pings, from 1."""
+    """How many pings were sent, and the sequence numbers of the lost pings. The first ping has the number 1."""
 
     sent: int = 0
     lost: list[int] = field(default_factory=list)
@@ -50,7 +50,7 @@ def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[P
 
 
 def find_lost(answered: set[int], sent: int) -> list[int]:
-    """Return the numbers of the pings without an answer.
+    """Return the sequence numbers of the pings without an answer.
 
     Up to `IN_FLIGHT` missing answers after the last answered ping do not count as lost.
     """

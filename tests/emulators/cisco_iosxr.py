@@ -182,7 +182,7 @@ class CiscoXr(ConfirmTimerSwitch):
 
 
 def join(port: EmulatedPort, domains: list[str]) -> None:
-    """Make a port an access port of the VLAN of its bridge domain. Without a bridge domain, leave the port unchanged."""
+    """Make a port an access port of its bridge domain's VLAN. Without a bridge domain, leave the port unchanged."""
     for domain in domains:
         port.mode, port.native = "access", int(domain.removeprefix("vc-"))
 

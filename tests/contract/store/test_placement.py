@@ -22,7 +22,7 @@ from virtcloud.model.views import HostCapacity
 
 @pytest.fixture
 def hosts(world: World) -> World:
-    """Each of four hosts reports 2 processors and 2560 MiB. Its guests may use 8 CPUs (overcommit) and 2048 MiB."""
+    """Four hosts report 2 processors and 2560 MiB each. Guests of a host may use 8 CPUs (overcommit) and 2048 MiB."""
     world.settle()
     for name in ("brno-h1", "brno-h2", "praha-h1", "plzen-h1"):
         report(world, name)

@@ -84,7 +84,7 @@ def test_a_host_that_moves_to_another_site_is_lost() -> None:
 
 
 def test_equal_wiring_changes_no_wanted_state() -> None:
-    """Add each new field of hosts and sites to this test, and to `_describe_wiring` if it affects paths or devices."""
+    """Add each new field of hosts and sites to this test, and each field for paths or devices to `_describe_wiring`."""
 
     def change_values(document: dict[str, Any]) -> None:
         for site in document["sites"]:

@@ -1,6 +1,6 @@
 """Tests of the Linux bridge driver.
 
-A restored port has the configuration from before SBF first configured it.
+A restored port has the configuration that the port had before SBF first configured the port.
 """
 
 import pytest
