@@ -88,7 +88,7 @@ def receive(connection: socket.socket) -> dict[str, Any]:
 
 
 def await_reading(connection: socket.socket) -> None:
-    """Wait until the other end has read all sent bytes."""
+    """Wait until the agent has read all bytes that the test sent."""
     deadline = time.monotonic() + 60
     while any(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4))):
         assert time.monotonic() < deadline

@@ -98,7 +98,7 @@ def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None
         url = f"/v1/clusters/demo?after={cluster['version'] + 9}&wait=60"
         poll = threads.submit(client.get, url, timeout=60, extensions={"trace": trace})
         assert is_sent.wait(30)
-        client.get("/healthz").raise_for_status()  # after this answer, the earlier poll has arrived
+        client.get("/healthz").raise_for_status()  # this answer shows that SBF has received the poll
         process.send_signal(signal.SIGTERM)
         assert seconds_to_end(process) < 2
         assert process.returncode == 0
@@ -146,7 +146,7 @@ def reading_a_hung_switch(tmp_path: Path) -> Iterator[HungCall]:
 
         call = threads.submit(client.get, "/v1/elements/brno-sw1/ports", extensions={"trace": trace})
         assert is_sent.wait(30)
-        client.get("/healthz").raise_for_status()  # after this answer, the earlier call has arrived
+        client.get("/healthz").raise_for_status()  # this answer shows that SBF has received the call
         try:
             yield process, call, reset
         finally:
@@ -335,7 +335,7 @@ def test_a_stopping_service_keeps_the_socket_of_its_successor(tmp_path: Path) ->
         with connect_to_socket(file) as client:
             client.get("/healthz")  # the service now handles signals
         busy.connect(str(file))
-        busy.sendall(b"POST /console/login HTTP/1.1\r\nhost: sbf\r\ncontent-length: 9\r\n\r\n")  # without a body
+        busy.sendall(b"POST /console/login HTTP/1.1\r\nhost: sbf\r\ncontent-length: 9\r\n\r\n")  # sends no body
         process.terminate()
         with open_when_free(file) as successor:
             assert process.poll() is None

@@ -122,7 +122,7 @@ def test_access_ports_need_these_junos_lines() -> None:
 
 
 def test_a_member_that_denotes_other_vlans_is_not_deleted() -> None:
-    """The driver renders no line for such a member. The read-back check finds the member; the commit is reverted."""
+    """The driver renders no line for such a member. The read-back check finds the member, so the commit is reverted."""
     assert render(remove={"ge-0/0/1": "140"}) == []
     assert render(delete="140") == []
 
