@@ -28,10 +28,11 @@ the C library's allocator has 15 MB in use and less than 1 MB free. Neither anot
 collections would help. Unused modules need 2.6 MB: 0.8 MB for the client's calls for administrators, and 1.8 MB for
 modules that pyroute2 imports.
 
-Three changes would reduce the memory, but the agent makes none of them. ``python -OO -X no_debug_ranges`` removes
-docstrings and positions of expressions (3 MB), but also assertions, and no test runs without assertions. pydantic's
-``defer_build`` builds models at their first use (2 MB), in whichever thread uses a model first. Releasing pages after
-each reading would reduce RSS to 59 MB, but not USS; the next reading would need these pages again.
+Three changes would reduce the memory, but the agent makes none of them. ``python -OO -X no_debug_ranges`` would save
+3 MB of docstrings and positions of expressions, but would also remove assertions, and no test runs without assertions.
+pydantic's ``defer_build`` would save 2 MB, but would build each model in whichever thread uses the model first.
+Releasing pages after each reading would reduce RSS to 59 MB, but not USS; the next reading would need these pages
+again.
 """
 
 import json

@@ -66,7 +66,10 @@ class Faults:
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:
-        """Return the fault of a command, or None. Decrement ``times`` of this fault, and ``skip`` of skipped faults."""
+        """Return the fault of a command: the first fault that matches, is not used up, and has ``skip`` 0, or None.
+
+        Decrement ``times`` of this fault. Decrement ``skip`` of each matching fault before this fault.
+        """
         for fault in self.faults:
             if not fault.times or not re.search(fault.pattern, command):
                 continue
@@ -132,7 +135,10 @@ class Power:
         self.boots += 1
 
     def reboot(self, *, down: float = 0, boot: Boot = "startup") -> None:
-        """Drop every session and all unsaved changes. Do not wait: connections are accepted after ``down`` seconds."""
+        """Drop every session and all unsaved changes, and return at once.
+
+        The switch accepts connections again after ``down`` seconds.
+        """
         self.power_off()
         if not down:
             self.power_on(boot)

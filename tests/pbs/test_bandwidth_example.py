@@ -22,13 +22,16 @@ WALLTIME_S = 600.0
 
 @pytest.fixture
 def patient(stage: ScenarioStage, world: RealWorld) -> ScenarioStage:
-    """The stage with the job's walltime as the limit of each wait: guests of Debian boot slowly."""
+    """Return the stage, with the job's walltime as the limit of each wait, because Debian guests boot slowly."""
     return replace(stage, world=replace(world, patience=WALLTIME_S))
 
 
 @pytest.fixture
 def example(batch: LabPbs) -> str:
-    """Write the example's files to alice's home on the server's host, and add the image. Return the script's name."""
+    """Write the example's files to alice's home on the batch server's host. Return the script's name.
+
+    Also add the image ``debian``, which the script requests, to the lab.
+    """
     for name in ("bandwidth.pbs", "bandwidth.py"):
         write = ["su", "alice", "-c", f"cat > {HOME}/{name}"]
         batch.lab.run(addressing.STATION, write, stdin=(EXAMPLES / name).read_text(), check=True)

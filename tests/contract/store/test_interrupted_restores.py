@@ -65,7 +65,7 @@ def test_a_restore_that_is_killed_changes_nothing(world: World, tmp_path: Path) 
 def test_a_failed_restore_leaves_the_file_of_a_starting_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The service has opened the database during the restore, and waits until it may write."""
+    """A starting service opens the database file during the restore, and migrates it after the restore has failed."""
     made = World(f"sqlite:///{tmp_path / 'sbf.db'}")
     backup = back_up(made, tmp_path)
     made.close()
@@ -89,7 +89,7 @@ def test_a_failed_restore_leaves_the_file_of_a_starting_service(
 
 
 def limit_size(engine: Engine, pages: int) -> None:
-    """Limit a SQLite file to this number of pages. For a larger file, SQLite reports a full disk."""
+    """Limit a SQLite file to ``pages`` pages. If the file would become larger, SQLite reports a full disk."""
     event.listen(engine, "connect", lambda connection, _entry: connection.execute(f"PRAGMA max_page_count={pages}"))
 
 

@@ -1,4 +1,4 @@
-"""Tests of the wait for hosts of a lab's OpenPBS."""
+"""Tests of ``LabPbs.await_free``, which waits until hosts of the lab's OpenPBS are free."""
 
 import pytest
 
