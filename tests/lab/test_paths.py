@@ -32,7 +32,10 @@ ALL_HOSTS_VLANS = {
     "sw3": {"to1": "100", "lagh2": "100"},
     "psw": {"h1": "100", "h2": "100", "edge": "100"},
 }
-"""The VLANs of a cluster on all hosts. The third side of the ring and the second uplink of h1 carry no VLAN."""
+"""The VLANs on the ports of each switch while one cluster has guests on all hosts.
+
+The side of the ring between sw2 and sw3, and the second uplink of h1, carry no VLAN.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +90,9 @@ def find_unreachable(lab: Lab, sender: str) -> list[str]:
 
 @contextmanager
 def topology_without(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
-    """Remove links from the topology. Restore them after the context.
+    """Remove links from the topology within the block, and restore the topology afterwards.
 
-    ``without`` contains one port of each link.
+    ``without`` contains one port of each link to remove.
     """
     document = lab.topology.model_dump(mode="json")
     kept = [one for one in document["links"] if not {one["a"], one["b"]} & set(without)]

@@ -1,6 +1,6 @@
 """Tests of accounts that lack a right, and of switch software that lacks an output filter.
 
-SBF sends other commands or reports the refusal.
+SBF then sends alternative commands, or reports the refusal.
 """
 
 import re

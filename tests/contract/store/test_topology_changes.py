@@ -58,7 +58,10 @@ def read(store: Store) -> Topology:
 
 
 def test_a_change_is_prepared_in_short_turns(world: World) -> None:
-    """Long turns would delay each other call by up to 5 ms whenever the call needs Python's interpreter."""
+    """The thread that prepares the change holds Python's interpreter lock only for short turns.
+
+    Turns of the default length would delay every concurrent call by up to 5 ms whenever the call needs the lock.
+    """
     turns_s = []
 
     def make(former: FormerTopology) -> Topology:

@@ -280,7 +280,7 @@ def test_launch_on_a_sister_does_nothing(tmp_path: Path, agent: FakeAgent) -> No
 
 
 def test_preterm_cancels_on_the_first_host(tmp_path: Path, agent: FakeAgent) -> None:
-    """On the other hosts, PBS runs preterm whenever a job ends."""
+    """On the other hosts, PBS runs preterm whenever a job ends, so the event does not mean a deletion there."""
     assert hook("execjob_preterm", tmp_path, job=job(tmp_path, head=False)).accepted
     assert agent.asked() == []
     assert hook("execjob_preterm", tmp_path).accepted
@@ -349,7 +349,10 @@ def test_the_periodic_event_reports_running_jobs(tmp_path: Path, agent: FakeAgen
 
 
 def test_the_periodic_report_omits_jobs_of_arrays(tmp_path: Path, agent: FakeAgent) -> None:
-    """An array can run if it started while the hooks were disabled. The agent refuses a report with an invalid key."""
+    """A job of an array can run if it started while the hooks were disabled.
+
+    Its ID is not a valid key of a cluster. The agent would refuse a report with this ID as a whole.
+    """
     of_array = replace(job(tmp_path), id="5[1].pbssrv")
     assert hook("exechost_periodic", tmp_path, job_list=(of_array, job(tmp_path))).accepted
     assert agent.asked() == [{"do": "running", "clusters": [["12.pbssrv", 3]]}]
