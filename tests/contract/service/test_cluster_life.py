@@ -7,7 +7,7 @@ from virtcloud.model.cluster import ClusterState
 
 
 def test_a_cluster_becomes_active_when_every_element_confirmed(world: World) -> None:
-    """Only the ports of the cluster's path then carry its VLAN IDs."""
+    """When the cluster is active, only the ports of its path carry its VLAN IDs."""
     world.settle()
     world.put("demo", spec("brno-h1", "praha-h2"))
     assert world.view("demo").state is ClusterState.CONFIGURING

@@ -1,4 +1,4 @@
-"""Tests that programs start without unneeded libraries. The import of each takes 0.1 to 1 s."""
+"""Tests that programs start without unneeded libraries. The import of each library takes 0.1 to 1 s."""
 
 import subprocess
 import sys
