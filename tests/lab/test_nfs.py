@@ -25,7 +25,10 @@ GATEWAY, HOST = "brno-gw1", "brno-h1"
 SERVER = "10.0.0.246"
 OWNERS = {"alice-nfs": "alice", "bob-nfs": "bob"}
 IN_GUEST = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -- unshare -m sh -c "$1"'
-"""A shell command that runs a host's script in a container's network namespace and in a new mount namespace."""
+"""A shell command on the host. It runs the script ``$1`` in the network namespace of the container ``$0``.
+
+The script has the host's files, in a new mount namespace.
+"""
 MOUNT = f"mount -i -t nfs4 -o vers=4.2,addr={SERVER},clientaddr=10.0.0.1,soft,timeo=50 {SERVER}:/ /mnt"
 PROBE = "import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)"
 FIND_SERVERS = "for p in /proc/[0-9]*; do grep -q ganesha $p/comm 2>/dev/null && echo ${p#/proc/}; done; true"

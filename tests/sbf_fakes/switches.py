@@ -53,7 +53,7 @@ class FakeSwitch:
         self.ended_session = True
 
     def restart(self) -> None:
-        """Remove all VLANs from the ports, as on a switch that was never saved, and end the session."""
+        """Restart without a saved configuration: remove all VLANs from the ports, and end the session."""
         self.ports = {}
         self.ended_session = True
 

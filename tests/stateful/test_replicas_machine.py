@@ -55,7 +55,7 @@ class ReplicasMachine(Machine):
         self.run_together(actions)
 
     def read_clock_slowly(self, session: Session) -> datetime:
-        """Return the time after a pause, so that transactions overlap unless a lock prevents this."""
+        """Pause, then return the time. During the pause, transactions overlap unless a lock prevents this."""
         sleep(0.005)
         return self.world.clock(session)
 

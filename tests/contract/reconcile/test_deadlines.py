@@ -71,7 +71,7 @@ def test_a_configuring_cluster_is_read_at_its_deadline(active: World) -> None:
 
 
 def test_one_transaction_changes_few_clusters(active: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of the topology can make thousands of clusters incomplete at once."""
+    """Thousands of clusters can have a due transition at once, for example after a change of the topology."""
     monkeypatch.setattr(deadlines, "MAX_GROUP", 1)
     with active.store.change() as unit:
         for name in ("brno-h1", "praha-h1"):

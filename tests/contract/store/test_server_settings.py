@@ -68,7 +68,7 @@ def test_options_in_the_address_keep_the_other_options(empty_postgresql: str) ->
 def test_a_server_that_refuses_statements_is_unavailable(
     empty_postgresql: str, caplog: pytest.LogCaptureFixture, statement: str, remedy: str
 ) -> None:
-    """The caller gets status 503, and the log one line: no administrator's setting is a fault in SBF."""
+    """The caller gets status 503, and SBF logs one line: an administrator's setting is not a fault in SBF."""
     engine = make_engine(empty_postgresql)
     with pytest.raises(DatabaseUnavailable) as raised, translate_errors(), engine.connect() as connection:
         connection.execute(text(statement))
