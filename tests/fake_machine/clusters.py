@@ -48,9 +48,10 @@ DOCUMENTS: dict[str, Any] = {
 class FakeSbf:
     """An SBF in memory.
 
-    If ``stuck`` is true, clusters do not change their state. ``next`` maps each state to the next state. ``refuses`` is
-    the problem (status, slug, detail) that answers every creation. ``refused`` maps a cluster's key to the problem that
-    answers its creation. For a key in ``mute``, the creation succeeds, but the answer has status 503.
+    If ``stuck`` is true, clusters do not change their state. ``next`` maps each state to the next state. ``refused``
+    maps a cluster's key to the problem (status, slug, detail) that answers its creation. ``refuses`` is the problem
+    that answers every other creation, or None. For a key in ``mute``, the creation succeeds, but the answer has status
+    503.
     """
 
     def __init__(self) -> None:
@@ -121,7 +122,7 @@ class FakeSbf:
         return _json(self.guest if name else [self.guest])
 
     def _extend_lease(self, key: str, seconds: float) -> Answer:
-        """Extend a lease of one hour to ``seconds``, unless ``seconds`` is less than an hour."""
+        """Extend a lease, of which an hour remains, to ``seconds`` from now. Never shorten the lease."""
         later = self.clusters[key].lease_ends + timedelta(seconds=max(0, seconds - 3600))
         self.clusters[key] = self.clusters[key].model_copy(update={"lease_ends": later})
         return 200, self.clusters[key].model_dump_json().encode()

@@ -154,7 +154,7 @@ def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: Sb
 
 
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """Guests of both clusters have equal MAC addresses.
+    """The guests of one cluster have the same MAC addresses as the guests of the other cluster.
 
     The core has a MAC table for each service VLAN (docs/decisions/0006).
     """

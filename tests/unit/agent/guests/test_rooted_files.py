@@ -62,9 +62,9 @@ def test_renamed_files_elsewhere_do_not_disturb_the_access(
 def test_endless_renames_elsewhere_do_not_stop_the_agent(
     files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel refuses each attempt (EAGAIN).
+    """The kernel refuses each attempt to open the file (EAGAIN).
 
-    This can happen if the guest renames files all the time and the image has links with many ``..``.
+    The kernel can do so if the guest renames files all the time and the image has links with many ``..``.
     """
     (root / "etc/file").touch()
 
