@@ -24,7 +24,7 @@ OTHERS_PORT = PortName("others")
 OTHERS_VLAN, OTHERS_SERVICE = 10, 10999
 """A VLAN ID and a service ID in other use, outside the site's pool and the transport's range."""
 OTHERS_IN_POOL = 102
-"""A VLAN ID of the pool that is in other use on one switch, as the first reading has detected."""
+"""A VLAN ID of the pool that is in other use at the site praha. The store has this information from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Tests of an agent's open poll."""
+"""Tests of an agent's open poll: a long poll that continues while the agent reads its host several times."""
 
 from collections.abc import Callable
 
