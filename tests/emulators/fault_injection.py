@@ -179,7 +179,7 @@ class Saving:
     saved: str = "[OK]"
     """The output of a successful save."""
     saved_variants: ClassVar[tuple[str, ...]] = ()
-    """Complete outputs of successful saves on other models and releases. A test assigns one to ``variant``."""
+    """Complete outputs of successful saves on other models and releases. A test assigns one of them to ``variant``."""
     save_failures: ClassVar[dict[str, str]] = {}
     """Complete outputs of failed saves by cause.
 

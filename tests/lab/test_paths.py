@@ -125,7 +125,7 @@ def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
 
 
 def wait_for_vlans(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Wait until the switches carry the wanted VLANs. Return the VLANs that they carry at the end."""
+    """Wait at most ``LIMIT_S`` until the switches carry the wanted VLANs. Return the VLANs that the switches carry."""
     deadline = time.monotonic() + LIMIT_S
     while (seen := read_vlans(lab)) != wanted and time.monotonic() < deadline:
         time.sleep(0.2)

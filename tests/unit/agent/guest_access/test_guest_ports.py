@@ -102,7 +102,7 @@ def test_addresses_of_all_guests_are_reserved(relays: FakeRelays, make_segment: 
 
 
 def test_hosts_of_a_network_try_different_addresses_first(relays: FakeRelays, make_segment: Make) -> None:
-    """If two hosts probed an address at the same time, neither would answer, and both would use it."""
+    """If two hosts probed an address at the same time, neither host would answer, and both would use the address."""
     peers = [
         Peer.model_validate({"name": f"g{n}", "cluster": "demo", "addresses": [f"10.0.0.{n}/24", f"fd00::{n}/64"]})
         for n in range(1, 13)

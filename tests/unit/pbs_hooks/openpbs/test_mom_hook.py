@@ -359,7 +359,7 @@ def test_the_periodic_report_omits_jobs_of_arrays(tmp_path: Path, agent: FakeAge
 
 
 def test_the_server_may_run_the_mom_hook(tmp_path: Path, agent: FakeAgent) -> None:
-    """If a hook has the event ``exechost_periodic``, OpenPBS 23.06 also runs it in the server."""
+    """If a hook has the event ``exechost_periodic``, OpenPBS 23.06 also runs the hook in the server."""
     assert hook("periodic", tmp_path).accepted
     assert agent.asked() == []
 
