@@ -1,7 +1,8 @@
-"""A switch, and a host that can run containers, for clusters on the machines of the playbooks' tests.
+"""A switch and an access link, and a host that can run containers. The playbooks' tests create clusters with them.
 
-The kernel of the tests may lack 802.1Q. A host with an access link needs no 802.1Q, because the switch carries the
-cluster's frames untagged. The switch is emulated and has no cable. Frames reach only guests of one host.
+The kernel of the machine that runs the tests may lack 802.1Q. A host with an access link needs no 802.1Q, because the
+frames on this link are untagged. The switch is emulated and has no cable, so frames of a guest reach only guests of the
+same host.
 """
 
 import subprocess
@@ -24,7 +25,8 @@ password = {file = "/etc/virtcloud/site-brno.password"}
 enable = {file = "/etc/virtcloud/site-brno.enable"}
 """
 AGENT_SETTINGS = 'bridged_frames_filtered = "accept"\n'
-# libvirt uses systemd-machined if D-Bus can start it. But systemd-machined does not find the processes of a container.
+# libvirt uses systemd-machined if D-Bus can start systemd-machined. Here it must not run: it would not find the
+# processes of a container.
 PREPARE = f"""set -e
 ip link add {INTERFACE} up type veth peer name wire0
 ip link set wire0 up

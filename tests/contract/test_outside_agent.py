@@ -130,7 +130,10 @@ def make_published() -> HostWanted:
 
 
 class OutsideWorld:
-    """A gateway with a real agent, a guest of each of two clusters, an external server, an administrator's computer."""
+    """Five computers: a gateway with a real agent, two guests, an external server and an administrator's computer.
+
+    Each guest belongs to a separate cluster.
+    """
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self.gateway, self.guest, self.other_guest, self.server, self.admin = stack.enter_context(network_namespaces(5))
@@ -263,13 +266,13 @@ def test_guests_of_identical_clusters_reach_the_destination(world: OutsideWorld,
     ],
 )
 def test_a_guest_reaches_no_other_port_or_address(world: OutsideWorld, address: str, port: int) -> None:
-    """The networks of the destination include the management network."""
+    """The destination's networks include the management network. Guests reach no management address nevertheless."""
     assert world.fetch(address, port) == "none"
 
 
 @pytest.mark.parametrize("address", ["100.64.0.201", "fd76:6372:7463:6c64::c9", "10.0.0.5", "fd00:1::5"])
 def test_nobody_outside_reaches_a_guest_or_its_router(world: OutsideWorld, address: str) -> None:
-    """The addresses are those of the guest, and of the link between the gateway and the router's namespace."""
+    """``address`` is an address of the guest, or of the link between the gateway and the router's namespace."""
     assert world.fetch(address, computer=world.server) == "none"
 
 

@@ -50,7 +50,10 @@ def wait_until_empty(namespaces: dict[str, int], within_s: float = 60) -> bool:
 
 
 def wait_until_ended(state: LabState, within_s: float = 60) -> bool:
-    """Wait until the lab's first process has ended. A process leaves its namespaces a moment before it ends."""
+    """Wait until the lab's first process has ended. Return False after the time limit.
+
+    :func:`wait_until_empty` can return earlier, because a process leaves its namespaces a moment before it ends.
+    """
     deadline = time.monotonic() + within_s
     while state.pid() is not None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -99,7 +102,7 @@ def own_namespaces(pid: int | None) -> dict[str, int]:
 def machine_unchanged(state: LabState) -> Iterator[None]:
     """Check that the block does not change the mounts and interfaces of this machine.
 
-    Mounts of other programs below ``OTHER_PROGRAMS`` are ignored, unless they belong to this lab.
+    Below ``OTHER_PROGRAMS``, check only the mounts of this lab, because other programs also mount file systems there.
     """
 
     def read_machine() -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""Tests of what a device and a guest must not reach."""
+"""Tests of the servers and sockets of hosts and gateways that a VPN device or a guest must not reach."""
 
 import re
 import shutil

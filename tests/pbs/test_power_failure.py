@@ -25,15 +25,18 @@ def cycle_power(batch: LabPbs, host: str) -> None:
 
 
 def await_report(stage: ScenarioStage, batch: LabPbs, job: str) -> None:
-    """Wait until the server knows that the script runs.
+    """Wait until the MoM has reported to the server that the job's script runs.
 
-    If the host booted earlier, the job would stay in state R: a fault of OpenPBS (decision 30).
+    If the host lost its power before this report, the job would stay in state R: a fault of OpenPBS (decision 30).
     """
     stage.await_that(lambda: "substate = 42" in batch.root("qstat", "-f", job), f"the report that {job} runs")
 
 
 def test_a_job_runs_again_when_its_first_host_has_booted(stage: ScenarioStage, patient_server: LabPbs) -> None:
-    """The MoM finds the job in its folder. The new run has its own cluster; the former cluster is removed."""
+    """After the boot, the MoM finds the job in the MoM's folder.
+
+    The job's new run has a new cluster. The cluster of the former run is removed.
+    """
     job = stage.submit_started(hosts=2)
     first, host = stage.await_active(job), stage.batch.status(job).hosts[0]
     await_report(stage, patient_server, job)

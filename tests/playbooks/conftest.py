@@ -10,7 +10,10 @@ from package_builds import ensure_wheels
 
 @pytest.fixture(scope="module")
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Machines at the module's ``ADDRESSES``, without virtcloud. The inventory names the archive of the wheels."""
+    """Machines with the test module's ``ADDRESSES``, on which virtcloud is not installed.
+
+    The inventory contains the path of the archive of virtcloud's wheels.
+    """
     try:
         check_requirements()
         with ThreadPoolExecutor(1) as executor:

@@ -23,7 +23,7 @@ def content(data: bytes, **changes: object) -> dict[str, Any]:
 def upload(
     world: World, token: str, data: bytes = QCOW2, *, name: str = "disk", sent: bytes | None = None, **changes: object
 ) -> httpx.Response:
-    """Announce the file ``data``. Then upload ``sent`` (by default, ``data``) in three parts."""
+    """Upload ``sent`` (by default, ``data``) in three parts. The call's parameters describe the file ``data``."""
     body = data if sent is None else sent
 
     async def parts() -> AsyncIterator[bytes]:

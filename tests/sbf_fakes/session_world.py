@@ -59,7 +59,7 @@ class PairChannel:
 
 @dataclass
 class FakeGuests:
-    """The guests of a host. ``served`` has the test's end and the channel of each session."""
+    """The guests of a host. ``served`` contains the test's end of the socket pair and the channel of each session."""
 
     refusal: str | None = None
     served: list[tuple[socket.socket, PairChannel]] = field(default_factory=list)

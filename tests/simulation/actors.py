@@ -77,7 +77,7 @@ class Replica:
 class Agent:
     """An agent: it sends a heartbeat, fetches and applies the wanted state, and confirms the revision.
 
-    After a restart of its host, the agent first resets the host's confirmed revision.
+    After a restart of its host, the agent resets the host's confirmed revision before it fetches the wanted state.
     """
 
     database: Database

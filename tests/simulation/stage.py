@@ -23,7 +23,7 @@ class Changes:
 
 
 class Watched:
-    """An object whose fields the invariants read. ``changes`` counts the changes of such fields.
+    """An object whose fields the invariants read. ``changes`` counts the changes of the fields of all such objects.
 
     A change within a value, such as a new key of a dictionary, is not counted. Therefore the simulation replaces
     values. Changes of the fields ``uncounted`` are not counted either, so the invariants must not read them.

@@ -24,7 +24,7 @@ PORTS = tuple(map(PortName, ("p1", "p2", "p3")))
 
 @dataclass
 class Bench:
-    """The switch, its new ports, and its driver."""
+    """An Open vSwitch whose ports are unconfigured at first, and its driver."""
 
     switch: Daemons
     driver: OpenVSwitch
@@ -202,7 +202,10 @@ def test_a_foreign_vlan_stays_on_a_trunk(bench: Bench) -> None:
 
 
 def test_a_database_without_a_running_switch_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database accepts a change that no switch applies. The change and the next reading must fail."""
+    """While ovs-vswitchd does not run, its database still accepts changes. But the driver's change must fail.
+
+    The driver's next reading must fail too.
+    """
     monkeypatch.setattr("sbf_service.drivers.switch.openvswitch.TRANSACT", "ovs-vsctl --timeout=1")
     bench.switch.kill_switch()
     try:

@@ -201,7 +201,7 @@ def test_a_gateway_with_only_an_sshd_is_enough(world: World, alice: str) -> None
 
 
 def test_another_gateway_serves_after_the_removal_of_the_first(world: World, alice: str) -> None:
-    """An administrator first removes the tasks of the gateway, and then the gateway."""
+    """An administrator first removes the gateway's sshd and VPN server from the topology, and then the gateway."""
     put(world)
     certify(world, alice)
     for removed in ((gateway("brno-gw", vpn=None),), ()):

@@ -174,7 +174,7 @@ def test_files_stay_until_a_lost_relay_has_a_free_address(tmp_path: Path) -> Non
     (folder / "mine").touch()
     relays.lost, relays.is_full = {"12.pbs"}, True
     assert provider.is_lost("12.pbs")
-    relays.lost.clear()  # the attempt to create the relay again removes the rest of the lost relay
+    relays.lost.clear()  # the attempt to create the relay again first removes what remains of the lost relay
     with pytest.raises(NoFreeAddress):
         provider.open(job_access())
     assert provider.is_lost("12.pbs")
@@ -195,7 +195,7 @@ def test_files_of_a_lost_relay_stay_when_guests_change(tmp_path: Path) -> None:
 
 
 def test_a_restarted_agent_keeps_the_files_of_a_lost_relay(tmp_path: Path) -> None:
-    """Before the restart, the agent tried to create the relay again. The attempt removed the rest of the lost relay."""
+    """Before the restart, the agent tried to create the lost relay again. The attempt removed the relay's remains."""
     relays, mounts = FakeRelays(), FakeMounts()
     variables = JobFiles(tmp_path, relays, mounts).open(job_access())
     (tmp_path / "12.pbs").chmod(0o700)
