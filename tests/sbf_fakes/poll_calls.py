@@ -1,4 +1,4 @@
-"""Calls of long polls by agents, and the SQL statements that SBF executes meanwhile."""
+"""Long polls as agents call them, and lists of the SQL statements that SBF executes meanwhile."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,7 +25,7 @@ class Caller(httpx.AsyncClient):
 
 
 STILL_ITERATIONS = 20
-"""If the event loop runs this number of iterations without a call in a thread, all polls wait.
+"""When the event loop has run this number of iterations without a call in a thread, all polls are assumed to wait.
 
 A woken poll first asks whether its caller is connected, which takes some iterations without a thread.
 """

@@ -1,4 +1,4 @@
-"""Tests of the decisions about VPN devices."""
+"""Tests of the decisions whether a gateway admits a VPN device, and whether the device's session ends."""
 
 import threading
 from datetime import UTC, datetime, timedelta
