@@ -1,4 +1,6 @@
-"""A host for containers in namespaces of this machine's kernel: its own libvirtd, network, mounts and control groups.
+"""A host for containers, in namespaces of this machine's kernel.
+
+The host has its own libvirtd, network, mounts and control groups.
 
 Most machines' kernels support containers, so this host needs no User-mode Linux, unlike many labs (`virtcloud.lab`).
 """
@@ -53,7 +55,7 @@ def run_in_namespaces(module: str) -> str:
 
 @contextmanager
 def _control_groups() -> Iterator[list[Path]]:
-    """Create a control group in each hierarchy. Delete the groups after the block.
+    """Create a control group in each hierarchy. Delete the groups after the context.
 
     Yield the paths of the groups' files ``cgroup.procs``. A process that writes its ID to such a file joins the group.
     """
@@ -74,7 +76,7 @@ def _control_groups() -> Iterator[list[Path]]:
 
 @contextmanager
 def libvirt_of_containers() -> Iterator[None]:
-    """Run libvirtd within the block. The process must be in new namespaces (`run_in_namespaces`)."""
+    """Run libvirtd within the context. The calling process must be in new namespaces (`run_in_namespaces`)."""
     _run("mount", "--make-rprivate", "/")
     for folder in EMPTY_FOLDERS:
         Path(folder).mkdir(parents=True, exist_ok=True)

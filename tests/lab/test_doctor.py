@@ -25,7 +25,7 @@ def test_a_probe_succeeds_on_a_kernel_that_has_the_feature(lab: Lab, feature: Ke
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_a_failing_probe_means_a_missing_kernel_feature(feature: KernelFeature) -> None:
-    """A probe fails with an error of the kernel, not with a syntax error of ``ip`` or ``tc``."""
+    """If a probe fails, the reason is an error of the kernel, and not a syntax error of ``ip`` or ``tc``."""
     command = ["unshare", "--net", "sh", "-c", " && ".join(feature.commands)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the probe itself
     assert result.returncode == 0 or any(text in result.stderr for text in MISSING_FEATURE_ERRORS), result.stderr

@@ -57,7 +57,7 @@ def test_used_tokens_are_checked_together_before_their_cache_entries_expire(
 
 
 def test_a_call_during_the_renewal_of_tokens_does_not_disturb(world: World) -> None:
-    """The call gets the set of found tokens before the renewal replaces it, and adds a token to the old set later."""
+    """The call gets the set of found tokens before the renewal replaces it. The call then adds a token to the old set."""
     token = parse_token(agent(world))
     cache = world.service.token_cache
     cache.authenticate(token)

@@ -114,7 +114,7 @@ def _commands(command: click.Command, *names: str) -> Iterator[tuple[str, ...]]:
 
 
 def test_input_files_are_utf8_in_every_locale() -> None:
-    """In a locale with ISO 8859-1, a description in UTF-8 would be stored with wrong characters."""
+    """If a command read a UTF-8 file in the locale's encoding (ISO 8859-1), SBF would store wrong characters."""
     encodings = {}
     for names in _commands(main):
         command: click.Command = main

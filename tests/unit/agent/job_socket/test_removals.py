@@ -107,7 +107,10 @@ def test_a_run_that_was_never_up_is_forgotten(
 def test_a_run_that_begins_after_the_previous_search_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_former_over: bool
 ) -> None:
-    """Both runs have equal records. Without the later run's record, Torque's script would treat the job as deleted."""
+    """The former run and the new run have equal records, but the search must not remove the record of the new run.
+
+    Without this record, Torque's script would treat the job as deleted.
+    """
     sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
     monkeypatch.setattr(sbf, "cluster", lambda _: _view(ClusterState.RELEASED, "removed"))
     removals = JobRemovals(Name("brno-h1"), sbf, records, ScriptAccess(NoAccess(), records, sbf.peers))
