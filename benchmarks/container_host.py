@@ -1,8 +1,7 @@
 """A host for containers, in namespaces of this machine's kernel.
 
-The host has its own libvirtd, network, mounts and control groups.
-
-Most machines' kernels support containers, so this host needs no User-mode Linux, unlike many labs (`virtcloud.lab`).
+The host has its own libvirtd, network, mounts and control groups. Most machines' kernels support containers, so this
+host needs no User-mode Linux, unlike many labs (`virtcloud.lab`).
 """
 
 import os

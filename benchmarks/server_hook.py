@@ -1,7 +1,7 @@
 """The time that the server hook takes in the only thread of the PBS server.
 
-The hook runs repeatedly in an interpreter without packages, as in PBS. It uses a real SBF over TLS, or an SBF that
-accepts connections and does not answer. PBS starts a new interpreter after a hundred hooks.
+The hook runs repeatedly in an interpreter without packages, as in PBS. The hook calls a real SBF over TLS, or an SBF
+that accepts connections and does not answer. PBS starts a new interpreter after a hundred hooks.
 """
 
 import json

@@ -81,7 +81,7 @@ class FakeGuests:
 
 @dataclass
 class Installation:
-    """A world that is served on the loopback, with an agent for the host brno-h1."""
+    """A world that is served on the loopback, and the fake guests of the host brno-h1."""
 
     world: World
     url: str

@@ -48,7 +48,7 @@ class KilledError(BaseException):
 
 
 class _Puppet:
-    """A coroutine that runs one piece of work after another, from :meth:`go` to the next :meth:`stop`."""
+    """A coroutine that runs one piece of work after another. Each :meth:`go` runs it until the next :meth:`stop`."""
 
     def __init__(self) -> None:
         self.work: Callable[[], None] = lambda: None

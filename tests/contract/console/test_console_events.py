@@ -100,7 +100,10 @@ def test_a_sign_of_life_follows_the_last_event_after_15_seconds(world: World, mo
 
 
 def test_a_silent_database_ends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event ``end`` would replace the page by an error page, which does not reconnect."""
+    """The stream ends without the event ``end``, so the page connects again.
+
+    The event ``end`` would replace the page by an error page, which does not connect again.
+    """
 
     def fail(*_arguments: object) -> None:
         raise DatabaseUnavailable("the database does not answer")

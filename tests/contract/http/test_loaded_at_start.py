@@ -1,6 +1,7 @@
 """Tests of the data that SBF loads at its start: tokens of agents, and the topology.
 
-Tests of the token cache, too: before the cache entries of used tokens expire, SBF reads these tokens again.
+Also tests of the renewal of cached tokens: before the cache entries of used tokens expire, SBF checks these tokens in
+the database again.
 """
 
 from typing import Any
@@ -57,7 +58,7 @@ def test_used_tokens_are_checked_together_before_their_cache_entries_expire(
 
 
 def test_a_call_during_the_renewal_of_tokens_does_not_disturb(world: World) -> None:
-    """The call gets the set of found tokens before the renewal replaces it. The call then adds a token to the old set."""
+    """The call gets the set of found tokens before the renewal replaces it, and then adds a token to the old set."""
     token = parse_token(agent(world))
     cache = world.service.token_cache
     cache.authenticate(token)

@@ -1,4 +1,4 @@
-"""Tests that SBF neither changes nor allocates VLANs that it does not own (docs/explanation/invariants.md, 4)."""
+"""Tests that SBF neither changes nor allocates foreign VLANs (invariant 4 in docs/explanation/invariants.md)."""
 
 from typing import Any
 

@@ -39,7 +39,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
 
 
 def test_twenty_replicas_start_at_once_on_an_empty_database(empty_postgresql: str) -> None:
-    """A second migration would fail, because the tables exist."""
+    """Only one replica must migrate the database. A second migration would fail, because the tables exist."""
     start, ready = Barrier(REPLICAS), Barrier(REPLICAS)
 
     def run_replica(name: str) -> None:

@@ -260,7 +260,7 @@ def test_a_withdrawn_invitation_revokes_the_users_profiles(world: World, alice: 
 
 
 def test_site_administrators_see_and_revoke_at_their_gateways(world: World, alice: str) -> None:
-    """The cluster has a host in Praha too, but its gateways are in Brno."""
+    """The cluster has a host in Praha too, but the cluster's gateways are in Brno."""
     put(world, "demo", "brno-h1", "praha-h1")
     made = make_profile(world, alice).json()
     praha = world.token(Role.SITE_ADMINISTRATOR, "petr", "praha")
