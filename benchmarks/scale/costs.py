@@ -18,8 +18,9 @@ from sqlalchemy import Engine, event
 class Costs:
     """The costs of one operation.
 
-    ``sent``: the characters of the statements' parameters. ``steps``: the instructions of SQLite's virtual machine; 0
-    for other databases. ``instructions``: the instructions of Python; 0 if not counted.
+    ``sent``: the number of characters of the statements' parameters. ``steps``: the number of instructions that SQLite's
+    virtual machine executed; 0 for other databases. ``instructions``: the number of instructions that Python executed; 0
+    if they were not counted.
     """
 
     statements: int = 0
@@ -53,7 +54,7 @@ class CostCounter:
 
     @contextmanager
     def measure(self, server: "ServerProcesses | None" = None) -> Iterator[Costs]:
-        """Yield the costs of the block. The values are complete at the end of the block."""
+        """Yield the costs of the code in the context. The values are complete at the end of the context."""
         costs = self.costs = Costs()
         server_before = server.processor_s() if server else 0.0
         before = time.process_time()

@@ -128,9 +128,9 @@ class MeasuredService:
             return elements.make_wanted_document(unit, name)
 
     def confirm_host(self) -> None:
-        """Confirm the wanted revision of a host that has not confirmed it.
+        """Confirm the wanted revision of a host that has not confirmed this revision.
 
-        If every host has, confirm the first host again.
+        If all hosts have confirmed their wanted revisions, confirm the first host's revision again.
         """
         name = self._find_behind("host") or name_host(0, 0)
         with self.counter.measure(self.server), self.store.change(who=name) as unit:
@@ -143,7 +143,7 @@ class MeasuredService:
     def reconcile_switch(self) -> None:
         """Reconcile a switch that has not confirmed its wanted revision.
 
-        If every switch has, reconcile the first switch again.
+        If all switches have confirmed their wanted revisions, reconcile the first switch again.
         """
         name = self._find_behind("switch") or f"{name_site(0)}-sw1"
         with self.store.read() as unit:

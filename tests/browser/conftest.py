@@ -49,7 +49,8 @@ def address(world: World) -> Iterator[str]:
 def visit(chromium: Browser, world: World, address: str) -> Iterator[Visitor]:
     """Return a function that opens a browser and logs in. After the test, check all requests and messages.
 
-    Every request must go to SBF. Chromium's console must contain no message.
+    Every request must go to SBF, and no static file may be missing. Chromium's console may contain only ``HARMLESS``
+    messages.
     """
     visits: list[Visit] = []
 

@@ -1,6 +1,6 @@
 """Tests of attacks on the host by root in a container. Unlike root of a real guest, the attacker has all capabilities.
 
-The attacks run once, in one container. Each test checks the results of one kind of attack.
+One script runs most of the attacks, once and in one container. Most tests only check the results of one kind of attack.
 """
 
 from collections.abc import Iterator

@@ -100,7 +100,7 @@ def own_namespaces(pid: int | None) -> dict[str, int]:
 
 @contextmanager
 def machine_unchanged(state: LabState) -> Iterator[None]:
-    """Check that the block does not change the mounts and interfaces of this machine.
+    """Check that the code in the context does not change the mounts and interfaces of this machine.
 
     Below ``OTHER_PROGRAMS``, check only the mounts of this lab, because other programs also mount file systems there.
     """

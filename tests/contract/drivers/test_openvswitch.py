@@ -96,7 +96,7 @@ def record_trunks(switch: Daemons) -> Iterator[list[list[int]]]:
             assert monitor.stdout
             assert '"initial"' in monitor.stdout.readline()
             yield states
-            switch.alter("br0", "trunks=4000")  # a marker: the monitor reports this change after all others
+            switch.alter("br0", "trunks=4000")  # a marker: the monitor reports all earlier changes first
             for line in monitor.stdout:
                 rows = [row[2:] for row in json.loads(line)["data"] if row[1] in {"new", "insert"}]
                 states += [_members(trunks) for port, trunks in rows if port in PORTS]

@@ -95,7 +95,10 @@ def test_another_gateway_of_the_site_publishes_the_same_port(world: World) -> No
 
 
 def test_sbf_killed_during_a_move_completes_it_after_the_restart(world: World) -> None:
-    """SBF is killed at each statement of the deadline sweep in turn. The sweeps together move the publication once."""
+    """SBF is killed at statement 1 of the first deadline sweep, at statement 2 of the second sweep, and so on.
+
+    All sweeps together move the publication exactly once.
+    """
     publish(world)
     world.dead_hosts.add("brno-gw")
     world.clock.advance(world.service.settings.timing.agent_silence + 1)

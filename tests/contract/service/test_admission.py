@@ -125,7 +125,7 @@ def test_a_second_cluster_on_an_access_port_is_a_conflict(access: World) -> None
 
 
 def test_an_access_port_is_taken_until_removal_is_confirmed(access: World) -> None:
-    """Before this confirmation, untagged frames of the first cluster could enter the second cluster's VLAN."""
+    """Before the removal is confirmed, untagged frames of the first cluster could enter a second cluster's VLAN."""
     access.put("first", spec("brno-h2"))
     access.settle()
     access.dead_hosts.add("brno-h2")

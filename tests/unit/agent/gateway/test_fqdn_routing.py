@@ -57,7 +57,7 @@ class NamedWorld:
         self.world.correct_sets()
 
     def start_anew(self, *addresses: str) -> None:
-        """Make the gateway forget all former addresses of the name, and resolve the name to these addresses."""
+        """Make the gateway forget all former addresses of the name, and resolve the name to ``addresses``."""
         self.world.outside.receive(())
         self.request()
         self.resolve(*addresses)
