@@ -18,9 +18,9 @@ from sqlalchemy import Engine, event
 class Costs:
     """The costs of one operation.
 
-    ``sent``: the number of characters of the statements' parameters. ``steps``: the number of instructions that SQLite's
-    virtual machine executed; 0 for other databases. ``instructions``: the number of instructions that Python executed; 0
-    if they were not counted.
+    ``sent``: the number of characters of the statements' parameters. ``steps``: the number of instructions that the
+    virtual machine of SQLite executed; 0 for other databases. ``instructions``: the number of instructions that Python
+    executed; 0 if they were not counted.
     """
 
     statements: int = 0
