@@ -3,7 +3,7 @@
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.topology_changes [--database sqlite|postgresql] SITES HOSTS LIVE``.
 HOSTS is the number of hosts at each site, and LIVE is the number of live clusters at the start. SBF runs in a separate
 process, with switches in memory. Two callers repeatedly read, create and delete a cluster, and then pause for
-``--pause`` seconds. Without a pause, SBF's work on their clusters alone would occupy a processor.
+``--pause`` seconds. Without a pause, SBF's work for the callers' clusters alone occupies a processor.
 """
 
 import argparse
@@ -164,7 +164,7 @@ def change_every_host(client: httpx.Client) -> httpx.Response:
 
 
 def change_whole(client: httpx.Client, sites: slice) -> httpx.Response:
-    """Replace the whole topology by a topology in which these sites differ."""
+    """Replace the whole topology by a topology in which the sites at the indices ``sites`` differ."""
     answer = client.get("/v1/topology").raise_for_status()
     document = answer.json()
     for site in document["sites"][sites]:

@@ -3,7 +3,7 @@
 Sources of the output:
 
 - ``save force`` and the questions of ``save``: H3C's command references, and recorded sessions of S5130, S5500, S6800
-  and HCL. Success has one of four forms, by release and role.
+  and HCL. The message of a successful save has one of four forms, which depends on the release and role of the switch.
 - "Failed to save the current configuration": H3C's log message reference (CFG_SAVE_FAILED).
 - "Permission denied.": Comware 7's role-based access.
 

@@ -109,7 +109,7 @@ def test_the_laptop_reaches_the_gateway_and_not_sbf(bare: Lab) -> None:
 
 
 def test_threads_keep_their_vector_registers(bare: Lab) -> None:
-    """OpenSSL hashes in vector registers, while the kernel of the lab switches between the threads."""
+    """OpenSSL computes the hashes in vector registers, while the kernel of the lab switches between the threads."""
     done = bare.run("laptop", [sys.executable, "-I", "-S", "-c", HASH_IN_THREADS], check=True)
     hashes = [hashlib.pbkdf2_hmac("sha256", b"password", bytes([number]), 300_000).hex() for number in range(4)]
     assert sorted(done.stdout.splitlines()) == [f"{number} {digest}" for number, digest in enumerate(hashes)]

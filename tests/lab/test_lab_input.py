@@ -204,7 +204,7 @@ def test_a_second_start_does_not_change_a_running_lab(bare: Lab) -> None:
     ],
 )
 def test_unknown_nodes_services_and_programs_are_named(bare: Lab, argv: tuple[str, ...], code: int, words: str) -> None:
-    """If a program cannot be started, the exit code is a shell's: 127 if not found, 126 if not executable."""
+    """A program that is not found gives exit code 127, and a program that cannot be executed 126, as in a shell."""
     done = virtcloud(bare.state.folder, "lab", *argv)
     assert (done.exit_code, done.stdout) == (code, "")
     assert done.stderr.startswith(words)

@@ -1,4 +1,8 @@
-"""Tests of the Debian packages. The tests with a machine run in order, from the first start to the purge."""
+"""Tests of the Debian packages.
+
+The tests that use the fixture ``machine`` share one machine. They must run in the order of this file, from the first
+start to the purge.
+"""
 
 import shutil
 import subprocess

@@ -61,7 +61,7 @@ def test_pools_are_put_and_sites_show_their_state(world: World) -> None:
 
 
 def test_control_characters_in_an_adopted_use_are_replaced(world: World) -> None:
-    """PostgreSQL stores no NUL in the audit log."""
+    """PostgreSQL cannot store the character NUL, so SBF replaces it in the audit log."""
     body = {"ports": {"p1": {"mode": "trunk\0"}}}
     assert ask(world, "POST", "/v1/elements/brno-sw1/ports/adopt", body).status_code == 204
     assert ask(world, "GET", "/v1/audit").json()[-1]["why"] == "port p1: a trunk\ufffd port"
