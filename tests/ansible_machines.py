@@ -58,7 +58,7 @@ class NoMachinesError(Exception):
 
 @dataclass
 class Site:
-    """The machines, the inventory, and Ansible on this machine."""
+    """The machines and their inventory. Ansible runs on the computer of the tests, not on these machines."""
 
     folder: Path
     namespace: Path
@@ -161,7 +161,7 @@ def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
 
 
 def make_newer_archive(archive: Path, folder: Path) -> Path:
-    """Write a copy of an archive to ``folder``, and add a file. The playbooks treat the copy as another version."""
+    """Write a copy of an archive to ``folder``, with one more file. The playbooks treat the copy as another version."""
     newer = folder / f"newer-{archive.name}"
     newer.write_bytes(archive.read_bytes())
     note = folder / "note"

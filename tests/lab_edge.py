@@ -14,7 +14,7 @@ PORTS = ("ac1", "ac2", "other", "core")
 
 @dataclass
 class NamespaceLine:
-    """A command line in the namespace, without the echo of a terminal."""
+    """A command line in the namespace ``bench`` of a node. No terminal is involved, so commands are not echoed."""
 
     lab: Lab
     node: str

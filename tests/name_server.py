@@ -61,9 +61,9 @@ class NameServer:
 
 
 def write_resolver_file(folder: Path) -> Path:
-    """Write a resolv.conf with the server's address and a search domain. Return its path.
+    """Write a resolv.conf with the server's address and a search domain. Return the path of the file.
 
-    The gateway must not append the search domain to names.
+    A gateway with this file must not append the search domain to the names that it looks up.
     """
     path = folder / "resolv.conf"
     path.write_text(f"nameserver {ADDRESS}\nsearch example.org\n")

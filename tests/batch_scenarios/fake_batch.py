@@ -17,7 +17,10 @@ from virtcloud.testing.fakepbs.hook_event import HookEvent, HookOutcome
 from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition
 
 TIMEOUT, LONG_TIMEOUT = "seconds_between(0.1, 2), 2.0", "seconds_between(0.1, 30), 30.0"
-"""The time limits of the server hook's calls to SBF. The longer limit is for when other tests slow SBF down."""
+"""The time limit of the server hook's calls to SBF, and a longer limit that replaces it.
+
+The longer limit suffices even if other tests slow SBF down.
+"""
 SERVER = {"retry_after": 1, "breaker": 1, "setup": 30}
 MOM = {"patience": 15, "removal": 3}
 

@@ -1,4 +1,4 @@
-"""Tests of parts with different versions (docs/decisions/0040)."""
+"""Tests that an SBF works with agents, hooks and command lines of another version (docs/decisions/0040)."""
 
 import getpass
 import json

@@ -214,7 +214,7 @@ def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(first_bench: EdgeBen
     ("platform", "lines"), [(name, lines) for name, misuses in OTHER_USES.items() for lines in misuses]
 )
 def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tuple[str, ...]) -> None:
-    """The driver raises Unsafe. On platforms with device-wide VLANs, the driver instead skips the VLAN."""
+    """The driver raises Unsafe, except on platforms with device-wide VLANs, where the driver skips the VLAN."""
     detected = list[str]()
     for kind in (kind for name, kind in PAIRS if name == platform):
         bench = open_direct_bench(platform, kind)

@@ -1,7 +1,7 @@
-"""Tests of the IOS dialect on switches that only resemble IOS, and of a session loss at each line.
+"""Tests of the IOS dialect on switches that only resemble IOS, and of the loss of a session at each line.
 
-The driver configures such a switch or raises an error. The driver never changes foreign configuration. Only the wanted
-port ever carries a managed VLAN.
+The driver configures a switch that resembles IOS, or raises an error. The driver never changes foreign configuration.
+No port except the wanted port ever carries a managed VLAN.
 """
 
 from contextlib import ExitStack
@@ -39,7 +39,7 @@ def occupy(switch: EmulatedSwitch) -> EmulatedSwitch:
 
 
 def remaining_difference(driver: SwitchDriver, bench: SwitchBench) -> SwitchDifference:
-    """Return the difference from eleven VLANs on the first port and none on the second port."""
+    """Return the difference to the wanted state: eleven VLANs on the first port, and none on the second port."""
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(WANTED_ON_A), bench.b: VlanSet()})
     return compare_switch(wanted, mark_foreign_vlans(driver.read(bench.managed), VlanSet(MANAGED_VLANS)))
 

@@ -34,7 +34,7 @@ from virtcloud.simulation.sites import unreachable_switch
 
 @dataclass
 class RunningUp:
-    """A running command with its output and the variables that it printed."""
+    """A running ``virtcloud up``, with its output and the variables that it printed."""
 
     process: "subprocess.Popen[str]"
     output: str

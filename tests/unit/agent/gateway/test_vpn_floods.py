@@ -103,7 +103,7 @@ def silent_connections_of_two(number: int) -> Iterator[list[socket.socket]]:
 def test_one_source_cannot_fill_the_tcp_server(
     in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OpenVPN accepts 30 connections in this test, and the packet filter accepts 10 from one source."""
+    """In this test, OpenVPN accepts 30 connections in total, and the packet filter accepts 10 from each source."""
     monkeypatch.setattr(connection_limits, "PER_SOURCE", 10)
     monkeypatch.setattr(openvpn_config, "_FIXED_OPTIONS", (*openvpn_config._FIXED_OPTIONS, "max-clients 30"))
     limits = ConnectionLimits()
