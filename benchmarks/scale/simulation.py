@@ -76,7 +76,7 @@ async def simulate(installation: SimulatedInstallation, size: TraceSize, trace: 
 
 
 async def install_sites(operator: SimulatedCaller, size: TraceSize) -> float:
-    """Wait until SBF is ready, and store the topology and the pools. Return the seconds for the topology."""
+    """Wait until SBF is ready, and store the topology and the pools. Return the duration of the topology's call in s."""
     while not await is_ready(operator.client):  # noqa: ASYNC110 - the condition is in another process
         await asyncio.sleep(0.05)
     ready = time.monotonic()

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 HOSTS = "brno-h1", "praha-h1"
 USER_FILES = "mkdir -p results; echo 1 | tee result.csv >results/one.csv"
 LOG_FILE = "mkdir -p /var/log/app; echo 1 >/var/log/app/app.log"
-"""``USER_FILES`` and ``LOG_FILE`` create, in a guest, the files that ``docs/how-to/use-all-guests.md`` copies from it."""
+"""``USER_FILES`` and ``LOG_FILE`` create the files in guests that ``docs/how-to/use-all-guests.md`` copies."""
 
 
 def read_blocks(page: str) -> list[str]:
@@ -93,7 +93,7 @@ def ssh_agent(socket: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_the_code_of_the_page_on_all_guests_works(
     lab: Lab, client: SbfClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The page's code runs in a folder with the files that it copies to guests. An ssh-agent has the user's private key."""
+    """The code runs in a folder with the files that it copies to guests. An ssh-agent has the user's private key."""
     page = "docs/how-to/use-all-guests.md"
     commands = re.findall(r"^    virtcloud (.*)$", (ROOT / page).read_text(), re.MULTILINE)
     (tmp_path / "data").mkdir()

@@ -125,7 +125,10 @@ def test_callers_do_not_notice_an_upgrade(installed: Site) -> None:
 
 @pytest.fixture(scope="module")
 def disturbed_upgrade(installed: Site) -> DisturbedUpgrade:
-    """HAProxy is killed during the upgrade of sbf1, PostgreSQL during that of sbf2. Then the playbook runs again."""
+    """HAProxy is killed during the upgrade of sbf1, and PostgreSQL during the upgrade of sbf2.
+
+    Then the playbook runs again.
+    """
     variables = installed.inventory["all"]["vars"]
     variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"]), installed.folder))
 

@@ -1,4 +1,4 @@
-"""A job's cluster at a real SBF, and calls about the job at a host's agent."""
+"""Functions that create a job's cluster at a real SBF, and that call a host's agent about the job."""
 
 import threading
 import time

@@ -127,7 +127,7 @@ def test_progress_is_reported_after_each_start(make_segment: Make) -> None:
 
 
 class HostWithStuckGuest(StartingHost):
-    """Refuses steps of type `StopGuests` and of the type in ``refused``. Records the clusters whose guests get filters."""
+    """Refuses `StopGuests` steps and steps of the type ``refused``. Records the clusters whose guests get filters."""
 
     def __init__(self, refused: type[StopGuests | FilterGuests] = StopGuests) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud access`` against a real SBF, and of its profiles with the real openvpn."""
+"""Tests of ``virtcloud access`` against a real SBF, and of the profiles that it writes with the real openvpn."""
 
 import shutil
 import socket
@@ -30,7 +30,7 @@ needs_openvpn = pytest.mark.skipif(OPENVPN is None, reason="NOT TESTED: openvpn 
 
 @dataclass
 class Served:
-    """A world whose SBF serves HTTP on the loopback. Its agents confirm every revision within a second."""
+    """A world whose SBF serves HTTP on the loopback. The world's agents confirm every revision within a second."""
 
     world: World
     url: str

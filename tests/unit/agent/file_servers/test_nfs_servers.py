@@ -150,7 +150,7 @@ def test_nothing_beside_the_exports_is_reached(in_network: Run) -> None:
 
 
 def test_the_handle_of_a_file_elsewhere_opens_nothing(in_network: Run) -> None:
-    """A client can send any file handle, such as the handle of another server's file."""
+    """A client can send any file handle. Here, it sends the handle of a file in a folder that was exported earlier."""
 
     def scenario() -> None:
         with opened() as gateway:
@@ -352,7 +352,7 @@ def test_a_link_in_the_path_of_a_folder_is_refused(in_network: Run) -> None:
 
 
 def test_a_folder_of_a_larger_file_system_is_refused(in_network: Run) -> None:
-    """With a forged handle, a client can read every file of the file system, also outside of the exported folder."""
+    """If the agent exported such a folder, a client with a forged handle could read all other files of the file system."""
 
     def scenario() -> None:
         with furnished() as gateway:

@@ -194,7 +194,7 @@ def refuse_listings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_table_that_cannot_be_read_is_not_replaced(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table may be foreign."""
+    """The table may be foreign, so the agent must neither replace nor remove it."""
 
     def work() -> object:
         nft("add table bridge virtcloud")
