@@ -1,4 +1,4 @@
-"""Emulated switches in a separate process, outside the measured processor time."""
+"""Emulated switches in a separate process, so that benchmarks do not measure the switches' processor time."""
 
 import multiprocessing
 from collections.abc import Iterator

@@ -76,7 +76,7 @@ async def simulate(installation: SimulatedInstallation, size: TraceSize, trace: 
 
 
 async def install_sites(operator: SimulatedCaller, size: TraceSize) -> float:
-    """Wait until SBF is ready, and store the topology and the pools. Return the duration of the topology's call in s."""
+    """Wait until SBF is ready, and store the topology and the pools. Return the seconds that the topology took."""
     while not await is_ready(operator.client):  # noqa: ASYNC110 - the condition is in another process
         await asyncio.sleep(0.05)
     ready = time.monotonic()
@@ -103,7 +103,7 @@ def describe_times(name: str, values: list[float]) -> dict[str, float]:
 
 
 async def run_trace(installation: SimulatedInstallation, trace: Trace, token: str) -> list[str]:
-    """Run all jobs of a trace, and disconnect one site, the trace's dark site, for some time. Return the errors."""
+    """Run all jobs of a trace, and disconnect the trace's ``dark_site`` for some time. Return the errors."""
     began = time.monotonic()
     work = [installation.darken(trace, began), *(installation.run_job(job, began, token) for job in trace.arrivals)]
     tasks = [asyncio.create_task(one) for one in work]

@@ -32,7 +32,7 @@ SCHEDULER_ITERATION_S = 5
 If a job's nodes are down in one cycle, the next cycle tries the job again.
 """
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Times in seconds, short to shorten the tests of faults. These times do not limit how long a job's start can take."""
+"""Short times in seconds, so that tests of faults end soon. These times do not limit the duration of a job's start."""
 SHORT_SETUP_S = 30
 """The time limit in seconds of a start that cannot succeed. Other starts have the time limit of a real site."""
 
@@ -203,7 +203,10 @@ class RealWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Suspend the host's agent, so that the hook waits for the agent. Cause the fault during this wait."""
+        """Suspend the host's agent, so that the hook waits for the agent. Cause the fault during this wait.
+
+        Yield a function that returns when the fault has been caused.
+        """
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"
         try:

@@ -42,7 +42,7 @@ TRANSPORTS: dict[str, dict[str, object]] = {
     "evpn": {"kind": "evpn", "vnis": "10100-10299", "asn": 65000},
 }
 FIRST = {"vpls": 10000, "qinq": 900, "evpn": 10000}
-"""By transport: a cluster's service ID minus its VLAN ID. ``shared`` has one service, and so no entry."""
+"""By transport: a cluster's service ID minus its VLAN ID. ``shared`` has one service for all clusters, so no entry."""
 PAIRS = [
     ("cisco_iosxe", "vpls"),
     ("cisco_iosxe", "shared"),
@@ -168,7 +168,7 @@ OTHER_USES = {
         ("interface Ethernet1/6", "switchport", "switchport access vlan 112"),
     ),
 }
-"""Configurations in which a managed VLAN ID or service is in other use. The driver must then change nothing."""
+"""Configurations in which a managed VLAN ID or service is in other use. The driver must leave them unchanged."""
 NESTED = {
     "cisco_iosxe": "^description",
     "cisco_iosxr": "^description",
@@ -233,7 +233,7 @@ class EdgeBench:
         return observed
 
     def converge(self, *vlans: int) -> EdgeDifference:
-        """Configure clusters with these VLANs on the first port, and save. Return the difference that remains."""
+        """Configure circuits for exactly ``vlans`` on the first port, and save. Return the difference that remains."""
         wanted = EdgeWanted(circuits=tuple(self.circuit(vlan) for vlan in vlans))
         self.driver.apply(compare_edge(wanted, self.read()))
         self.driver.save()
@@ -285,7 +285,7 @@ def edge_driver_for(device: Emulated, transport: Transport, *ports: str, read_ti
 
 
 def open_direct_bench(name: str, kind: str) -> EdgeBench:
-    """Return a bench without SSH."""
+    """Return a bench whose driver passes lines to the emulated edge directly, without SSH."""
     device = EDGES[name]()
     transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
     ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))

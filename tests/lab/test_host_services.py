@@ -84,7 +84,7 @@ def test_no_frame_of_a_server_reaches_the_switch(leases: tuple[list[str], str]) 
 
 @pytest.mark.usefixtures("leases")
 def test_another_cluster_does_not_reach_the_server(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> None:
-    """Each server resolves only the names of its own network, including guests on other hosts."""
+    """Each server resolves only the names of guests of its own network, including guests on other hosts."""
     found = [[find_addresses(lab, twin, f"n2.{key}.internal") for key in ("first", "second")] for twin in twins]
     both = ["10.0.0.2", "fd00::2"]
     assert found == [[both, []], [[], both]]

@@ -45,7 +45,7 @@ class Invariants:
         self.foreign = {name: device.read_foreign() for name, device in self.devices.items()}
 
     def check(self) -> None:
-        """Check the invariants and the faults that the stage recorded.
+        """Raise BrokenError if the stage recorded a fault, or if an invariant does not hold.
 
         If nothing has changed since the last check, the invariants still hold, and are not checked again.
         """
@@ -84,7 +84,7 @@ class Invariants:
                 raise BrokenError(f"invariant 4: {name} lost what is not SBF's: {device.read_foreign()}")
 
     def check_vlans_unshared(self) -> None:
-        """Check invariant 2: an element carries only VLANs of clusters that use it, now and after a restart."""
+        """Check invariant 2: an element, now and after a restart, carries only VLANs of clusters that use the element."""
         allowed = self.allowed()
         for name, device in self.devices.items():
             for config in () if device.doubtful else (device.running, device.startup):
@@ -140,7 +140,7 @@ class Invariants:
         } | {vlan for one in hosts for vlan in one.segments.values()}
 
     def list_carried_services(self) -> set[int]:
-        """Return the service IDs of SBF that edges carry. Omit edges in an unknown state."""
+        """Return SBF's service IDs that edges carry. Omit edges in an unknown state."""
         edges = [one for one in self.devices.values() if isinstance(one, Edge) and not one.doubtful]
         configs = [config for edge in edges for config in (edge.running, edge.startup)]
         circuits = {circuit.service for config in configs for circuit in config.circuits}
@@ -164,7 +164,7 @@ class Invariants:
         return all(ways <= self.carried(thing, config) for config in (thing.running, thing.startup))
 
     def check_converged(self) -> None:
-        """Check invariant 3, after all faults have been removed and the actors have run for some time."""
+        """Check invariant 3. This check is valid only after all faults were removed and the actors ran for some time."""
         for name, thing in (*self.devices.items(), *self.hosts.items()):
             revision, confirmed, wanted = self.store.read_wanted(name)
             require(confirmed == revision, f"invariant 3: {name} confirmed {confirmed}, wanted is {revision}")

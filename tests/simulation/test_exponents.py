@@ -1,4 +1,4 @@
-"""Tests of ``compute_exponent``: the exponent ``e`` if costs grow as ``size ** e``."""
+"""Tests of ``compute_exponent``, which returns the exponent ``e`` with which costs grow as ``size ** e``."""
 
 import pytest
 

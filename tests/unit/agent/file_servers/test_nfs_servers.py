@@ -352,7 +352,7 @@ def test_a_link_in_the_path_of_a_folder_is_refused(in_network: Run) -> None:
 
 
 def test_a_folder_of_a_larger_file_system_is_refused(in_network: Run) -> None:
-    """If the agent exported such a folder, a client with a forged handle could read all other files of the file system."""
+    """If the folder were exported, a client with a forged handle could read every file of the larger file system."""
 
     def scenario() -> None:
         with furnished() as gateway:
