@@ -48,7 +48,7 @@ def fill(store: Store, size: InstallationSize) -> None:
 
 
 class _Filler:
-    """The clusters of one installation."""
+    """Inserts the clusters of one installation, with the revisions and VLANs of its elements."""
 
     def __init__(self, unit: Unit, topology: Topology, size: InstallationSize) -> None:
         self.unit, self.topology, self.size = unit, topology, size

@@ -84,7 +84,7 @@ class Invariants:
                 raise BrokenError(f"invariant 4: {name} lost what is not SBF's: {device.read_foreign()}")
 
     def check_vlans_unshared(self) -> None:
-        """Check invariant 2: an element, now and after a restart, carries only VLANs of clusters that use the element."""
+        """Check invariant 2: an element carries only VLANs of clusters on this element, now and after a restart."""
         allowed = self.allowed()
         for name, device in self.devices.items():
             for config in () if device.doubtful else (device.running, device.startup):
@@ -164,7 +164,7 @@ class Invariants:
         return all(ways <= self.carried(thing, config) for config in (thing.running, thing.startup))
 
     def check_converged(self) -> None:
-        """Check invariant 3. This check is valid only after all faults were removed and the actors ran for some time."""
+        """Check invariant 3. Call this method only after all faults were removed and the actors ran for some time."""
         for name, thing in (*self.devices.items(), *self.hosts.items()):
             revision, confirmed, wanted = self.store.read_wanted(name)
             require(confirmed == revision, f"invariant 3: {name} confirmed {confirmed}, wanted is {revision}")

@@ -1,4 +1,4 @@
-"""Tests that a site administrator changes only the site's own part of the topology."""
+"""Tests that a site administrator can change only the own site's part of the topology."""
 
 from collections.abc import Iterator
 from pathlib import Path

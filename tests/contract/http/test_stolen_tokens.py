@@ -1,4 +1,4 @@
-"""Tests of every operation with a stolen token of each role, on the holder's and on other resources.
+"""Tests of every operation with a stolen token of each role, on resources of the token's holder and of others.
 
 The operations come from the OpenAPI document. If ``EVERY_CALL`` lacks an operation, a test fails.
 """
@@ -119,7 +119,7 @@ LISTS = frozenset({"list_clusters"})
 ADD_IMAGES = frozenset({"list_images", "add_image", "upload_image"})
 """Operations that every user may call: list visible images, and add own images."""
 READ_IMAGES = frozenset({"list_images", "get_image", "get_image_content", "verify_image"})
-"""Operations that return only visible images. ``images/test_catalogue.py`` tests which images are visible."""
+"""Operations that return only images that the caller may see. ``images/test_catalogue.py`` tests which these are."""
 READ_VPN = frozenset(
     {"list_vpn_profiles", "get_vpn_profile", "revoke_vpn_profile", "list_vpn_connections", "list_vpn_invitations"}
     | {"list_ssh_certificates", "revoke_ssh_certificate", "list_ssh_connections"}
@@ -359,7 +359,7 @@ def is_denied(answer: httpx.Response) -> bool:
 
     - status 401 or 403;
     - the problem that the batch server has not confirmed the job;
-    - the message that the cluster or image is unknown. SBF sends it to callers that may not see the resource.
+    - the message that the cluster or image is unknown. SBF sends this message to callers that may not see the resource.
     """
     if answer.is_success:
         return False

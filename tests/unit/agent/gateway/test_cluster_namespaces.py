@@ -258,7 +258,7 @@ def test_a_network_without_gateway_addresses_leaves_nothing(with_gateway: Callab
 
 
 def test_a_network_with_another_vlan_id_gets_a_new_link(with_gateway: Callable[..., object]) -> None:
-    """The namespace contains an end of the former link, so the removal of the segment must delete the link."""
+    """One interface of the former link is in the namespace. The removal of the segment must delete this link."""
 
     def work(gateway: Gateway) -> object:
         gateway.segments = (routing_world.make_segment(100),)
@@ -310,7 +310,7 @@ def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monk
 def test_names_are_written_with_the_present_addresses_of_the_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The write of the gateway's addresses fails. The next write, for a destination's name, repeats these addresses."""
+    """The write of the gateway's addresses fails. The next write, caused by a destination's name, repeats them."""
     written: list[Any] = []
 
     def refuse(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -230,7 +230,7 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """The network's host has uplinks to two unconnected switches. The transport is attached to the unused one."""
+    """The network's host has uplinks to two unconnected switches. Transport ``far`` is at the switch that is unused."""
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
         "name": "a",
