@@ -1,6 +1,6 @@
 """``sbf serve`` with switches in memory, which answer at once: ``python -m benchmarks.scale.switches_in_memory FILE``.
 
-FILE has the settings. Ends on SIGTERM.
+FILE contains the settings. The process ends on SIGTERM.
 """
 
 import gc

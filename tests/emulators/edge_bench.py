@@ -212,7 +212,7 @@ OTHER_FORMS = {
 
 @dataclass
 class EdgeBench:
-    """An emulated edge with two managed ports, and its driver on one transport."""
+    """An emulated edge with two managed ports, and the edge's driver for one transport."""
 
     device: Emulated
     driver: EdgeDriver

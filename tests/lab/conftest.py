@@ -34,8 +34,8 @@ def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions 
 class SharedLab:
     """The shared lab of this process, which successive test files use.
 
-    An idle lab uses memory and processor time, so the lab runs only until a file needs another lab or none.
-    ``next_lab`` is the name of the lab that the next test uses, or "".
+    An idle lab uses memory and processor time, so the lab runs only until a file needs another lab or no lab.
+    ``next_lab`` is the name of the lab that the next test uses, or "" if this test uses no shared lab.
     """
 
     def __init__(self, temporary: pytest.TempPathFactory) -> None:

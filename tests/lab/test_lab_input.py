@@ -118,7 +118,7 @@ def test_down_without_a_lab_succeeds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["up", "demo"])
 def test_a_caller_other_than_root_is_refused(tmp_path: Path, command: str) -> None:
-    """The command runs as the user ``nobody``, in a separate user namespace, where it can still read its files."""
+    """The command runs in a separate user namespace, where it appears as ``nobody`` but can read root's files."""
     argv = ["unshare", "--user", sys.executable, "-m", "virtcloud.cli", "lab", command]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(tmp_path / "state")}
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)  # noqa: S603 - our own command

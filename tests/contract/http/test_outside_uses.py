@@ -1,4 +1,4 @@
-"""Tests of uses of external destinations."""
+"""Tests of the traffic with external destinations that gateways report to SBF, for each cluster and destination."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -149,7 +149,7 @@ def test_a_refused_change_without_effect_is_not_saved(world: World) -> None:
 
 
 def test_an_earlier_change_is_saved_despite_a_refused_change(world: World) -> None:
-    """SBF was killed before it saved the removal of alice's cluster. Bob's change is refused permanently."""
+    """SBF was killed before it saved the removal of alice's cluster. The switch refuses each change for bob."""
     create_active(world)
     delete_on_hosts(world)
     switch = world.switches["brno-sw1"]
@@ -326,7 +326,7 @@ def test_reconciling_on_demand_skips_the_pause_between_saves(world: World) -> No
 
 
 def kill_at_call(world: World, number: int) -> bool:
-    """Reconcile, and kill the service at the n-th call to the switch. Return whether this call was reached."""
+    """Reconcile, and kill the service at the switch's call with this number. Return whether the call was reached."""
     switch = world.switches["brno-sw1"]
     answer, last = switch.answer, len(switch.calls) + number
 
@@ -372,7 +372,10 @@ def test_a_crash_at_any_statement_releases_no_unsaved_vlan(tmp_path: Path) -> No
 
 
 def crashed_at(first: World, folder: Path, statement: int) -> bool:
-    """Crash a copy of the service at the n-th statement, and restart it. Return whether the statement was reached."""
+    """Crash a copy of the service at the statement with this number. If the statement was reached, restart the copy.
+
+    Return whether the statement was reached.
+    """
     copytree(folder / "0", folder / str(statement))
     world = World(
         f"sqlite:///{folder / str(statement) / 'sbf.db'}",

@@ -1,4 +1,4 @@
-"""Tests of large bodies: a separate thread parses them, with the results and errors of FastAPI."""
+"""Tests of large bodies. A separate thread parses them, with the same results and errors as FastAPI's parser."""
 
 import asyncio
 import json
