@@ -1,7 +1,7 @@
 """The pause after a refusal because of a quota.
 
-The pause lasts ten seconds, or until a cluster ends. During the pause, the hook sends SBF no request with the user, hosts
-and walltime of the refused request.
+The pause lasts ten seconds, or until a cluster ends. During the pause, the hook sends SBF no request with the user,
+hosts and walltime of the refused request.
 """
 
 import time
