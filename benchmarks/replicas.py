@@ -1,9 +1,9 @@
 """Measures creations of clusters by one, two and four replicas on one PostgreSQL database.
 
 A replica is a process with eight callers that create clusters through the store, without HTTP. PostgreSQL writes to the
-disk before it answers (``fsync``). The replicas create clusters at disjoint sites, or all at the same two sites. Each
-case is measured twice: with a separate lock for each site, and with one lock for all changes (the design before
-decision 85). The cases alternate within one run, because other programs may use the same cores.
+disk before it answers (``fsync``). A case has a number of replicas, a choice of sites (disjoint sites, or the same two
+sites for all replicas), and a kind of lock (a separate lock for each site, or one lock for all changes, which was the
+design before decision 85). The cases alternate within one run, because other programs may use the same cores.
 """
 
 import multiprocessing
@@ -42,7 +42,7 @@ POOL = "2-4000"
 
 @dataclass(frozen=True)
 class Case:
-    """One measured case."""
+    """One measured case: the number of replicas, whether their sites are disjoint, and whether each site has a lock."""
 
     replicas: int
     disjoint: bool
