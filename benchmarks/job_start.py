@@ -1,4 +1,6 @@
-"""From ``qsub`` to the first line of a job's script: three hosts at three sites, an LXC guest on each, a real OpenPBS.
+"""Measures the time from ``qsub`` to the first line of a job's script, with a real OpenPBS.
+
+Each job has three hosts at three sites. A job's cluster has an LXC guest on each host.
 
 The lab, its OpenPBS and virtcloud's hooks run on one computer. Jobs without and with a cluster alternate. The
 difference of their times is virtcloud's part: the hooks, the network, the guests, and the wait until the guests answer.

@@ -10,9 +10,9 @@ from sbf_service.store.database import make_engine, migrate
 
 
 def create_sqlite(database: str) -> None:
-    """Create the database file of a SQLite address, with all tables.
+    """Create the file of the SQLite database with the address ``database``, with all tables.
 
-    Do nothing if the file exists or the address is of another kind of database.
+    Do nothing if the file exists, or if ``database`` is the address of a PostgreSQL database.
     """
     address = make_url(database)
     if address.get_backend_name() == "sqlite" and address.database and not Path(address.database).exists():

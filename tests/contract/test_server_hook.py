@@ -83,7 +83,10 @@ def test_jobs_join_a_network_by_its_name(site: SingleSite) -> None:
 
 
 def test_addresses_of_another_job_are_refused_as_taken(site: SingleSite) -> None:
-    """The hook chooses other addresses after this error. Two jobs that join at once may send the same addresses."""
+    """Two jobs that join a network at the same time may send the same addresses.
+
+    After this error, the hook chooses other addresses.
+    """
     assert site.hook.start("image=debian12:name=both", key="8.pbssrv").accepted
     spec = site.cluster("8.pbssrv").spec.model_copy(update={"name": None, "joins": "both"})
     with pytest.raises(GuestTaken):

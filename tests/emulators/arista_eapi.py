@@ -30,7 +30,7 @@ class ConfigSession:
 
 
 class OutputCollector:
-    """The client's end of a terminal, which stores the output."""
+    """The client's end of a terminal. It stores the output of the commands."""
 
     def __init__(self) -> None:
         self.written = ""
@@ -43,7 +43,10 @@ class OutputCollector:
 
 
 class AristaEapi(ConfirmTimerSwitch, AristaEos):
-    """An EOS switch with eAPI. EOS 4.32 changed the form of ``show configuration sessions``; see ``release``."""
+    """An EOS switch with eAPI.
+
+    From ``release`` 4.32 on, the answer to ``show configuration sessions`` has another form than before.
+    """
 
     platform = "arista_eapi"
     pending_sessions: ClassVar[int] = 5

@@ -1,8 +1,8 @@
 """Dell SmartFabric OS10: ``switchport trunk allowed vlan LIST`` adds VLANs to the port's list.
 
-Source of the output of saves, which print nothing on success: the OS10 user guide. No recording of a failed save was
-found: the failures have the form of OS10's other errors ("% Error: …"). By default, ports are enabled access ports in
-VLAN 1.
+According to the OS10 user guide, a successful save prints nothing. No recording of a failed save was found, so the
+messages of failed saves have the form of OS10's other errors ("% Error: …"). By default, ports are enabled access ports
+in VLAN 1.
 """
 
 from collections.abc import Callable

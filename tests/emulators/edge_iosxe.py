@@ -13,7 +13,8 @@ MOST = 4000
 class EdgeIosXe(EmulatedEdge):
     """An ASR 920.
 
-    Service instances have numbers up to 4000, bridge domains up to 4094. Tags on a port must not overlap.
+    Service instances have numbers up to 4000, bridge domains up to 4094. Two service instances of one port must not
+    have the same tags.
     """
 
     platform = "cisco_iosxe"

@@ -22,7 +22,8 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
 ) -> None:
     """Configure VLANs and ports of other users, in the running and the startup configuration, on any platform.
 
-    ``access`` and ``native`` contain the VLAN of each port. ``trunks`` contains each port's list of allowed VLANs.
+    ``access`` contains the VLAN of each access port. ``native`` contains the native VLAN of each trunk. ``trunks``
+    contains each trunk's list of allowed VLANs.
     ``"all"`` means a trunk without a list or, where a trunk must have a list, a list of all existing VLANs.
     """
     with switch.lock:
@@ -40,7 +41,7 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
 
 @dataclass
 class ConfigurationRecorder:
-    """Records every change of VLANs and ports of other users, with the line that caused it.
+    """Records every change of VLANs and ports of other users, with the command line that caused the change.
 
     Changes of ``ports`` and ``vlans``, which SBF manages, are not recorded. A change that is undone later is recorded
     too.
@@ -80,7 +81,10 @@ class ConfigurationRecorder:
         ]
 
     def _entered(self, line: str, mode: str, context: Iterable[str]) -> list[str]:
-        """List the VLANs and ports of other users whose mode the line entered, such as ``VLAN 150 entered``."""
+        """Return the VLANs and ports of other users whose configuration mode the line entered.
+
+        An entry is, for example, ``VLAN 150 entered``.
+        """
         if line.startswith(("exit", "quit", "end")):
             return []
         if mode == "vlan" and line.startswith(("vlan", "interface vlan")):

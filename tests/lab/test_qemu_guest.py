@@ -34,7 +34,10 @@ BOOT_S = 90
 FULL_LINE = 70
 """The length of a private key's lines, except the first and the last line."""
 SILENCE_S = 300.0
-"""The longest time in seconds between two outputs. The first output comes after 90 s of the machine's time."""
+"""The longest permitted time in seconds without new output of the machines' consoles.
+
+The first output comes 90 s after the start of a machine, by the machine's own clock.
+"""
 COUNT_CONSOLE_BYTES = "cat /run/virtcloud/agent/guests/*/console.log 2>/dev/null | wc -c"
 FOLDER = "/run/qemu-test"
 """A folder of the container's host, with the user's private key and the known hosts."""
@@ -136,7 +139,7 @@ def add_disk(lab: Lab, client: SbfClient) -> None:
 def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
     """Run a command in a machine with ssh, which asks no question and trusts only the known host key.
 
-    ssh runs in the network of the container.
+    ssh runs on the container's host, in the network namespace of the container.
     """
     (container,) = read_guests(lab, "praha-h1")
     known = f"UserKnownHostsFile={FOLDER}/known_hosts"
@@ -208,7 +211,7 @@ def test_a_user_logs_in_to_a_qemu_guest(booted: BootedMachine) -> None:
 
 
 def test_a_qemu_guest_has_addresses_of_dhcp_and_seed(booted: BootedMachine) -> None:
-    """The seed lists only the second address. An address of DHCP has a lifetime (``dynamic``)."""
+    """DHCP assigns the first address, which has a lifetime (``dynamic``). The seed contains the second address."""
     lines = booted.outputs["addresses"].splitlines()
     assert [(line.split()[3], "dynamic" in line) for line in lines] == [("10.0.0.1/24", True), ("10.1.0.1/24", False)]
 

@@ -1,4 +1,4 @@
-"""Tests that the real store and the fault schedules' store in memory behave alike."""
+"""Tests that the real store and the store in memory, which the fault schedules use, behave alike."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -306,7 +306,7 @@ class StorePair:
 def _name(row: Cluster | ClusterRow) -> tuple[str, int, int]:
     """Return a cluster's key, turn and attempt, which identify the cluster in both stores.
 
-    The turn counts the owners that the key has had.
+    The turn counts the changes of the key's owner.
     """
     return row.key, row.turn, row.attempt
 
@@ -384,7 +384,7 @@ BUGS = {
     ),
     "a failed save is not recorded": (transactions, "record_failed_save(unit, row.name)", "pass"),
 }
-"""Bugs of the real store: the module, the present text and the changed text."""
+"""Bugs that the tests plant in the real store: a module, the text to replace, and the text that replaces it."""
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -1,4 +1,7 @@
-"""Tests of foreign VLANs on every kind of switch. Drivers find them by VLAN name or port, and leave them unchanged."""
+"""Tests of foreign VLANs on every kind of switch.
+
+Drivers find a foreign VLAN by its name or by its ports, and leave the VLAN unchanged.
+"""
 
 from dataclasses import replace
 
@@ -16,7 +19,7 @@ from virtcloud.model.wanted import SwitchObserved, SwitchWanted, compare_switch
 SHOW_NO_NAMES = frozenset({"hp_comware", "sonic"})
 """Platforms on which SBF cannot read the names of VLANs. Only SBF's record shows which VLANs SBF created."""
 SWITCHES = [name for name in EMULATED if name != "cisco_iosxr"]
-"""All platforms except IOS-XR. On this router, one VLAN ID on two ports means two VLANs."""
+"""All platforms except IOS-XR. On an IOS-XR router, one VLAN ID on two ports means two VLANs."""
 
 
 @pytest.fixture(params=SWITCHES)

@@ -114,7 +114,10 @@ class Served:
         return self.client().get(key).verify()
 
     def start_agent(self, host: str, number: int, mtu: int = 1500, *, earlier: bool = False) -> None:
-        """Start an agent's listener, which polls for checks. An ``earlier`` agent cannot parse checks."""
+        """Start an agent's listener, which polls for checks.
+
+        With ``earlier``, the agent has an earlier version, which cannot parse checks.
+        """
         sbf: SbfClient = self.client(Role.AGENT, host).sbf
         if earlier:
             sbf.waiting_sessions = _drop_kinds(sbf)

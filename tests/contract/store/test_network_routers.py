@@ -26,7 +26,7 @@ NAMED = {"name": "data", "fqdns": ["Data.Example.org."], "ports": ["tcp/443"]}
 
 
 def make_topology(*destinations: Mapping[str, object]) -> Topology:
-    """Return three sites. Brno has destinations, and two gateways with links to the outside."""
+    """Return a topology of three sites. Brno has destinations, and two gateways with links to the outside."""
     gateways = tuple(gateway(name, outside=LINK) for name in ("brno-gw", "brno-gw2"))
     document = topology_with_gateways(brno=gateways).model_dump(mode="json")
     document["sites"][0]["destinations"] = destinations or (WEB, ARCHIVE)
@@ -62,7 +62,7 @@ def test_a_users_choice_of_the_routers_addresses_is_kept(world: World) -> None:
 
 
 def test_a_dry_run_is_refused_without_addresses_for_routers(world: World) -> None:
-    """The guest and the router have the two addresses of the subnet."""
+    """The guest and the router have both addresses of the subnet, so no address is free for the gateway."""
     wanted = spec("brno-h1", router="gateway", subnets=["10.0.0.0/30"], router_addresses=["10.0.0.1/30"])
     request = {"spec": wanted.model_dump(mode="json")}
     dry_run, creation = (ask(world, "PUT", f"/v1/clusters/demo{query}", request) for query in ("?dry_run=true", ""))
@@ -128,9 +128,9 @@ def test_an_agent_that_ignores_routers_is_warned(world: World) -> None:
 
 
 def test_destinations_with_names_need_an_agent_that_resolves_them(world: World) -> None:
-    """Older agents would ignore the key of destinations with names.
+    """Older agents would ignore the router's ``named_destinations``.
 
-    Therefore, a segment with this key requires ``GATEWAY_FQDNS``, so that older agents refuse the segment.
+    Therefore, a segment with named destinations requires ``GATEWAY_FQDNS``, so that older agents refuse the segment.
     """
     world.put_topology(make_topology(WEB, NAMED))
     put(world, outside=["web", "data"])
@@ -164,7 +164,10 @@ def test_the_first_gateway_that_answers_again_is_the_router(world: World) -> Non
 
 
 def test_a_gateway_that_answers_with_an_error_becomes_the_router(world: World) -> None:
-    """At the gateway's later confirmation, SBF already counts the gateway as reachable, and moves nothing."""
+    """The error report must move the router to the gateway.
+
+    A later confirmation does not move the router, because the gateway then already counts as reachable.
+    """
     put(world, outside=["web"])
     stop_agents(world, "brno-gw")
     stop_agents(world, "brno-gw2")
@@ -216,7 +219,7 @@ def test_a_gateway_that_loses_its_link_is_replaced(world: World) -> None:
 
 
 def without_links(*gateways: int) -> Topology:
-    """Return the topology in which these gateways of Brno have no link to the outside."""
+    """Return the topology without links to the outside at some gateways of Brno. ``gateways`` are their indices."""
     document = make_topology().model_dump(mode="json")
     for number in gateways:
         del document["sites"][0]["gateways"][number]["outside"]

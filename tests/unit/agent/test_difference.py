@@ -233,7 +233,7 @@ def test_filters_of_former_guests_are_removed(make_segment: Make) -> None:
 
 
 def test_a_host_without_guests_needs_no_filters(make_segment: Make) -> None:
-    """On this host, a fault of the packet filter, such as a missing library, causes no step."""
+    """On a host without guests, a fault of the packet filter, such as a missing library, causes no step."""
     segment = make_segment("a", 100)
     observed = with_filters(observed_host(segment), faults=("libnftables.so.1 is missing",))
     assert compute_difference(wanted(segment), observed) == []

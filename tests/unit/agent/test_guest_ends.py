@@ -95,7 +95,7 @@ def test_a_guest_that_ends_at_once_starts_ever_more_rarely(world: World) -> None
 
 
 def test_a_guest_that_ends_often_never_completes_its_cluster(world: World) -> None:
-    """If the cluster were complete between two ends, its state would alternate between active and degraded."""
+    """If the cluster were complete between two ends of its guest, its state would alternate: active, degraded, …"""
     for _ in range(600):
         world.end_guest()
         assert "a" in world.reconcile(3)
@@ -139,7 +139,7 @@ def test_a_reset_starts_an_ended_guest_at_once(world: World) -> None:
 
 
 def test_a_guest_that_was_replaced_has_not_ended(world: World) -> None:
-    """A reset was requested. When the agent reads the host, the guest has already ended."""
+    """A user requests a reset of the guest. Then the guest ends, before the agent has read the host."""
     (network, other) = world.service.document.wanted.segments
     guest = network.guests[0].model_copy(update={"starts": 1})
     world.service.want(network.model_copy(update={"guests": (guest,)}), other)

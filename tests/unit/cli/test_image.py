@@ -34,7 +34,7 @@ def test_an_invalid_user_is_named_without_a_json_path(run: RunCommand) -> None:
 
 
 class ClosedPipe(StringIO):
-    """A stream whose reader has ended."""
+    """A stream whose reader has closed the stream."""
 
     def write(self, text: str) -> int:
         raise BrokenPipeError

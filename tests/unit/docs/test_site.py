@@ -10,7 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 FOREIGN = re.compile(r"<(?:script|link|img|iframe)[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
-"""Elements that a browser loads from another host. Links that a reader may follow are not loaded."""
+"""HTML elements whose target a browser loads from another host.
+
+The pattern does not match ``<a>``: a browser loads the target of this element only if the reader follows the link.
+"""
 
 
 @pytest.fixture(scope="module")

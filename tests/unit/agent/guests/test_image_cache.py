@@ -1,4 +1,4 @@
-"""Tests of the cache of images with a real HTTP server on the loopback, which can cut connections."""
+"""Tests of the cache of images. A real HTTP server on the loopback sends the images, and can cut connections."""
 
 import errno
 import io

@@ -26,8 +26,8 @@ GUESTS = ("g1", "g2", "g3", "g4", "g5", "g6")
 class RecordedHypervisor(FakeHypervisor):
     """A hypervisor whose domains are files in ``folder``, so that they remain when the agent is killed.
 
-    The agent is killed during start number ``kill_at`` (0: never). If ``early``, it is killed before the domain is
-    created, otherwise afterwards.
+    The agent is killed during the start with number ``kill_at`` (0: never). If ``early``, the agent is killed before
+    the domain is created, otherwise afterwards.
     """
 
     def __init__(self, folder: Path, kill_at: int = 0, *, early: bool = False) -> None:

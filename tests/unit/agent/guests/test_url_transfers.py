@@ -1,4 +1,4 @@
-"""Tests of transfers from servers that send byte by byte, with real connections on the loopback."""
+"""Tests of transfers of images from URLs: slow servers, permitted URLs, and servers with several addresses."""
 
 import socket
 import threading
@@ -94,7 +94,10 @@ def answer_once(listener: socket.socket) -> None:
 
 
 def test_a_server_is_reached_at_its_second_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No server listens at the first address. Likewise, a host without IPv6 cannot reach a server's IPv6 address."""
+    """No server listens at the first address.
+
+    This stands for a server whose first address is an IPv6 address, and a host without IPv6.
+    """
     with socket.socket() as closed, socket.socket() as listener:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]

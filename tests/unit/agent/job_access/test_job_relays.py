@@ -104,7 +104,7 @@ def test_a_guest_reaches_nothing_through_the_port(in_namespace: Run, root: Path)
 
 
 def _serve_on_all_addresses(host: Host) -> None:
-    """Set up what a guest must not reach: another network with forwarding, and a service on port 7 of the host."""
+    """Set up what a guest must not reach: a network to which the host forwards packets, and port 7 of the host."""
     index = host.kernel.add_bridge("lan0")
     kernel_links.addr("add", index=index, address="198.51.100.1", prefixlen=24)
     kernel_links.link("set", index=index, state="up")

@@ -205,7 +205,10 @@ def test_the_access_is_recorded_with_the_clusters_id(script_access: ScriptAccess
 def test_a_members_access_is_recorded_with_the_networks_id(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """A member's view has only the key of its network. After a reboot, another network may have the VLAN ID."""
+    """A member's view contains the key of its network, but not the ID.
+
+    The ID must be recorded, because after a reboot another network may have the VLAN ID.
+    """
     peers = PEERS.model_copy(update={"network": "n"})
     access = ScriptAccess(provider, records, lambda _key, _id: peers)
     member = view().model_copy(update={"network": ClusterKey("demo")})
@@ -217,7 +220,10 @@ def test_a_members_access_is_recorded_with_the_networks_id(
 
 
 def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvider, records: JobRecordStore) -> None:
-    """SBF did not name the member's network. When the agent starts again, another network may have the VLAN ID."""
+    """SBF did not answer, so the ID of the member's network is unknown.
+
+    When the agent starts again, another network may have the VLAN ID of this network.
+    """
     member = view().model_copy(update={"network": ClusterKey("demo")})
     ScriptAccess(provider, records, no_answer).provide_environment(record(records, job_record()), member, BRNO)
     restarted = FakeAccessProvider()
@@ -228,7 +234,10 @@ def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvid
 def test_an_upgraded_agent_does_not_interrupt_open_access(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """An earlier version of the agent recorded no cluster ID. A missing ID alone is no reason to open access again."""
+    """An earlier version of the agent recorded no ID of the network.
+
+    The missing ID alone is no reason to open the access again.
+    """
     job = record(records, job_record())
     ScriptAccess(provider, records, no_answer).provide_environment(job, view(), BRNO)
     (known,) = records.all()

@@ -8,7 +8,10 @@ from virtcloud.agent.supervision import start_unsupervised
 def test_a_kernel_without_notices_leaves_no_open_socket(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel refuses the membership. Python's warning about an open socket is an error."""
+    """The kernel refuses the socket's membership in the group of notices.
+
+    If the socket stayed open, Python would warn. pytest turns this warning into an error.
+    """
     monkeypatch.setattr(table_monitor, "NFNLGRP_NFTABLES", 10_000)
     TableMonitor("virtcloud", lambda: None).start(start_unsupervised)
     assert "packet_filter_not_monitored" in caplog.text
