@@ -1,4 +1,4 @@
-"""TCP between two guests: with VLAN tags and without, with filters and without.
+"""Measures TCP streams between two guests: with and without VLAN tags, with and without filters.
 
 Two bridges in a network namespace stand for two hosts. Each bridge has a guest's port and an uplink; a veth pair
 connects the uplinks. One guest sends a TCP stream to the other guest, with segmentation offload as in real guests. No
@@ -201,7 +201,7 @@ def _receive(listener: socket.socket) -> float:
 
 
 def _list_ports(segments: Sequence[StreamSegment], number: int) -> tuple[GuestPort, ...]:
-    """Return the filtered ports: the ports of the guests, and ``number`` - 1 imaginary ports."""
+    """Return the filtered ports: the ports of the guests, and ``number`` - 1 imaginary ports. 0: no ports."""
     if not number:
         return ()
     others = (names.guest_port_name("other", f"g{one}", VLAN) for one in range(number - 1))

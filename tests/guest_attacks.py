@@ -128,7 +128,7 @@ def build_service_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_address_attacks(own: str) -> dict[str, Packet]:
-    """Return frames with wrong IP addresses. Only the spec's option ``filters: addresses`` forbids them."""
+    """Return frames with wrong IP addresses. Only in clusters with ``filters: addresses`` are they forbidden."""
     known, wrong = OWN4, OTHER4
     ethernet, to_all = Ether(dst=SWITCH, src=own), Ether(dst=BROADCAST, src=own)
     neighbour = ICMPv6ND_NA(tgt=OTHER6, R=0) / ICMPv6NDOptDstLLAddr(lladdr=own)

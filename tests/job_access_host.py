@@ -34,7 +34,7 @@ exec busybox nc -ll -p 7 -e "$@"
 
 
 def require_listener_pid(path: Path) -> int:
-    """Return the ID of the process that listens at ``path``. Raise AssertionError if there is none."""
+    """Return the ID of the process that listens at ``path``. Raise AssertionError if no process listens there."""
     pid = find_listener_pid(path)
     assert pid is not None, f"no relay listens at {path}"
     return pid
@@ -65,7 +65,10 @@ class Host:
         return self.interface(names.bridge_name(vlan))
 
     def guest(self, name: str, bridge: KernelInterface, *addresses: str, service: str = "cat") -> subprocess.Popen[str]:
-        """Start a guest. For each connection to its port 7, the guest runs the command ``service``."""
+        """Start a guest. For each connection to its port 7, the guest runs the command ``service``.
+
+        In ``service``, the character ``|`` separates the command's arguments.
+        """
         argv = ["unshare", "--net", "--kill-child", "sh", "-c", GUEST, "guest", *service.split("|")]
         process = subprocess.Popen(argv, stdin=-1, stdout=-1, text=True)  # noqa: S603
         self.exit_stack.enter_context(process)
@@ -147,5 +150,5 @@ def as_user(uid: int, work: Callable[[], str]) -> str:
 
 
 UID = 4711
-"""The user of the job."""
+"""The user ID of the job's user."""
 JOB = job_access("12.pbs", 100, g1=["10.0.0.1/24", "fd00::1/64"])

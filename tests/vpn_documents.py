@@ -1,4 +1,4 @@
-"""An authority for tests of VPN access, and the certificates, grants and profiles that it makes."""
+"""A certificate authority for tests of VPN access, and the devices, grants and profiles of this authority."""
 
 import shutil
 import subprocess

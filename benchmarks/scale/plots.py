@@ -5,7 +5,7 @@ from typing import Any
 
 
 def plot_trace(found: dict[str, Any], file: Path) -> None:
-    """Plot the times of each job and SBF's use of the processors over the time of a trace."""
+    """Plot the durations of each job's steps, and SBF's use of the processors, over the time of a trace."""
     import matplotlib as mpl  # noqa: PLC0415 - only this function needs matplotlib
 
     mpl.use("Agg")

@@ -99,7 +99,7 @@ def fill(database: str, agents: int, tokens: Path) -> None:
 
 @dataclass
 class PollingAgents:
-    """The process of the agents, and its events: time, event and agent."""
+    """The process of the agents, and its events. Each event consists of a time, a kind and the name of an agent."""
 
     process: subprocess.Popen[str]
     events: list[tuple[float, str, str]] = field(default_factory=list)

@@ -11,9 +11,9 @@ from sbf_fakes.world import World
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
-    """An installation with three sites, as in the VirtCloud paper. Each test runs on SQLite and on PostgreSQL.
+    """An installation with three sites, as in the VirtCloud paper. Each site has a pool of 40 VLAN IDs.
 
-    Each site has a pool of 40 VLAN IDs. There are no clusters.
+    There are no clusters. Each test with this fixture runs on SQLite and on PostgreSQL.
     """
     made = World(database)
     made.furnish()
@@ -37,7 +37,7 @@ def _netconf_without_naps() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _ssh_connections_end_at_once() -> None:
-    """Wake paramiko's reading thread when its connection is closed, instead of after up to 100 ms."""
+    """Make paramiko's reading thread end as soon as its connection is closed, not up to 100 ms later."""
     from paramiko.packet import Packetizer  # noqa: PLC0415
 
     close = Packetizer.close

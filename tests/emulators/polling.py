@@ -1,4 +1,4 @@
-"""Shorter pauses of the client libraries. Netmiko sleeps, and ncclient polls, for tenths of a second in each session.
+"""Shorter pauses of the client libraries. In each session, Netmiko and ncclient pause for tenths of a second.
 
 Emulated devices answer within milliseconds, so tests would mostly wait for these pauses.
 """
@@ -12,7 +12,10 @@ NCCLIENT_POLL_S = 0.01
 
 
 def shorten_pauses() -> None:
-    """Shorten the pauses in this process. Idempotent. Import both libraries, because sessions need them anyway."""
+    """Shorten the pauses in this process. Idempotent.
+
+    The function imports both libraries, which sessions need anyway.
+    """
     import ncclient.transport.session  # noqa: PLC0415 - slow to load
     import netmiko.base_connection  # noqa: PLC0415
     import netmiko.cisco_base_connection  # noqa: PLC0415

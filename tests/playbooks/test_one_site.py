@@ -1,4 +1,4 @@
-"""Ansible's playbooks on machines with systemd. The tests run in order, from installation to removal."""
+"""Tests of the Ansible playbooks on machines with systemd. The tests run in order, from installation to removal."""
 
 import copy
 import json
@@ -33,7 +33,7 @@ links:
   - {a: "brno-h1:data0", b: "brno-sw1:GigabitEthernet1/0/1", access: true}
   - {a: "brno-gw:host0", b: "brno-sw1:GigabitEthernet1/0/2"}
 """
-# Checks that may fail here, because the kernel may lack 802.1Q. The lab's kernel has 802.1Q.
+# Checks that may fail here, because these machines use the computer's kernel, which may lack 802.1Q.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 SHOW_CREDENTIAL = "cat /etc/virtcloud/agent.token"
 PROCESSES = "systemctl show --property=MainPID --value virtcloud-agent virtcloud-sbf | tr -d '\\n'"

@@ -27,7 +27,10 @@ def arista_switch(bench: SwitchBench) -> AristaEapi:
 
 
 def test_only_sessions_left_by_sbf_are_deleted(bench: SwitchBench) -> None:
-    """EOS stores up to five configuration sessions for a day. NAPALM would treat each as another user's lock."""
+    """EOS stores up to five configuration sessions for a day.
+
+    NAPALM would treat each of these sessions as a lock by another user.
+    """
     switch = arista_switch(bench)
     names = [*(f"virtcloud-{n}" for n in range(4)), "cvp-session"]
     switch.config_sessions = {name: ConfigSession(deepcopy(switch.running)) for name in names}

@@ -1,4 +1,4 @@
-"""Tests of the Python API with lists in pages, with a real SBF."""
+"""Tests of lists that the Python API reads page by page, with a real SBF."""
 
 from collections.abc import Iterator
 

@@ -32,7 +32,7 @@ def test_the_number_of_simultaneous_tasks_is_limited() -> None:
             running += 1
             most = max(most, running)
         three.wait(10)
-        time.sleep(0.01)  # time for a fourth task
+        time.sleep(0.01)  # a fourth task could start now
         with lock:
             running -= 1
 
@@ -53,7 +53,7 @@ def test_a_guest_that_hangs_ends_at_its_time_limit() -> None:
 
 
 def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program inherits the signals that its parent ignores. So this program ignores SIGTERM from its start."""
+    """A program ignores the signals that its parent ignores. So this program ignores SIGTERM from its start."""
     monkeypatch.setattr("virtcloud.client.fan_out.GRACE_S", 0.1)
     former = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:

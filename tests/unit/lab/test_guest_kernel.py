@@ -1,4 +1,4 @@
-"""The kernel of QEMU guests: an installed kernel, or one that apt downloads."""
+"""Tests of the choice of the kernel of QEMU guests: an installed kernel, or a kernel that apt downloads."""
 
 import lzma
 import os

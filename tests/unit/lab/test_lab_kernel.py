@@ -1,4 +1,4 @@
-"""Tests of the start of User-mode Linux."""
+"""Tests of the choice of the processor to which User-mode Linux is bound."""
 
 from virtcloud.lab.lab_kernel import choose_processor
 

@@ -1,4 +1,4 @@
-"""The layout of the default lab."""
+"""Tests of the layout of the default lab."""
 
 from dataclasses import replace
 

@@ -17,9 +17,9 @@ Ends = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    """The ends of a node's channel: of the lab's main process (the fabric), and of the node's first process.
+    """The two ends of a node's channel. The first end is the end of the lab's main process (the fabric).
 
-    The test stands for the node's first process.
+    The second end is the end of the node's first process. The test plays the role of this process.
     """
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with fabric_end, node_end:

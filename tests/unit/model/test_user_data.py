@@ -1,4 +1,4 @@
-"""User data of guests. Errors name the guest."""
+"""Tests of the check of guests' user data. Errors name the guest."""
 
 import time
 
@@ -85,7 +85,7 @@ def test_guests_of_another_form_have_the_usual_faults(guests: object) -> None:
 
 
 def test_stored_specs_may_have_more_user_data() -> None:
-    """A cluster of an earlier version must stay readable."""
+    """A cluster that an earlier version of SBF stored must stay readable."""
     texts = [f"#cloud-config\na: {number:0100}\n" for number in range(1200)]
     assert len(ClusterSpec.model_validate(request_with(texts)["spec"]).guests) == 1200
 

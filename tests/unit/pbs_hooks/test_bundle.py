@@ -1,4 +1,4 @@
-"""The bundle of a hook: one file that needs only the standard library of an old Python."""
+"""Tests of the bundle of a hook: one file that needs only Python 3.6 or later, and its standard library."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""The scenarios on a fake batch system with a real SBF and real agents.
+"""Runs the scenarios of ``tests/batch_scenarios`` on a fake batch system, with a real SBF and real agents.
 
 ``make test-pbs`` runs the same scenarios on a real OpenPBS.
 """

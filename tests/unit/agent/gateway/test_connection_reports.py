@@ -100,7 +100,7 @@ def test_a_change_is_reported_without_waiting_for_the_interval() -> None:
 
     reporter = ConnectionReporter(Name("gw"), api, read, interval_s=3600)
     reporter.start(start_unsupervised)
-    assert is_read.wait(LIMIT_S)  # the first report would include an earlier change
+    assert is_read.wait(LIMIT_S)  # otherwise the first reading could already include the change
     reporter.notice_change()
     assert api.reported.wait(LIMIT_S)
     reporter.stop()

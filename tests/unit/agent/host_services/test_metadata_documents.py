@@ -1,4 +1,4 @@
-"""Tests of the metadata service without a kernel."""
+"""Tests of the documents and answers of the metadata service. No test opens a socket."""
 
 import pytest
 import yaml

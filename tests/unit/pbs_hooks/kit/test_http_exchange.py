@@ -1,4 +1,4 @@
-"""HTTP calls to SBF. Each call ends at its deadline, even if the server does not answer."""
+"""Tests of HTTP calls to SBF. Each call ends at its deadline, even if the server does not answer."""
 
 import errno
 import json
@@ -136,7 +136,7 @@ def test_a_late_handshake_ends_at_the_deadline(behave: Callable[[socket.socket],
 
 def test_slowly_received_tls_records_end_at_the_deadline() -> None:
     class SlowTlsSocket:
-        """Like a TLS socket, applies its time limit to each record."""
+        """A socket that applies its time limit to each record, as a TLS socket does."""
 
         def settimeout(self, seconds: float) -> None:
             self.limit = seconds
@@ -249,7 +249,7 @@ def test_status_503_counts_as_unreachable() -> None:
 
 
 def test_a_redirection_is_no_success() -> None:
-    """A proxy redirects calls by HTTP to HTTPS, with an empty body."""
+    """A proxy answers each HTTP call with a redirection to HTTPS and an empty body."""
 
     def redirect(opened: socket.socket) -> None:
         opened.recv(65536)

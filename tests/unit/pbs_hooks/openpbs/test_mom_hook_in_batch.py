@@ -1,4 +1,4 @@
-"""The MoM hook in a complete fake batch system with two hosts, each with an agent."""
+"""Tests of the MoM hook in a complete fake batch system with two hosts, each with an agent."""
 
 import json
 import time

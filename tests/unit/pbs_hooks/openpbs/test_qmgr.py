@@ -1,4 +1,4 @@
-"""The search for an installed OpenPBS."""
+"""Tests of the search for an installed OpenPBS."""
 
 from pathlib import Path
 

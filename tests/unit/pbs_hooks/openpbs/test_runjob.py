@@ -1,4 +1,4 @@
-"""The server hook at the start and end of a job."""
+"""Tests of the server hook at the start and at the end of a job."""
 
 import json
 import time
@@ -29,7 +29,7 @@ def member(key: str, *addresses: str) -> dict[str, object]:
 
 
 def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The server hook gets the number of the last run, the hook on the hosts the present number.
+    """PBS passes the number of the last run to the server hook, and the number of the present run to the MoM hook.
 
     A recording shows both numbers (tests/pbs_recordings/qrerun).
     """

@@ -1,4 +1,4 @@
-"""The server hook at submission and alteration."""
+"""Tests of the server hook when a job is submitted or altered."""
 
 import os
 import pwd
