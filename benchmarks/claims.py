@@ -3,8 +3,8 @@
 Each cluster has hosts at two sites, so SBF claims a VLAN ID at both sites. Four callers send requests at the same time.
 Each caller sends its next request as soon as SBF has answered the previous request.
 
-The service is ``sbf serve`` with a database on disk. It also reconciles two emulated switches (300 ms a command) with
-these clusters. The callers run on the same cores as the service. Both kinds of database write to the disk before they
+The service is ``sbf serve`` with a database on disk. The service also reconciles two emulated switches (300 ms a
+command) with these clusters. The callers run on the same cores as the service. Both kinds of database write to the disk before they
 answer (SQLite's ``synchronous=FULL``, PostgreSQL's ``fsync``).
 """
 

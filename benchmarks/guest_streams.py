@@ -4,9 +4,9 @@ Two bridges in a network namespace stand for two hosts. Each bridge has a guest'
 connects the uplinks. One guest sends a TCP stream to the other guest, with segmentation offload as in real guests. No
 cable limits the rates. The streams run in the kernel of the lab, because not every machine's kernel has 802.1Q.
 
-The rates of equally configured pairs of bridges differ by up to 15 %. Therefore all cases use the same bridges. The
-port of the bridge is the uplink for untagged streams, and the uplink's VLAN interface for tagged streams. Each round
-measures all cases in a random order. A ratio is the median of the ratios of all rounds and pairs of bridges. The
+The rates of equally configured pairs of bridges differ by up to 15 %. Therefore all cases use the same bridges. For
+untagged streams, each bridge is connected to its uplink, and for tagged streams to the uplink's VLAN interface. Each
+round measures all cases in a random order. A ratio is the median of the ratios of all rounds and pairs of bridges. The
 control measures untagged streams with filters twice in each round. The ratio of both measurements shows how exact the
 other ratios of the run are. If the control differs from 1 by more than 1 %, the ratios of this run have no targets.
 
@@ -201,7 +201,10 @@ def _receive(listener: socket.socket) -> float:
 
 
 def _list_ports(segments: Sequence[StreamSegment], number: int) -> tuple[GuestPort, ...]:
-    """Return the filtered ports: the ports of the guests, and ``number`` - 1 imaginary ports. 0: no ports."""
+    """Return the filtered ports: the ports of the guests, and ``number`` - 1 imaginary ports.
+
+    If ``number`` is 0, return no ports.
+    """
     if not number:
         return ()
     others = (names.guest_port_name("other", f"g{one}", VLAN) for one in range(number - 1))

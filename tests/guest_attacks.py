@@ -81,7 +81,7 @@ def build_switch_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_service_attacks(own: str) -> dict[str, Packet]:
-    """Return frames of a false DHCP server and a false router. Guests would accept these frames."""
+    """Return frames of a false DHCP server and a false router. Without filters, guests would accept these frames."""
     ethernet = Ether(dst=ALL_NODES, src=own)
     router = IPv6(src=ROUTER, dst="ff02::1", hlim=255)
     advertisement = ICMPv6ND_RA() / ICMPv6NDOptPrefixInfo(prefix="fd00:bad::")
@@ -128,7 +128,7 @@ def build_service_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_address_attacks(own: str) -> dict[str, Packet]:
-    """Return frames with wrong IP addresses. Only in clusters with ``filters: addresses`` are they forbidden."""
+    """Return frames with wrong IP addresses. Only clusters with ``filters: addresses`` forbid these frames."""
     known, wrong = OWN4, OTHER4
     ethernet, to_all = Ether(dst=SWITCH, src=own), Ether(dst=BROADCAST, src=own)
     neighbour = ICMPv6ND_NA(tgt=OTHER6, R=0) / ICMPv6NDOptDstLLAddr(lladdr=own)
@@ -146,7 +146,7 @@ def build_address_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_routed_frames(own: str) -> dict[str, Packet]:
-    """Return frames from foreign IP addresses. With ``filters: addresses``, only a router may send them."""
+    """Return frames from foreign IP addresses. With ``filters: addresses``, only a router may send such frames."""
     ethernet = Ether(dst=SWITCH, src=own)
     return {
         "IPv4 from outside": ethernet / IP(src="198.51.100.9", dst=OWN4) / TCP(),

@@ -18,7 +18,7 @@ TIMEOUT_S = 10.0
 
 
 def opaque(data: bytes) -> bytes:
-    """Return variable-length data in XDR (RFC 4506)."""
+    """Encode variable-length data in XDR (RFC 4506)."""
     return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
 
 
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class NfsClient(AbstractContextManager["NfsClient"]):
-    """A connection to a server, and a session on this connection. All requests claim to come from ``uid``."""
+    """A connection to a server, and a session on this connection. All requests claim to be from user ID ``uid``."""
 
     def __init__(self, address: str, uid: int = 0, port: int = 2049) -> None:
         self._socket = socket.create_connection((address, port), TIMEOUT_S)

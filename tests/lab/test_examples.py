@@ -1,4 +1,7 @@
-"""The example scripts for users. A job script runs on the job's first host, a Python program on this machine."""
+"""Tests of the example scripts for users.
+
+A job script runs on the job's first host. A Python program runs on this machine.
+"""
 
 import os
 import re

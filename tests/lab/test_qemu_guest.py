@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 T = TypeVar("T")
 BOOT_S = 90
 FULL_LINE = 70
-"""The length of a private key's lines, except the first and the last line."""
+"""The length of each line of a private key, except the first and the last line of the file."""
 SILENCE_S = 300.0
 """The longest permitted time in seconds without new output of the machines' consoles.
 
@@ -253,7 +253,7 @@ def clone(mixed: Lab, client: SbfClient, booted: BootedMachine) -> Iterator[str]
 
 def test_a_clone_of_a_machine_has_its_files_without_keys(client: SbfClient, clone: str, tmp_path: Path) -> None:
     secrets = {line.encode() for line in clone.splitlines() if len(line) == FULL_LINE}
-    secrets = {secret for secret in secrets if not secret.startswith(b"b3BlbnNz")}  # all keys begin with this line
+    secrets = {secret for secret in secrets if not secret.startswith(b"b3BlbnNz")}  # the same in all keys
     with client.download_image("cloned") as file:
         (tmp_path / "disk").write_bytes(b"".join(file.chunks))
     convert = ("qemu-img", "convert", "-O", "raw", str(tmp_path / "disk"), str(tmp_path / "raw"))

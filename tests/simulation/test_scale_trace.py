@@ -1,4 +1,4 @@
-"""Tests of the simulation in ``benchmarks/scale``, which runs a trace of users' calls on the real service."""
+"""Tests of the simulation in ``benchmarks/scale``, whose simulated users call the real service as a trace describes."""
 
 from dataclasses import replace
 

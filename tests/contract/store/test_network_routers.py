@@ -154,7 +154,7 @@ def test_another_gateway_replaces_a_dead_router(world: World) -> None:
 
 
 def test_the_first_gateway_that_answers_again_is_the_router(world: World) -> None:
-    """The second gateway is the router while the first is silent. Then the second becomes silent too."""
+    """The second gateway is the router while the first gateway is silent. Then the second gateway falls silent too."""
     put(world, outside=["web"])
     stop_agents(world, "brno-gw")
     stop_agents(world, "brno-gw2")
@@ -199,7 +199,7 @@ def test_a_new_link_replaces_a_router_that_is_dead_already(world: World) -> None
 
 
 def test_a_gateway_connected_later_replaces_a_dead_router(world: World) -> None:
-    """All gateways of the network stop answering. Later, a user's device needs a gateway."""
+    """All gateways of the network stop answering. Later, SBF adds a gateway, because a user's device needs one."""
     document = topology_with_gateways(brno=tuple(gateway(name, outside=LINK) for name in GATEWAYS))
     put(world, outside=["web"])
     world.put_topology(document)

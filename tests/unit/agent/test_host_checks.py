@@ -132,7 +132,7 @@ def test_an_sbf_that_stops_answering_fails_only_its_checks(
     find_check: FindCheck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class StoppedSbf(SbfClient):
-        """An SBF that answers only the first call."""
+        """An SBF that answers only the first request for the wanted document."""
 
         is_stopped = False
 

@@ -133,7 +133,7 @@ def connected_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router
 
 @pytest.fixture
 def world(connected_world: RouterWorld) -> Iterator[RouterWorld]:
-    """A world in which the computer is no router. After the test, run ``down``."""
+    """A world in which the computer is no router. The fixture runs ``down`` after the test."""
     (connected_world.folder / "router.conf").write_text(SETTINGS)
     connected_world.computer.check("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0")
     yield connected_world

@@ -32,7 +32,8 @@ def shared_stage(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> 
 def stage(shared_stage: ScenarioStage) -> Iterator[ScenarioStage]:
     """The stage without jobs.
 
-    After the test, delete unfinished jobs, and check that switches and hosts carry nothing of the test's jobs.
+    After the test, the fixture deletes unfinished jobs, and checks that switches and hosts carry nothing of the test's
+    jobs.
     """
     shared_stage.jobs.clear()
     yield shared_stage

@@ -24,7 +24,7 @@ GUESTS = ("g1", "g2", "g3", "g4", "g5", "g6")
 
 
 class RecordedHypervisor(FakeHypervisor):
-    """A hypervisor whose domains are files in ``folder``, so that they remain when the agent is killed.
+    """A hypervisor whose domains are files in ``folder``, so that the domains remain when the agent is killed.
 
     The agent is killed during the start with number ``kill_at`` (0: never). If ``early``, the agent is killed before
     the domain is created, otherwise afterwards.

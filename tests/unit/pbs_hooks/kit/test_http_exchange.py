@@ -27,7 +27,10 @@ PATIENCE = 60.0
 
 @contextmanager
 def listener(behave: Callable[[socket.socket], None] | None = None, backlog: int = 8) -> Iterator[int]:
-    """Listen on the loopback interface. ``behave`` serves one connection. If None, no connection is accepted."""
+    """Listen on the loopback interface, and yield the port.
+
+    ``behave`` serves one connection. If ``behave`` is None, no connection is accepted.
+    """
     with socket.create_server(("127.0.0.1", 0), backlog=backlog) as server:
         thread = threading.Thread(target=_serve, args=(server, behave)) if behave else None
         if thread:
@@ -40,7 +43,7 @@ def listener(behave: Callable[[socket.socket], None] | None = None, backlog: int
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """Reserve a port of the loopback interface at which nobody listens. Yield its number."""
+    """Reserve a port of the loopback interface at which no program listens. Yield the port's number."""
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield reserved.getsockname()[1]

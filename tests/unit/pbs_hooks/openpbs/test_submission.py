@@ -235,7 +235,7 @@ def test_a_file_is_not_read_as_root(server_hook: ServerHook, home: Path) -> None
 
 @as_root
 def test_a_file_is_not_read_for_a_remote_caller(server_hook: ServerHook, home: Path) -> None:
-    """On another host anybody may have the name of a local user, and error messages quote the user's file."""
+    """On another host, anybody may have the name of a local user. Error messages would quote the local user's file."""
     (home / "c.yaml").write_text("password")
     job = HookJob("", {}, {**SHAPE, "vcluster": f"spec={home}/c.yaml"})
     found = server_hook.run("queuejob", job, requestor=NOBODY, requestor_host="elsewhere")
