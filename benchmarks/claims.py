@@ -4,8 +4,8 @@ Each cluster has hosts at two sites, so SBF claims a VLAN ID at both sites. Four
 Each caller sends its next request as soon as SBF has answered the previous request.
 
 The service is ``sbf serve`` with a database on disk. The service also reconciles two emulated switches (300 ms a
-command) with these clusters. The callers run on the same cores as the service. Both kinds of database write to the disk before they
-answer (SQLite's ``synchronous=FULL``, PostgreSQL's ``fsync``).
+command) with these clusters. The callers run on the same cores as the service. Both kinds of database write to the disk
+before they answer (SQLite's ``synchronous=FULL``, PostgreSQL's ``fsync``).
 """
 
 import http.client

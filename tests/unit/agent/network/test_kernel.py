@@ -110,7 +110,7 @@ def test_an_untagged_segment_uses_the_uplink_of_the_kernel(
 def test_an_uplink_of_the_real_kernel_is_restored(
     in_namespace: Run, make_segment: Callable[..., Segment], mode: str
 ) -> None:
-    """In one case, the uplink's link-local address is generated (EUI-64). In the other, the host has set the address."""
+    """In one case, the uplink's link-local address is generated (EUI-64). In the other, the host sets the address."""
     former = {"ipv4/rp_filter": "2", "ipv4/arp_ignore": "2", "ipv6/addr_gen_mode": mode, "ipv6/disable_ipv6": "0"}
 
     def work() -> tuple[Any, ...]:
