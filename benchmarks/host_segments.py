@@ -7,9 +7,9 @@ interface to the bridge, and bring both interfaces up.
 First, the agent, bare netlink and ``ip`` create some segments alternately. Then the benchmark creates 1,000 segments.
 Bare netlink creates every tenth segment, and the agent creates the others. The comparison of the agent with bare
 netlink is a median of ratios: each segment of bare netlink is compared with the agent's next nine segments. Two other
-comparisons use the shortest times, because other programs only lengthen a creation: ``ip`` with the agent, and the last
-hundred segments with the first hundred. The segments are in a new network namespace in the kernel of the lab, because
-not every machine's kernel has 802.1Q.
+comparisons, of ``ip`` with the agent and of the last hundred segments with the first hundred, use the shortest times:
+the load of other programs can lengthen a creation, but never shorten it. The segments are in a new network namespace in
+the kernel of the lab, because not every machine's kernel has 802.1Q.
 """
 
 import ctypes

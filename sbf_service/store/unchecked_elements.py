@@ -131,7 +131,7 @@ def mark_checked(unit: Unit, row: ElementRow) -> None:
 
 @contextmanager
 def releasing_networks(unit: Unit) -> Iterator[None]:
-    """If the context ends the hold of networks, increment the revisions of the elements that wait for these networks.
+    """Release networks in the context. Then increment the revisions of the elements that waited for these networks.
 
     The devices that wait for a network are those that have not completely set it up. All hosts and gateways of the
     network count as waiting, because their wanted documents change.

@@ -115,7 +115,7 @@ def test_a_bug_planted_in_the_code_is_found(monkeypatch: pytest.MonkeyPatch, bug
 
 
 def test_the_invariants_read_no_uncounted_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation checks invariants only when a counted field has changed."""
+    """The simulation checks no invariants after a change of a field in ``Element.uncounted``."""
     read, check_all = set[str](), Invariants.check_all
 
     def record_read(row: Element, name: str) -> object:

@@ -134,10 +134,11 @@ def error_of_answer(url: str, status: int, content: bytes, path: str) -> Virtclo
 
 
 def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError]]:
-    errors = {root.slug: root}
+    """Return the class of each slug. If a subclass has the slug of its base class, return the base class."""
+    errors: dict[str, type[VirtcloudError]] = {}
     for kind in root.__subclasses__():
         errors |= _errors_by_slug(kind)
-    return errors
+    return errors | {root.slug: root}
 
 
 def compute_retry_pause(error: VirtcloudError, pause_s: float, jitter: Callable[[], float] = random.random) -> float:

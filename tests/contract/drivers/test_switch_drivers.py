@@ -208,7 +208,7 @@ def test_a_device_that_ignores_accepted_lines_is_reverted(platform: str, make_be
     bench = make_bench(platform)
     before = bench.switch.running_config()
     bench.switch.fail("ignore", allow(bench.switch.platform), times=100)
-    with pytest.raises(Refused, match=r"sw1: .*wanted VLAN 112 tagged, found none: read back after the commit"):
+    with pytest.raises(Refused, match=r"sw1: .*wanted VLAN 112 tagged, found none in the reading after the commit"):
         bench.converge("112")
     assert bench.switch.running_config() == before
 

@@ -24,7 +24,7 @@ OPENAT2: Final = 437  # a system call: the same number on all architectures
 RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT = 0x02, 0x10  # linux/openat2.h
 MAX_READ: Final = 1 << 20
 RENAMES_S = 1.0
-"""Time limit in seconds for attempts to open a file while files of the host are renamed."""
+"""Time limit in seconds for attempts to open a file while processes on this machine, including guests, rename files."""
 FOLDER_MODE, FILE_MODE, ACCESS = 0o755, 0o644, 0o777
 
 
@@ -183,7 +183,7 @@ def _open_in_root(root: int, path: str, flags: int) -> int:
     deadline = time.monotonic() + RENAMES_S
     while (descriptor := libc.syscall(OPENAT2, root, os.fsencode(path), ctypes.byref(how), size)) < 0:
         number = ctypes.get_errno()
-        # EAGAIN: a file of the host was renamed while the kernel resolved "..". Guests can rename files all the time.
+        # EAGAIN: a process on this machine renamed a file while the kernel resolved "..". Guests can cause this.
         if number != errno.EAGAIN or time.monotonic() > deadline:
             raise OSError(number, os.strerror(number), path)
     return int(descriptor)
@@ -203,8 +203,8 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
 def _read_regular_file(descriptor: int, path: str) -> str:
     """Return the content of a regular file. Raise OSError for another kind of file.
 
-    ``descriptor`` was opened with O_PATH. So the type is checked before the file is opened, because opening a device
-    can have side effects.
+    Opening a device can have side effects. Therefore ``descriptor`` is only a reference to the file (O_PATH), and the
+    file is opened after the check of its type.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_READ:
