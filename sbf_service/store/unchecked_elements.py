@@ -131,7 +131,7 @@ def mark_checked(unit: Unit, row: ElementRow) -> None:
 
 @contextmanager
 def releasing_networks(unit: Unit) -> Iterator[None]:
-    """Release networks in the context. Then increment the revisions of the elements that waited for these networks.
+    """Increment the revisions of the elements that wait for a network whose hold ends within the context.
 
     The devices that wait for a network are those that have not completely set it up. All hosts and gateways of the
     network count as waiting, because their wanted documents change.
