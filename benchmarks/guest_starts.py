@@ -102,7 +102,10 @@ class MeasuredHost:
         self._record_parts(hypervisor)
 
     def start(self, number: int, at_once: int) -> float:
-        """Start ``number`` guests, ``at_once`` at a time, and stop them. Return the duration of the start in s."""
+        """Start ``number`` guests, ``at_once`` at a time, and stop them.
+
+        Return the duration of the starts in seconds.
+        """
         steps = [StartGuest(self.segment, guest) for guest in self.segment.guests[:number]]
         application = StepApplication("bench", self._host, StopSignal(), lambda: None, at_once)
         started, used, own = time.monotonic(), read_processor_s(), time.process_time()

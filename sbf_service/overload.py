@@ -92,7 +92,10 @@ class AcceptFaults:
     _last_log: float | None = None
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log a fault that the event loop reports. Skip a lack that follows a logged lack within `ACCEPT_LOG_S`."""
+        """Log a fault that the event loop reports.
+
+        Omit a lack of file descriptors or memory if such a lack was logged less than ``ACCEPT_LOG_S`` seconds ago.
+        """
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in SCARCE or "socket" not in context:
             loop.default_exception_handler(context)

@@ -117,9 +117,10 @@ class ListsCommands(Protocol[D_contra]):
     """A driver that can list the commands of a difference without sending them, for dry runs."""
 
     def list_commands(self, difference: D_contra) -> tuple[str, ...]:
-        """Return the commands that apply and save a difference, in the order of sending.
+        """Return the commands that apply a difference, in the order of sending.
 
-        The commands depend on the state of the device at the last reading.
+        Some drivers add the commands that save the configuration. The commands depend on the state of the device at the
+        last reading.
         """
 
 

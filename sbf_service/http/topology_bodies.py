@@ -68,7 +68,10 @@ def _parse_members(text: str) -> Iterator[tuple[str, object]]:
 
 
 def _parse_items(text: str, position: int, kind: type[Document]) -> tuple[tuple[Document, ...], int]:
-    """Return the documents of a list, and the position after the list. The first item begins at ``position``."""
+    """Return the documents of a list, and the position after the list.
+
+    ``position`` is the position after the opening bracket of the list.
+    """
     found: list[Document] = []
     if text.startswith("]", _blanks_end(text, position)):
         return (), _skip(text, position, "]")

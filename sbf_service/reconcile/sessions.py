@@ -138,7 +138,8 @@ class DeviceSessions:
     def end_unless_kept(self, name: Name) -> None:
         """End the device's session, unless the device's ``keep_session`` is true.
 
-        Some devices allow few sessions: another replica can connect to such a device only after this session has ended.
+        Some devices allow few sessions. If this session stayed open, another replica could be unable to connect to such
+        a device.
         """
         session = self._open.get(name)
         if session is not None and not session.device.keep_session:

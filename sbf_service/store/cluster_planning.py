@@ -156,7 +156,7 @@ def _check_gateway_addresses(topology: Topology, cluster: LiveCluster, identity:
 
 
 def _check_name_free(unit: Unit, new: NewCluster) -> None:
-    """Raise NameTaken if another cluster's name is the new cluster's key, or its name or key is the new cluster's name.
+    """Raise NameTaken if the new key is another cluster's name, or if the new name is another cluster's name or key.
 
     Clusters that have ended do not count.
     """

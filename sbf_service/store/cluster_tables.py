@@ -38,8 +38,8 @@ class ClusterRow(Base):
     - ``spec``: the spec as requested. ``resolved``: the spec with SBF's choices, such as addresses, or None.
     - ``login``: the guests' login name and the public keys that may log in, as JSON. None: no seeds.
     - ``images``: the sources of the guests' catalogue images, by name, as JSON. None: no such images.
-    - ``request_id``, ``traceparent``: the request ID and trace context of the call that last changed the cluster. None:
-      SBF itself changed the cluster.
+    - ``request_id``, ``traceparent``: the request ID and trace context of the call that created the cluster, or of the
+      call that ended it. None: there was no such call.
     """
 
     __tablename__ = "clusters"

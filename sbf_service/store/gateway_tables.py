@@ -36,9 +36,10 @@ class NetworkRouterRow(Base):
 class OutsideUseRow(Base):
     """A network's use of a destination outside, until the network ends.
 
-    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the destination's first use. The columns
-    ``reported_…`` contain the gateway's counters in its latest report. SBF adds the difference between the counters of
-    two reports to the sums. ``names`` contains the destination's FQDNs in the latest report, or None.
+    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the network first used the destination through
+    the gateway. The columns ``reported_…`` contain the gateway's counters in its latest report. SBF adds the difference
+    between the counters of two reports to the sums. ``names`` contains the destination's FQDNs in the latest report, or
+    None.
     """
 
     __tablename__ = "outside_uses"

@@ -68,8 +68,7 @@ def record_login(unit: Unit, spec: ClusterSpec) -> str:
 def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCluster]:
     """Return the live clusters of these networks. The cluster that created a network precedes the network's members.
 
-    The cluster that created a network comes before the network's other clusters. ``networks`` are the IDs of the
-    clusters that created the networks.
+    ``networks`` are the IDs of the clusters that created the networks.
     """
     found = []
     for group in split_ids(networks):

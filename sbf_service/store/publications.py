@@ -172,7 +172,8 @@ def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: C
 
     The returned site has certified the images of all guests of the network. Raise NoGateway if the requested site
     publishes no ports, or if no site was requested and no site of the cluster publishes ports. Raise NotAdmitted if the
-    requested site, or without a request every site that publishes ports, has not certified all images.
+    requested site has not certified all images, or if no site was requested and none of the cluster's sites that
+    publish ports has certified all images.
     """
     (cluster,) = make_live_clusters(unit, [row])
     publishing = list_publishing_sites(read_topology(unit))

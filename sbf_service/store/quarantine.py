@@ -36,8 +36,8 @@ def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadli
 
     SBF releases the claims of the VLAN ID's former cluster when each element of this cluster has confirmed the removal,
     or is at a site where an administrator has declared the cluster's VLAN ID clean. The worker or agent of an
-    unreachable element removes remaining configuration as soon as the element is reachable. Raise Conflict if
-    the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element of ``site``.
+    unreachable element removes remaining configuration as soon as the element is reachable. Raise Conflict if the VLAN
+    ID is claimed, but not in quarantine, and no ended member waits for an element of ``site``.
 
     The network of the VLAN ID can still run while some of its members have ended. Then the declaration concerns only
     these members: they no longer wait for the elements of ``site``.

@@ -173,7 +173,10 @@ def _open_lock_file(path: Path) -> IO[bytes]:
 
 
 def _open_for_group(path: str, flags: int) -> int:
-    """Open a file. Create a missing file without rights of others, who could lock the file and prevent SBF's start."""
+    """Open a file. If the file is missing, create it with access only for its user and its group.
+
+    Other users with access could lock the file, and prevent SBF's start.
+    """
     return os.open(path, flags, GROUP_MODE)
 
 

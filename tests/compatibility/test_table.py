@@ -106,8 +106,8 @@ def test_problems_lists_all_types_of_problems(previous: Version) -> None:
 def test_no_enumeration_of_answers_has_a_new_value(api: Schema, this_api: Schema) -> None:
     """The previous version rejects unknown values of enumerations.
 
-    In answers to the previous version, the present version omits keys that the previous version does not know, but
-    does not replace values that it does not know.
+    In answers to the previous version, the present version omits keys that the previous version does not know. The
+    present version does not replace values that the previous version does not know.
     """
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}

@@ -1,4 +1,4 @@
-"""Tests that an SBF works with agents, hooks and command lines of another version (docs/decisions/0040)."""
+"""Tests of SBF, agents, hooks, command lines and databases of different versions (docs/decisions/0040)."""
 
 import getpass
 import json

@@ -23,8 +23,8 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
     """Configure VLANs and ports of other users, in the running and the startup configuration, on any platform.
 
     ``access`` contains the VLAN of each access port. ``native`` contains the native VLAN of each trunk. ``trunks``
-    contains each trunk's list of allowed VLANs.
-    ``"all"`` means a trunk without a list or, where a trunk must have a list, a list of all existing VLANs.
+    contains each trunk's list of allowed VLANs. ``"all"`` means a trunk without a list or, where a trunk must have a
+    list, a list of all existing VLANs.
     """
     with switch.lock:
         switch.running.vlans.update(vlans or {})

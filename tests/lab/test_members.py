@@ -70,7 +70,7 @@ def test_no_frame_is_lost_while_members_join_and_leave(
 
 
 def test_no_frame_is_lost_while_sbf_and_agents_fail(lab: Lab, client: SbfClient, network: ClusterView) -> None:
-    """One member's host has a stopped agent. SBF is killed while a second member joins, and again while it leaves."""
+    """One member's host has a stopped agent. SBF is killed while another member joins, and while that member leaves."""
     sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
     with pinging(lab, network, 0, "10.0.0.2") as pings:
         agent.stop()

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def patient_server(batch: LabPbs) -> Iterator[LabPbs]:
-    """An installation whose server gives up the jobs of a lost host only after PBS's default time (310 s)."""
+    """An installation whose server requeues the jobs of a lost host only after PBS's default time (310 s)."""
     batch.root("qmgr", "-c", "unset server node_fail_requeue")
     yield batch
     batch.root("qmgr", "-c", f"set server node_fail_requeue = {NODE_FAIL_REQUEUE_S}")

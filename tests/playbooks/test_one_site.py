@@ -33,7 +33,8 @@ links:
   - {a: "brno-h1:data0", b: "brno-sw1:GigabitEthernet1/0/1", access: true}
   - {a: "brno-gw:host0", b: "brno-sw1:GigabitEthernet1/0/2"}
 """
-# Checks that may fail here, because these machines use the computer's kernel, which may lack 802.1Q.
+# Checks that may fail here, because these machines use the computer's kernel. It may lack 802.1Q, or filter bridged
+# frames.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 SHOW_CREDENTIAL = "cat /etc/virtcloud/agent.token"
 PROCESSES = "systemctl show --property=MainPID --value virtcloud-agent virtcloud-sbf | tr -d '\\n'"

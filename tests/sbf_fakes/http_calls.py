@@ -69,7 +69,7 @@ def ask(  # noqa: PLR0913 - a call and its caller
     local: LocalPeer | None = None,
     headers: dict[str, str] | None = None,
 ) -> httpx.Response:
-    """Make one call of the API. No worker runs, so the call changes no device."""
+    """Make one call of the API. No worker runs, so a device changes only if the call itself reconciles the device."""
 
     async def call() -> httpx.Response:
         async with client(world.service, token, local) as http:

@@ -306,7 +306,7 @@ class StorePair:
 def _name(row: Cluster | ClusterRow) -> tuple[str, int, int]:
     """Return a cluster's key, turn and attempt, which identify the cluster in both stores.
 
-    The turn counts the changes of the key's owner.
+    The turn counts how often the owner of the key has changed.
     """
     return row.key, row.turn, row.attempt
 

@@ -7,7 +7,7 @@ code  meaning
 1     the cluster failed or missed its deadline, or SBF refused (not allowed, conflict, no VLAN free, gone)
 2     bad input, unknown object, SBF not reachable, not logged in
 130   interrupted by Ctrl-C
-143   ended by SIGTERM (129: by SIGHUP): a command that removes its private files before it ends
+143   ended by SIGTERM (129: by SIGHUP), after the removal of the command's private files
 ====  ===================================================================================================
 
 After code 2, the command may have made a change: SBF may have become unreachable during or after the change.

@@ -263,7 +263,7 @@ def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, opti
 def _check_missing_version(name: str, current: str | None, options: _SetOptions) -> None:
     """Raise BadInput for a file without a version, except with ``--force``, or on a terminal.
 
-    On a terminal, the user must confirm the change later.
+    On a terminal, the user must confirm the change later, unless ``--yes`` confirms it.
     """
     if current is not None and not options.force and not confirmation.is_terminal():
         raise BadInput(

@@ -1,7 +1,8 @@
 """Fan-out: the same work with many guests at the same time, such as a command over ssh.
 
 The work with each guest runs in a thread of a pool. The calling thread enforces the time limits, and kills processes
-that do not end. Therefore a guest that does not answer occupies one thread, at most until the guest's time limit.
+that do not end. Therefore a guest that does not answer occupies only one thread. If there is a time limit, this thread
+is free again soon after the limit.
 """
 
 import os

@@ -128,8 +128,8 @@ class TopologyCalls(SbfCalls):
         """Return the commands with which administrators prepare a site.
 
         Raise NotFound for an unknown transport. Raise BadInput for an unknown platform, if ``port`` and ``core_port``
-        are the same, or for options that have no effect at this site. Raise Conflict if the site has no attachment to
-        the transport, or if the platform cannot be used for this preparation.
+        are the same, or for options that have no effect at this site. Raise Conflict if the site has no attachment (to
+        ``transport``, if it is set), or if the platform cannot be used for this preparation.
         """
         query = {"platform": platform, "port": port, "core_port": core_port, "transport": transport}
         path = f"/v1/sites/{Name(site)}/preparation"

@@ -24,7 +24,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> int:
-    """Parse a duration, and return its seconds.
+    """Parse a duration, and return the number of seconds.
 
     The notations are ``seconds``, ``minutes:seconds`` and so on, up to ``days:hours:minutes:seconds``. Only Torque has
     days. A fraction of a second is ignored. Raise ValueError for a text in another notation.

@@ -37,7 +37,7 @@ that are built in.
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
-FETCHED = Path(CACHE, "guest-kernel-with-isofs")  # the folders of virtcloud's earlier versions lack modules
+FETCHED = Path(CACHE, "guest-kernel-with-isofs")  # a new name: the folders of earlier versions lack modules
 STEP = "guest kernel"
 
 

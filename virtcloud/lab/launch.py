@@ -38,7 +38,7 @@ SBF_RUNS = LabEvent(f"{addressing.STATION} sbf", "done")
 
 
 def launch(lab: LabFile, state: LabState, options: LabOptions, kernel: str, watch: Watcher) -> None:
-    """Start the lab and return when all services run. Raise LabFailed if a step of the start fails or takes too long.
+    """Start the lab and return when all services run. Raise LabFailed if a part of the lab fails or is not up in time.
 
     After an error, the caller must remove the lab.
     """

@@ -41,8 +41,9 @@ def common_part_of(topology: Topology) -> CommonPart:
 def join_parts(common: CommonPart, parts: Mapping[Name, SitePart], former: Topology | None = None) -> Topology:
     """Return the topology that consists of these parts. The parts are not checked.
 
-    If ``parts`` lacks a site of ``common``, use this site's part in ``former``. Then raise BadInput if ``former`` is
-    None, and NotFound if ``former`` lacks the site, too. The look-ups of ``former`` are reused where possible.
+    If ``parts`` lacks a site of ``common``, use this site's part in ``former``. In this case, raise BadInput if
+    ``former`` is None, and NotFound if ``former`` lacks the site, too. The look-ups of ``former`` are reused where
+    possible.
     """
     sites = tuple(parts[name].site if name in parts else _require(former, name) for name in common.sites)
     known = {} if former is None else former.links_by_site

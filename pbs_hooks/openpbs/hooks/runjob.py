@@ -131,7 +131,7 @@ def runjob(event: ServerHookEvent) -> None:
 
 
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
-    """Return a refusal with the reason why the last run did not start; None if there is no reason still to report.
+    """Return a refusal with the unreported reason why the last run did not start, or None if there is no such reason.
 
     Before a refusal, end the cluster of the last run, because PBS runs no jobobit after a rejection by the first host.
     """

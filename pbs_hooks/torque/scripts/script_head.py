@@ -1,7 +1,7 @@
 """The first lines of every script for Torque.
 
 These lines check whether the job can have requested a cluster or network. If not, the script ends before it loads any
-other module.
+other module, unless the script is a submit filter.
 """
 
 import sys

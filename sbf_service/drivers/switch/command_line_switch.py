@@ -70,7 +70,8 @@ class CommandLineSwitch:
         same, because they can concern other clusters, and then raise Refused with all faults.
 
         Raise Refused before the first change if the switch reserves a VLAN ID of the difference. If a port still
-        carries every VLAN after SBF emptied the port's list, raise Refused without sending further commands.
+        carries every VLAN after the commands that should have emptied its list, raise Refused without sending further
+        commands.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)

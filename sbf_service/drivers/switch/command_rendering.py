@@ -54,8 +54,8 @@ def render_closing_commands(dialect: Dialect, difference: SwitchDifference, read
 def render_change_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
     """Return the commands to send after the open ports were closed.
 
-    The order of the commands is: removals, creations, additions, restorations of port uses.
-    ``reading`` is the reading before the commands of :func:`render_closing_commands`.
+    The order of the commands is: removals, creations, additions, restorations of port uses. ``reading`` is the reading
+    before the commands of :func:`render_closing_commands`.
     """
     access = difference.access
     vacated = [port for port in access if port in difference.remove and port not in difference.close]
@@ -80,7 +80,8 @@ def find_ports_to_prepare(
 ) -> tuple[PortName, ...]:
     """Return the ports whose list of allowed VLANs SBF must empty before it adds VLANs.
 
-    These ports are the open trunks, and the ports on which VLANs cannot be allowed yet (``ready`` is false).
+    These ports are the open trunks, and the ports on which VLANs cannot be allowed yet (``PortReading.ready`` is
+    false).
     """
     new = (port for port in difference.add if not (find_port(dialect, reading, port) or PortReading()).ready)
     trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)

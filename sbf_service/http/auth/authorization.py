@@ -147,8 +147,8 @@ def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName |
 def require_known_names(store: Store, caller: Caller, site: str | None = None, element: str | None = None) -> None:
     """Raise BadInput if a list's filter names an unknown site or element.
 
-    Check only names of sites if the caller may read all sites, and only names of elements if the caller may read all
-    elements: other callers must not learn which names exist.
+    Check ``site`` only if the caller may read all sites, and ``element`` only if the caller may read all elements:
+    other callers must not learn which names exist.
     """
     reads_site = site is not None and caller.is_unrestricted(Action.READ_SITES)
     reads_element = element is not None and caller.is_unrestricted(Action.READ_ELEMENT)

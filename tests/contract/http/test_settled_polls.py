@@ -267,7 +267,7 @@ def test_a_heartbeat_of_a_locked_element_is_recorded_later(settled: World) -> No
 
 
 def test_each_heartbeat_is_recorded_with_its_own_time(settled: World) -> None:
-    """After an outage of the database, a dead agent's last heartbeat can be minutes older than other agents'."""
+    """After an outage of the database, a dead agent's last heartbeat can be minutes older than that of other agents."""
     times = {name: settled.clock.now + timedelta(seconds=seconds) for name, seconds in ((HOST, 30), ("praha-h1", 200))}
     for name, at in times.items():
         settled.service.heartbeats.receive_settled(name, at)

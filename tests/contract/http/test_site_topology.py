@@ -1,4 +1,4 @@
-"""Tests that a site administrator can change only the own site's part of the topology."""
+"""Tests that a site administrator can change only the part of the topology that describes the administrator's site."""
 
 from collections.abc import Iterator
 from pathlib import Path

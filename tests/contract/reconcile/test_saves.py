@@ -326,7 +326,10 @@ def test_reconciling_on_demand_skips_the_pause_between_saves(world: World) -> No
 
 
 def kill_at_call(world: World, number: int) -> bool:
-    """Reconcile, and kill the service at the switch's call with this number. Return whether the call was reached."""
+    """Reconcile, and kill the service at call ``number`` to the switch. Return whether this call was reached.
+
+    The first call of this reconciliation has the number 1.
+    """
     switch = world.switches["brno-sw1"]
     answer, last = switch.answer, len(switch.calls) + number
 

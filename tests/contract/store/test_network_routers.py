@@ -154,7 +154,7 @@ def test_another_gateway_replaces_a_dead_router(world: World) -> None:
 
 
 def test_the_first_gateway_that_answers_again_is_the_router(world: World) -> None:
-    """The second gateway is the router while the first gateway is silent. Then the second gateway falls silent too."""
+    """The second gateway is the router while the first gateway is silent. Then the second one stops answering too."""
     put(world, outside=["web"])
     stop_agents(world, "brno-gw")
     stop_agents(world, "brno-gw2")

@@ -95,7 +95,7 @@ def test_a_guest_that_ends_at_once_starts_ever_more_rarely(world: World) -> None
 
 
 def test_a_guest_that_ends_often_never_completes_its_cluster(world: World) -> None:
-    """Otherwise, the cluster would be degraded after each end of its guest, and active between two ends."""
+    """If the cluster counted as complete between two ends, it would be active then, and degraded after each end."""
     for _ in range(600):
         world.end_guest()
         assert "a" in world.reconcile(3)

@@ -58,7 +58,7 @@ def test_a_copy_removes_only_folders_of_killed_copies(tmp_path: Path, shell: lis
     """A copy's folder has the copy's process ID in its name. Process 1 runs; no process ID exceeds 2^22 (proc(5))."""
     here = f".virtcloud-{platform.node()}"
     kept = {f"{here}-1-running", f".virtcloud-other-{1 << 23}-x", ".virtcloud-mine", f"{here}-x", f"{here}-1x-y"}
-    kept.add(f"{here}-{1 << 23}-1-x")  # of process 1 in another guest, whose name is this guest's name with a number
+    kept.add(f"{here}-{1 << 23}-1-x")  # from process 1 of another guest; the guest's name ends with a number
     for name in (*kept, f"{here}-{1 << 23}-killed"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").touch()

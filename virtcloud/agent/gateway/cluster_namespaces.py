@@ -169,9 +169,9 @@ class ClusterNamespaces:
     def correct_sets(self, segments: Sequence[Segment]) -> None:
         """Write the current addresses of FQDNs to the packet filters in the namespaces of these networks. Thread-safe.
 
-        Raise Refused if `namespace_program` fails. If only the change of one namespace fails, log the error. Skip a
-        network without a namespace. Do nothing before `receive` has read the gateway's own addresses: a filter without
-        these addresses would allow guests to reach the gateway.
+        Raise Refused if `namespace_program` fails. If this program cannot change a namespace, only log the error. Skip
+        a network without a namespace. Do nothing before `receive` has read the gateway's own addresses: a filter
+        without these addresses would allow guests to reach the gateway.
         """
         self._correct(
             segment for segment in segments if segment.router is not None and segment.router.named_destinations

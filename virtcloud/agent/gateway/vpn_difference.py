@@ -101,7 +101,7 @@ class StopVpnServer:
 
 @dataclass(frozen=True, slots=True)
 class EndVpnSessions:
-    """Wait until the connections to a network that have no grant have ended.
+    """Wait for the end of a network's connections that have no grant.
 
     ``clients`` are OpenVPN's numbers of these connections.
     """

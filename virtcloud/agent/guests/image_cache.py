@@ -182,7 +182,7 @@ class ImageCache:
         (new / SIZE).write_text(str(size))
         os.sync()
         target = self.settings.folder / source.sha256
-        shutil.rmtree(target, ignore_errors=True)  # an old folder, whose content another program removed
+        shutil.rmtree(target, ignore_errors=True)  # the folder exists only if another program removed its content
         new.rename(target)
         remove_partial_file(partial)
 

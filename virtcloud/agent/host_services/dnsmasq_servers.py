@@ -122,7 +122,9 @@ class DnsmasqServers:
             self.ensure_no_server(step.cluster)
 
     def ensure_server(self, segment: Segment) -> None:
-        """Start the server of a segment's guests. If the server runs, correct its port and its list of guests' names.
+        """Start the server of a segment's guests, or replace a server that has another configuration.
+
+        If a server with the wanted configuration runs, correct its port and its list of guests' names.
 
         Raise Refused if the segment's bridge or dnsmasq is missing, or dnsmasq or the kernel refuses the start. Also
         raise Refused if this host cannot identify guests for a metadata service.

@@ -27,7 +27,7 @@ def test_a_device_keeps_its_addresses_in_a_new_profile(world: World, alice: str)
 
 
 def test_devices_get_addresses_below_those_of_hosts(world: World, alice: str) -> None:
-    """Devices get the last 8 addresses of a subnet last, because hosts use these addresses for job access."""
+    """Hosts use the last 8 addresses of a subnet for job access. Devices get these addresses only after all others."""
     put(world)
     assert make_profile(world, alice).json()["addresses"][0] == "10.0.0.246/24"
     assert make_profile(world, alice, device="phone").json()["addresses"][0] == "10.0.0.245/24"

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud access`` against a real SBF, and of the profiles that it writes with the real openvpn."""
+"""Tests of ``virtcloud access`` against a real SBF. One test uses a written profile with the real openvpn."""
 
 import shutil
 import socket

@@ -84,7 +84,10 @@ def test_a_host_that_moves_to_another_site_is_lost() -> None:
 
 
 def test_equal_wiring_changes_no_wanted_state() -> None:
-    """Add each new field of hosts and sites to this test, and each field for paths or devices to `_describe_wiring`."""
+    """Add each new field of hosts and sites to this test.
+
+    If the field affects paths or devices, also add it to `_describe_wiring`.
+    """
 
     def change_values(document: dict[str, Any]) -> None:
         for site in document["sites"]:

@@ -31,7 +31,7 @@ def test_a_new_database_is_read_by_its_owner_only(tmp_path: Path) -> None:
 
 
 def test_a_database_readable_by_everybody_is_restricted_to_its_owner(tmp_path: Path) -> None:
-    """An old version of SBF left the database readable for all. The -wal and -shm files contain the same data."""
+    """An old version of SBF left the database readable for all, and also the database's -wal and -shm files."""
     for name in ("sbf.db", "sbf.db-wal", "sbf.db-shm"):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(0o644)
