@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +30,7 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import Pool
 
 DEADLINE_S = 300.0
+PROGRAM_S = 1.0
 TAIL_LINES = 20
 NAMESPACES = ("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child")
 
@@ -84,8 +85,24 @@ def _start_first_process(state: LabState) -> subprocess.Popen[bytes]:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, start_new_session=True
         )
         state.note_launcher(process.pid)
+        _wait_for_program(process)
     threading.Thread(target=process.wait, daemon=True).start()  # reap the first process if it ends before this process
     return process
+
+
+def _wait_for_program(process: subprocess.Popen[bytes]) -> None:
+    """Wait until unshare(1) has started its program, at most ``PROGRAM_S`` seconds.
+
+    Until then, the program would survive the end of unshare: the child process requests its own end (``--kill-child``)
+    only after the fork.
+    """
+    children, deadline = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + PROGRAM_S
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError):
+            names = [Path(f"/proc/{child}/comm").read_text().strip() for child in children.read_text().split()]
+            if names and NAMESPACES[0] not in names:
+                return
+        time.sleep(0.001)
 
 
 def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[bytes], watch: Watcher) -> None:
