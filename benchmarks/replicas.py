@@ -23,7 +23,8 @@ from benchmarks.installation import databases, topology
 from benchmarks.measurement import TIMES, Measurement
 from sbf_service.store import cluster_creation
 from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import migrate
 from sbf_service.store.pools import put_pool
 from sbf_service.store.topology import put_topology
 from sbf_service.store.unit_of_work import Store

@@ -28,7 +28,8 @@ from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
 from sbf_service.settings import ServiceSettings
 from sbf_service.settings_reload import EarlyReloads, copy_settings
-from sbf_service.store.database import is_of_other_version, make_engine, migrate, probe_write
+from sbf_service.store.database import make_engine, probe_write
+from sbf_service.store.database_migration import is_of_other_version, migrate
 from sbf_service.store.replica_lock import hold_replica_name, hold_whole_database
 from sbf_service.store.tokens import create_token
 from sbf_service.store.unit_of_work import Store

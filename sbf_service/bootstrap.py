@@ -27,7 +27,8 @@ from sbf_service.retention_schedule import RetentionSchedule
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.agent_heartbeats import AgentHeartbeats
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import migrate
 from sbf_service.store.settled_agents import SettledAgents
 from sbf_service.store.tokens import TokenCache
 from sbf_service.store.unit_of_work import Clock, Store, read_database_clock

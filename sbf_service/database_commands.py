@@ -10,7 +10,8 @@ from sqlalchemy import Engine
 
 from sbf_service.command_options import CONFIG, describe_database, load_settings, report_bad_input
 from sbf_service.local_files import ensure_database_file
-from sbf_service.store.database import check_migrated, make_engine, migrate
+from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import check_migrated, migrate
 from sbf_service.store.metric_counts import BACKUP_TIME, record_service_time
 from sbf_service.store.replica_lock import hold_whole_database
 from sbf_service.store.unit_of_work import Store

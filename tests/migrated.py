@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy import make_url
 
-from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import migrate
 
 
 def create_sqlite(database: str) -> None:

@@ -28,8 +28,8 @@ from sbf_service.store import (  # noqa: F401 - their tables join the metadata o
 from sbf_service.store.backup_format import BackupHeader, BackupWriter, ColumnKind, find_column_kind, make_table
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import database_now
-from sbf_service.store.database import is_migrated_to_newest, newest_migration
 from sbf_service.store.database_errors import translate_errors
+from sbf_service.store.database_migration import is_migrated_to_newest, newest_migration
 from sbf_service.store.gateway_tables import TrafficRow
 from sbf_service.store.guest_tables import GuestSessionRow
 from sbf_service.store.service_tables import JobQuestionRow, ReplicaRow

@@ -1,13 +1,18 @@
-"""Connections to PostgreSQL: settings, and separate connections outside the pool of a replica.
+"""Connections to PostgreSQL: a replica's pool of connections, and separate connections outside the pool.
 
 A separate connection holds a lock (of a replica's name or of a task), or it subscribes to notices.
 """
 
+import select
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import URL, Engine, create_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy import URL, Dialect, Engine, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection
 
 POSTGRESQL_SETTINGS: Final[Mapping[str, Any]] = {
     "client_encoding": "UTF8",
@@ -23,6 +28,64 @@ POSTGRESQL_SETTINGS: Final[Mapping[str, Any]] = {
 SBF detects an unreachable database server within half a minute. PostgreSQL ends the transaction of a suspended replica
 after 15 s. psycopg reads times with a time zone in the format ISO only.
 """
+POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
+"""The maximum number of connections of a replica. Three replicas stay below PostgreSQL's default limit of 100.
+
+``max_overflow`` is 0, because SQLAlchemy closes connections above ``pool_size`` after each use, and PostgreSQL starts a
+process for each new connection.
+"""
+MAX_IDLE_S = 5.0
+"""The maximum idle time of a connection in seconds.
+
+If a connection was idle for a longer time, SBF checks the connection with a query before the next use.
+"""
+USED_AT = "used_at"
+
+
+def make_postgresql_engine(address: URL) -> Engine:
+    """Create an engine with a pool of connections. Raise ArgumentError if the address contains a password after '?'."""
+    if "password" in address.query:
+        raise ArgumentError(
+            "a password after '?' would appear in logs: put the password into a file, and write ?passfile=FILE"
+        )
+    url = address.set(drivername="postgresql+psycopg")
+    engine = create_engine(url, connect_args=choose_settings(address), hide_parameters=True, **POOL_SETTINGS)
+    event.listen(engine, "checkin", _record_use)
+    event.listen(engine, "checkout", partial(_check_before_use, engine.dialect))
+    return engine
+
+
+def _record_use(_connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    entry.info[USED_AT] = time.monotonic()
+
+
+def _check_before_use(
+    dialect: Dialect, connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: PoolProxiedConnection
+) -> None:
+    """Raise InvalidatePoolError for a connection that the server has closed, so that the pool opens a new connection.
+
+    The socket of a closed connection is readable. Only two kinds of connections are checked with a query: readable
+    connections, and connections that were idle for more than :data:`MAX_IDLE_S`. A query before each use would take as
+    long as reading a row.
+    """
+    used_at = entry.info.get(USED_AT)
+    if used_at is None:
+        return
+    try:
+        if time.monotonic() - used_at >= MAX_IDLE_S or _is_readable(connection):
+            dialect.do_ping(connection)
+    except dialect.loaded_dbapi.Error as error:
+        raise InvalidatePoolError from error
+
+
+def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psycopg
+    """Return whether the connection's socket has data or the end of the stream.
+
+    Raise OperationalError if psycopg has closed the connection.
+    """
+    waiting = select.poll()
+    waiting.register(connection.pgconn.socket, select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 def choose_settings(address: URL) -> dict[str, Any]:

@@ -16,13 +16,8 @@ from sqlalchemy.orm import Session
 
 from sbf_service.store.backup import BATCH, COUNTED_TABLE
 from sbf_service.store.backup_format import BackupFile, make_table
-from sbf_service.store.database import (
-    begin_migration,
-    explain_error,
-    newest_migration,
-    show_address,
-    upgrade_database,
-)
+from sbf_service.store.database import explain_error, show_address
+from sbf_service.store.database_migration import begin_migration, newest_migration, upgrade_database
 from sbf_service.store.replica_lock import check_unused, hold_whole_database
 from sbf_service.store.restored_state import REVISION_STEP, RestoreReport, record_restore
 from sbf_service.store.service_tables import ReplicaRow, ServiceSecretRow

@@ -17,15 +17,8 @@ from tempfile import TemporaryDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from sbf_service.store.database import (
-    begin_migration,
-    explain_error,
-    list_migrations,
-    make_engine,
-    newest_migration,
-    show_address,
-    upgrade_database,
-)
+from sbf_service.store.database import explain_error, make_engine, show_address
+from sbf_service.store.database_migration import begin_migration, list_migrations, newest_migration, upgrade_database
 from virtcloud.model.errors import BadInput
 
 TRIAL_LOCK_TIMEOUT_S = 10

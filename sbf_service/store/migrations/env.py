@@ -1,4 +1,7 @@
-"""The environment script that Alembic runs. ``sbf_service.store.database`` passes a connection in a transaction."""
+"""The environment script that Alembic runs.
+
+``sbf_service.store.database_migration`` passes a connection in a transaction.
+"""
 
 from alembic import context
 

@@ -18,7 +18,8 @@ from sqlalchemy import text
 
 from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.clusters import get_cluster
-from sbf_service.store.database import make_engine, migrate, probe_write
+from sbf_service.store.database import make_engine, probe_write
+from sbf_service.store.database_migration import migrate
 from sbf_service.store.leases import acquire_lease, find_stale_agents, record_agent_heartbeat
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.unit_of_work import Store

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sbf_service.store import replica_lock
-from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import migrate
 from sbf_service.store.replica_lock import hold_replica_name, hold_whole_database
 from virtcloud.model.errors import BadInput
 

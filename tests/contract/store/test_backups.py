@@ -21,7 +21,8 @@ from sbf_service.store.backup import OMITTED_TABLES, list_columns
 from sbf_service.store.backup_format import BackupFile, BackupWriter, make_table, open_backup
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.database import begin_migration, make_engine
+from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import begin_migration
 from sbf_service.store.guest_tables import GuestSessionRow
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.restored_state import REVISION_STEP

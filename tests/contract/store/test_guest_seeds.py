@@ -10,7 +10,8 @@ from sqlalchemy import event, update
 from sbf_service.domain.ssh_key_pairs import derive_cluster_key
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import read_peers
-from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import migrate
 from sbf_service.store.guest_seeds import read_service_secret
 from sbf_service.store.unit_of_work import Store
 from sbf_service.store.user_keys import add_user_key

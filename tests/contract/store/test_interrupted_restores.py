@@ -16,7 +16,8 @@ from sbf_service.__main__ import main
 from sbf_service.store import restore as restores
 from sbf_service.store.backup_format import BackupFile
 from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.database import explain_error, is_migrated_to_newest, make_engine, migrate
+from sbf_service.store.database import explain_error, make_engine
+from sbf_service.store.database_migration import is_migrated_to_newest, migrate
 from sbf_service.store.restore import restore_backup
 from virtcloud.model.errors import BadInput
 

@@ -18,7 +18,8 @@ from sqlalchemy.exc import IntegrityError
 from sbf_service.store.alembic_upgrade import make_alembic_config
 from sbf_service.store.claims import NEVER_USED
 from sbf_service.store.current_topology import read_topology, read_topology_version
-from sbf_service.store.database import make_engine, migrate, newest_migration
+from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import migrate, newest_migration
 from sbf_service.store.tables import Base, PortRow, SiteDocumentRow
 from sbf_service.store.unit_of_work import Store
 from sbf_service.store.vlan_tables import FreeVlanRow

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from sbf_service.database_commands import upgrade
 from sbf_service.store.alembic_upgrade import upgrade_to
-from sbf_service.store.database import begin_migration, list_migrations, make_engine
+from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import begin_migration, list_migrations
 from sbf_service.store.upgrade_check import plan_upgrade, try_upgrade
 from virtcloud.model.errors import BadInput
 

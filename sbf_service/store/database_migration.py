@@ -1,0 +1,124 @@
+"""Migrations of the database: which are missing, and their execution when the service starts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.resources import files
+
+from sqlalchemy import Connection, Engine, func, inspect, select, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from sbf_service.store.database import explain_error, show_address
+from sbf_service.store.unit_of_work import Store, Unit
+from virtcloud.model.errors import BadInput
+
+MIGRATION_LOCK = 0x76697274
+"""The key of PostgreSQL's advisory lock during a migration (the letters "virt")."""
+
+
+def migrate(engine: Engine) -> bool:
+    """Apply the missing migrations in one transaction. Idempotent, also with simultaneous replicas.
+
+    Return whether the database had no tables of SBF before. Raise BadInput if the database cannot be opened or written,
+    or if a newer version migrated the database. Also raise BadInput if rows refer to missing rows after the
+    migrations.
+    """
+    shown = show_address(engine)
+    try:
+        with begin_migration(engine) as connection:
+            is_new = not inspect(connection).has_table("alembic_version")
+            upgrade_database(connection)
+    except SQLAlchemyError as error:
+        raise BadInput(
+            f"database {shown} cannot be opened for writing: {explain_error(error)}; nothing was changed"
+        ) from error
+    return is_new
+
+
+@contextmanager
+def begin_migration(engine: Engine) -> Iterator[Connection]:
+    """Begin a transaction that can change tables. Other starting replicas wait for the end of the transaction.
+
+    On SQLite, if rows refer to missing rows at the end, roll the transaction back and raise BadInput.
+    """
+    with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SET LOCAL lock_timeout = 0"))  # a migration or a restore can take minutes
+            connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+            connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
+        yield connection
+
+
+@contextmanager
+def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
+    """Begin a transaction that can rebuild SQLite tables, to change constraints.
+
+    A rebuild drops the old table, which would violate foreign keys to this table. SQLite cannot disable foreign keys
+    inside a transaction. Therefore, disable foreign keys before the transaction, and check all of them before the
+    commit.
+    """
+    sqlite = connection.dialect.name == "sqlite"
+    raw = connection.connection.cursor()
+    if sqlite:
+        raw.execute("PRAGMA foreign_keys=OFF")
+    try:
+        with connection.begin():
+            yield
+            if sqlite and (lost := connection.exec_driver_sql("PRAGMA foreign_key_check").all()):
+                raise BadInput(
+                    f"the database could not be migrated to this version: rows refer to missing rows: {lost}"
+                )
+    finally:
+        if sqlite:
+            raw.execute("PRAGMA foreign_keys=ON")
+        raw.close()
+
+
+def upgrade_database(connection: Connection, migration: str = "head") -> None:
+    """Apply the missing migrations up to ``migration``. Raise BadInput if a newer version migrated the database."""
+    if migration != "head" or not is_migrated_to_newest(connection):
+        from sbf_service.store.alembic_upgrade import upgrade_to  # noqa: PLC0415 - slow to load, seldom needed
+
+        upgrade_to(connection, migration)
+
+
+def check_migrated(store: Store) -> None:
+    """Raise BadInput unless the newest migration of this version is the database's newest migration."""
+    with store.read() as unit:
+        if not is_migrated(unit):
+            raise BadInput(
+                f"database: expected the tables of this version (migration {newest_migration()}), found another "
+                "version: start this version's SBF first"
+            )
+
+
+def is_of_other_version(engine: Engine) -> bool:
+    """Return whether the database has tables of another version. Return False if the database cannot be opened."""
+    with suppress(SQLAlchemyError), engine.connect() as connection:
+        return inspect(connection).has_table("alembic_version") and not is_migrated_to_newest(connection)
+    return False
+
+
+def is_migrated(unit: Unit) -> bool:
+    """Return whether the database has all tables of this version."""
+    return is_migrated_to_newest(unit.session.connection())
+
+
+def is_migrated_to_newest(connection: Connection) -> bool:
+    """Return whether the newest migration of this version is the database's newest migration."""
+    if not inspect(connection).has_table("alembic_version"):
+        return False
+    return connection.scalars(text("SELECT version_num FROM alembic_version")).all() == [newest_migration()]
+
+
+@cache
+def newest_migration() -> str:
+    """Return the number of this version's newest migration, such as ``"0049"``."""
+    return max(list_migrations())
+
+
+def list_migrations() -> dict[str, str]:
+    """Return the module name of each migration, by number and in ascending order."""
+    names = (file.name for file in files("sbf_service.store").joinpath("migrations", "versions").iterdir())
+    found = sorted(name.removesuffix(".py") for name in names if name[:4].isdecimal())
+    return {name[:4]: f"sbf_service.store.migrations.versions.{name}" for name in found}
