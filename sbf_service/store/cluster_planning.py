@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 
 from sbf_service.domain.addressing import (
     NetworkAddresses,
-    NetworkIdentity,
-    check_addresses,
     check_guests_differ,
     choose_device_addresses,
     plan_member,
@@ -18,6 +16,7 @@ from sbf_service.domain.gateway_access import OUTSIDE_LINK, check_destinations, 
 from sbf_service.domain.network_conflicts import check_ports_exclusive, find_access_ports
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster, list_elements
 from sbf_service.domain.service_nodes import find_service_node
+from sbf_service.domain.subnets import NetworkIdentity, check_addresses
 from sbf_service.store.allocation import (
     CanSeeOwner,
     NetworkIds,

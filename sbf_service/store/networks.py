@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sqlalchemy import bindparam, select
 
-from sbf_service.domain.addressing import NetworkAddresses, NetworkIdentity, list_guest_identities, list_router
+from sbf_service.domain.addressing import NetworkAddresses, list_guest_identities, list_router
 from sbf_service.domain.network_conflicts import (
     check_paths_unchanged,
     check_ports_exclusive,
@@ -12,6 +12,7 @@ from sbf_service.domain.network_conflicts import (
     check_sites_attached,
 )
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_sites
+from sbf_service.domain.subnets import NetworkIdentity
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.wanted import derive_mac
 from sbf_service.store.allocation import (

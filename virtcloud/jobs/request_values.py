@@ -26,7 +26,7 @@ SPECIAL_NETWORKS = {
     "ff00::/8": "multicast",
 }
 """The networks whose addresses no guest can use, with their kinds. SBF refuses the same networks
-(``sbf_service/domain/addressing.py``).
+(``sbf_service/domain/subnets.py``).
 """
 _SPECIAL = tuple((ipaddress.ip_network(text), text, kind) for text, kind in SPECIAL_NETWORKS.items())
 _OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")

@@ -4,16 +4,8 @@ from typing import Any
 
 import pytest
 
-from sbf_service.domain.addressing import (
-    SPECIAL_NETWORKS,
-    NetworkAddresses,
-    NetworkIdentity,
-    check_addresses,
-    check_guests_differ,
-    make_subnets,
-    plan_member,
-    plan_network,
-)
+from sbf_service.domain.addressing import NetworkAddresses, check_guests_differ, plan_member, plan_network
+from sbf_service.domain.subnets import SPECIAL_NETWORKS, NetworkIdentity, check_addresses, make_subnets
 from virtcloud.jobs import request_values
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import BadInput, NoAddressFree
