@@ -21,7 +21,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.console.app import add_console
 from sbf_service.device_credentials import log_credential_faults
 from sbf_service.http.app import answer_settled_polls, create_app
-from sbf_service.http.auth.authentication import PeerHttpProtocol
+from sbf_service.http.auth.connections import PeerHttpProtocol
 from sbf_service.listen_sockets import BACKLOG, listen, remove_socket_files
 from sbf_service.log import get_log
 from sbf_service.overload import AcceptFaults

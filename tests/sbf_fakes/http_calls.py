@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sbf_fakes.world import World, spec
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.app import answer_settled_polls, create_app
-from sbf_service.http.auth import authentication
-from sbf_service.http.auth.authentication import LocalPeer
+from sbf_service.http.auth import connections
+from sbf_service.http.auth.connections import LocalPeer
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.views import Problem
 
@@ -54,7 +54,7 @@ def from_peer(app: ASGIApp, who: LocalPeer) -> ASGIApp:
     """Return an application that treats all calls as calls of a local user over the service's socket."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, authentication.PEER_KEY: who}, receive, send)
+        await app({**scope, connections.PEER_KEY: who}, receive, send)
 
     return call
 

@@ -10,7 +10,8 @@ from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, spec
 
 from sbf_service.http.app import create_app
-from sbf_service.http.auth.authentication import LocalPeer, client_address, is_loopback
+from sbf_service.http.auth.authentication import client_address, is_loopback
+from sbf_service.http.auth.connections import LocalPeer
 from virtcloud.model.access import Role
 
 CLUSTER = "/v1/clusters/demo"

@@ -12,8 +12,8 @@ import uvicorn
 from fastapi import FastAPI, Request
 from uvicorn.server import ServerState
 
-from sbf_service.http.auth import authentication
-from sbf_service.http.auth.authentication import PeerHttpProtocol
+from sbf_service.http.auth import connections
+from sbf_service.http.auth.connections import PeerHttpProtocol
 from sbf_service.overload import AcceptFaults
 from sbf_service.store.change_notices import Doorbell
 
@@ -111,7 +111,7 @@ def app() -> FastAPI:
 
 @pytest.mark.parametrize("first", [b"", HALF], ids=["no byte", "half a request"])
 def test_a_connection_without_a_request_is_closed(app: FastAPI, monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
-    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     assert asyncio.run(exchange(app, first)) == b""
 
 
@@ -120,12 +120,12 @@ def test_a_connection_without_the_rest_of_a_body_is_closed(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     """The console's login reads a form before the caller is authenticated."""
-    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     assert asyncio.run(exchange(app, POST + body)) == b""
 
 
 def test_a_slow_body_arrives(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.5)
 
     async def send() -> bytes:
         async with serve(app) as (reader, writer):
@@ -139,7 +139,7 @@ def test_a_slow_body_arrives(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_client_may_wait_until_sbf_asks_for_the_body(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.1)
 
     async def send() -> bytes:
         async with serve(app) as (reader, writer):
@@ -152,10 +152,10 @@ def test_a_client_may_wait_until_sbf_asks_for_the_body(app: FastAPI, monkeypatch
 
 
 def test_an_answer_that_takes_longer_than_the_limit_arrives(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     assert asyncio.run(exchange(app, GET)).endswith(b'"answered"')
 
 
 def test_a_connection_with_half_a_second_request_is_closed(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authentication, "REQUEST_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     assert asyncio.run(exchange(app, GET, HALF)).count(b"HTTP/1.1") == 1

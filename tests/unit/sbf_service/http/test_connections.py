@@ -8,8 +8,8 @@ from threading import Event
 
 import pytest
 
-from sbf_service.http.auth import authentication
-from sbf_service.http.auth.authentication import LocalPeer, PeerConnection, peer_uid, request_peer
+from sbf_service.http.auth import connections
+from sbf_service.http.auth.connections import LocalPeer, PeerConnection, peer_uid, request_peer
 from virtcloud.model.errors import ServiceBusy
 
 
@@ -20,18 +20,18 @@ def test_a_local_socket_has_the_peers_user_id() -> None:
 
 
 def test_a_local_users_name_is_looked_up() -> None:
-    peer = asyncio.run(request_peer({authentication.PEER_KEY: PeerConnection(os.geteuid())}))
+    peer = asyncio.run(request_peer({connections.PEER_KEY: PeerConnection(os.geteuid())}))
     assert peer == LocalPeer(os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
 
 
 def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """While getpwuid(3) waits for a directory server on the network, the event loop continues."""
     release = Event()
-    monkeypatch.setattr(authentication, "user_name", lambda _uid: str(release.wait()))
-    monkeypatch.setattr(authentication, "NAME_LOOKUP_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(connections, "user_name", lambda _uid: str(release.wait()))
+    monkeypatch.setattr(connections, "NAME_LOOKUP_TIMEOUT_S", 60.0)
 
     async def run() -> bool:
-        lookup = asyncio.create_task(request_peer({authentication.PEER_KEY: PeerConnection(1000)}))
+        lookup = asyncio.create_task(request_peer({connections.PEER_KEY: PeerConnection(1000)}))
         await asyncio.sleep(0.05)
         waited = not lookup.done()
         release.set()
@@ -43,12 +43,12 @@ def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.Monke
 
 def test_a_hanging_look_up_of_a_name_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     release = Event()
-    monkeypatch.setattr(authentication, "user_name", lambda _uid: str(release.wait()))
-    monkeypatch.setattr(authentication, "NAME_LOOKUP_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(connections, "user_name", lambda _uid: str(release.wait()))
+    monkeypatch.setattr(connections, "NAME_LOOKUP_TIMEOUT_S", 0.02)
 
     async def run() -> None:
         with pytest.raises(ServiceBusy, match=r"user ID 1000: .*within 0.02 s.*getent passwd 1000"):
-            await asyncio.wait_for(request_peer({authentication.PEER_KEY: PeerConnection(1000)}), 60)
+            await asyncio.wait_for(request_peer({connections.PEER_KEY: PeerConnection(1000)}), 60)
 
     try:
         asyncio.run(run())
