@@ -30,7 +30,7 @@ from virtcloud.agent.job_access.access import SCRIPT_VARIABLES
 from virtcloud.agent.job_socket import socket_requests as agent_requests
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.cli import main
-from virtcloud.jobs import address_plan, request, request_file
+from virtcloud.jobs import address_plan, request_file, request_keys
 
 REFERENCE = Path(__file__).parent / "reference"
 WIDTH = 78
@@ -122,7 +122,7 @@ def platforms() -> str:
 def job_request() -> str:
     """Return the page of all keys of a job's request, on the line and in a file."""
     head = inspect.cleandoc(request.__doc__ or "").replace("``", "`")
-    line = _request_rows(request.REQUEST_KEYS)
+    line = _request_rows(request_keys.REQUEST_KEYS)
     top = _request_rows(request_file.TOP_KEYS)
     guest = _request_rows(request_file.GUEST_KEYS, "hosts.N.guests.M.")
     table = "| key | meaning | expected | example |\n|---|---|---|---|\n"
@@ -136,7 +136,7 @@ def job_request() -> str:
     )
 
 
-def _request_rows(keys: Mapping[str, request.RequestKey], prefix: str = "") -> str:
+def _request_rows(keys: Mapping[str, request_keys.RequestKey], prefix: str = "") -> str:
     return "".join(
         f"| `{prefix}{name}` | {key.meaning} | {key.kind.expected} | `{key.example}` |\n" for name, key in keys.items()
     )

@@ -9,16 +9,8 @@ from itertools import chain
 from typing import Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Tuple
 
 from virtcloud.jobs import request_values
-from virtcloud.jobs.request import (
-    GUEST_FIELDS,
-    REQUEST_KEYS,
-    RESERVED_KEYS,
-    GuestRequest,
-    HostGuests,
-    JobRequest,
-    RequestKey,
-    find_conflicts,
-)
+from virtcloud.jobs.request import GUEST_FIELDS, RESERVED_KEYS, GuestRequest, HostGuests, JobRequest, find_conflicts
+from virtcloud.jobs.request_keys import REQUEST_KEYS, RequestKey
 from virtcloud.jobs.request_values import RequestError, ValueKind
 
 TOP_KEYS = OrderedDict(

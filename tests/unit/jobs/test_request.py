@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtcloud.jobs.request import REQUEST_KEYS, GuestRequest, JobRequest, parse_request
+from virtcloud.jobs.request import GuestRequest, JobRequest, parse_request
+from virtcloud.jobs.request_keys import REQUEST_KEYS
 from virtcloud.jobs.request_values import RequestError
 
 KEYS = (

@@ -4,20 +4,15 @@ Each namespace is mounted at a file (`namespace_files`). A veth pair connects th
 pair's end on the bridge has the cluster's ownership alias.
 """
 
-import json
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from virtcloud.agent import log
-from virtcloud.agent.gateway import namespace_program
 from virtcloud.agent.gateway.namespace_config import (
     PORT,
-    SYSCTLS,
     derive_gateway_mac,
     make_namespace_config,
     make_routing,
@@ -30,16 +25,14 @@ from virtcloud.agent.gateway.namespace_difference import (
     find_links,
 )
 from virtcloud.agent.gateway.namespace_files import NamespaceFiles
+from virtcloud.agent.gateway.namespace_requests import read_states, run_program
 from virtcloud.agent.gateway.outside_links import OUTSIDE, ListAdmitted, admit_none, find_link_addresses, has_link
-from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.model.errors import NotFound, Refused, Unsafe
 from virtcloud.model.wanted import Segment
 
 ETHERNET_MTU: Final = 1500
-LIMIT_S: Final = 30.0
-"""Time limit in seconds of `namespace_program`."""
 
 
 class NamespaceKernel(Protocol):
@@ -110,7 +103,7 @@ class ClusterNamespaces:
             for cluster in sorted(files):
                 with suppress(NotFound):
                     opened[cluster] = stack.enter_context(self.open_namespace(cluster))
-            states = _read_states(opened) if opened else {}
+            states = read_states(opened) if opened else {}
         return tuple(
             ObservedNamespace(cluster, states.get(cluster), ports.get(cluster, {}), links.get(cluster, {}))
             for cluster in sorted(files | ports.keys() | links.keys())
@@ -135,14 +128,14 @@ class ClusterNamespaces:
             raise Refused(f"expected bridge {names.bridge_name(segment.vlan)} of cluster {segment.key}, found none")
         self._files.ensure(segment.id)
         with self.open_namespace(segment.id) as descriptor:
-            (state,) = _run_program([{"descriptor": descriptor, "sysctls": []}])
+            (state,) = run_program([{"descriptor": descriptor, "sysctls": []}])
             inside = state.get("interfaces", {})
             port = self._ensure_port(segment, bridge, interfaces, descriptor, is_inside=PORT in inside)
             self._ensure_link(segment, interfaces, descriptor, is_inside=OUTSIDE in inside)
             with self._sets_lock:
                 gateway = self._list_addresses()
                 specification = make_namespace_config(segment, self._list_admitted, gateway).as_specification()
-                (answer,) = _run_program([{**specification, "descriptor": descriptor, "mtu": bridge.mtu}])
+                (answer,) = run_program([{**specification, "descriptor": descriptor, "mtu": bridge.mtu}])
             if "error" in answer:
                 raise Refused(f"cannot configure the network namespace of cluster {segment.key}: {answer['error']}")
             if "connections" in answer:
@@ -193,7 +186,7 @@ class ClusterNamespaces:
                     sets = make_routing(segment, self._list_admitted, gateway).address_sets
                     listed = {name: [one.version, sorted(one.addresses)] for name, one in sets.items()}
                     requests[segment.key] = {"descriptor": descriptor, "sets": listed}
-            answers = _run_program(list(requests.values())) if requests else []
+            answers = run_program(list(requests.values())) if requests else []
         for key, answer in zip(requests, answers, strict=True):
             if "error" in answer:
                 log.warning("addresses_not_applied", cluster=key, error=answer["error"])
@@ -264,41 +257,3 @@ class ClusterNamespaces:
 
 def _make_foreign_error(name: str, segment: Segment) -> Unsafe:
     return Unsafe(f"the interface {name} belongs to no network of VLAN {segment.vlan}: remove or rename it")
-
-
-def _read_states(opened: Mapping[str, int]) -> dict[str, Any]:
-    """Return the states of open namespaces by cluster ID.
-
-    If `namespace_program` fails, each state has only ``error``.
-    """
-    try:
-        answers = _run_program([{"descriptor": descriptor, "sysctls": SYSCTLS} for descriptor in opened.values()])
-    except Refused as error:
-        return {cluster: {"error": str(error)} for cluster in opened}
-    return dict(zip(opened, answers, strict=True))
-
-
-def _run_program(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    module = namespace_program.__name__
-    code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {module} import main; main()"
-    try:
-        done = subprocess.run(  # noqa: S603 - a module of this package
-            [sys.executable, "-I", "-S", "-c", code],
-            input=json.dumps(requests),
-            capture_output=True,
-            text=True,
-            pass_fds=[request["descriptor"] for request in requests],
-            timeout=LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Refused(f"cannot read or configure network namespaces: {error}") from error
-    if done.returncode:
-        log.warning("namespace_program_failed", stderr=done.stderr)
-        reason = done.stderr.strip().rpartition("\n")[2][-300:]
-        raise Refused(
-            f"cannot read or configure network namespaces: {reason}; the agent's log has the whole error; if virtcloud "
-            "was upgraded since the agent's start, restart the agent"
-        )
-    answers: list[dict[str, Any]] = json.loads(done.stdout)
-    return answers

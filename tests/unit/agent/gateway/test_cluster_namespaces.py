@@ -17,7 +17,7 @@ import routing_world
 from fake_machine import FakeUplinkRecords
 from network_namespaces import Run
 
-from virtcloud.agent.gateway import cluster_namespaces
+from virtcloud.agent.gateway import cluster_namespaces, namespace_requests
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
 from virtcloud.agent.gateway.namespace_difference import find_namespace_changes, find_unwanted_namespaces
 from virtcloud.agent.network import names
@@ -282,7 +282,7 @@ def test_an_unknown_network_has_no_namespace(tmp_path: Path) -> None:
 def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
     """During an upgrade of virtcloud, the program that configures namespaces can be newer than the agent."""
     with Path("/proc/self/ns/net").open("rb") as namespace, pytest.raises(Refused) as raised:
-        cluster_namespaces._run_program([{"descriptor": namespace.fileno(), "tables": []}])
+        namespace_requests.run_program([{"descriptor": namespace.fileno(), "tables": []}])
     assert str(raised.value) == (
         "cannot read or configure network namespaces: KeyError: 'unwanted'; the agent's log has the whole error; "
         "if virtcloud was upgraded since the agent's start, restart the agent"
@@ -298,7 +298,7 @@ def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monk
         written.append(len(requests))
         return [answers.pop(0)]
 
-    monkeypatch.setattr(cluster_namespaces, "_run_program", answer)
+    monkeypatch.setattr(cluster_namespaces, "run_program", answer)
     monkeypatch.setattr(ClusterNamespaces, "open_namespace", lambda *_: nullcontext(0))
     with closing(NetlinkKernel()) as kernel:
         namespaces = ClusterNamespaces(kernel, tmp_path, list_addresses=lambda: frozenset({"192.0.2.9"}))
@@ -317,7 +317,7 @@ def test_names_are_written_with_the_present_addresses_of_the_gateway(
         written.extend(request["sets"]["gateway4"] for request in requests)
         return [{"error": "busy"} for _ in requests]
 
-    monkeypatch.setattr(cluster_namespaces, "_run_program", refuse)
+    monkeypatch.setattr(cluster_namespaces, "run_program", refuse)
     monkeypatch.setattr(ClusterNamespaces, "open_namespace", lambda *_: nullcontext(0))
     segment = routing_world.make_segment(100, fqdns=("a.example",))
     with closing(NetlinkKernel()) as kernel:
@@ -344,7 +344,7 @@ def test_names_are_written_with_addresses_that_arrive_meanwhile(
         namespaces.receive([segment])
         yield
 
-    monkeypatch.setattr(cluster_namespaces, "_run_program", accept)
+    monkeypatch.setattr(cluster_namespaces, "run_program", accept)
     monkeypatch.setattr(ClusterNamespaces, "open_namespace", lambda *_: nullcontext(0))
     segment, addresses = routing_world.make_segment(100, fqdns=("a.example",)), ["192.0.2.9"]
     with closing(NetlinkKernel()) as kernel:
@@ -364,7 +364,7 @@ def test_the_gateways_addresses_stay_until_they_are_read(tmp_path: Path, monkeyp
         written.extend(request["sets"]["gateway4"] for request in requests)
         return [{} for _ in requests]
 
-    monkeypatch.setattr(cluster_namespaces, "_run_program", accept)
+    monkeypatch.setattr(cluster_namespaces, "run_program", accept)
     monkeypatch.setattr(ClusterNamespaces, "open_namespace", lambda *_: nullcontext(0))
     segment = routing_world.make_segment(100, fqdns=("a.example",))
     with closing(NetlinkKernel()) as kernel:
