@@ -23,9 +23,9 @@ from benchmarks.measurement import TIMES, Measurement
 from benchmarks.second_change import driver_for
 from benchmarks.switches import switches
 from sbf_service.drivers.contract import SwitchDriver, SwitchScope
+from virtcloud.model.switch_state import SwitchWanted, compare_switch
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 PACKAGE = "networking-generic-switch"
 HOME = Path(gettempdir()) / "virtcloud-benchmarks-generic-switch"

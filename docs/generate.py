@@ -30,7 +30,7 @@ from virtcloud.agent.job_access.access import SCRIPT_VARIABLES
 from virtcloud.agent.job_socket import socket_requests as agent_requests
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.cli import main
-from virtcloud.jobs import address_plan, request_file, request_keys
+from virtcloud.jobs import address_plan, request, request_file, request_keys
 
 REFERENCE = Path(__file__).parent / "reference"
 WIDTH = 78

@@ -33,9 +33,9 @@ from virtcloud.model.dialect_trial import (
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.message_text import printable
+from virtcloud.model.switch_state import SwitchWanted, compare_switch
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 TRIAL_SWITCH = Name("tried")
 """The switch's name in error messages. No topology contains this switch."""

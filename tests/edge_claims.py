@@ -13,10 +13,10 @@ from sbf_service.reconcile.read_back import check_edge_scope
 from virtcloud.model.edge import Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, EdgeWanted, compare_edge
 from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.switch_state import ForeignVlan
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import ForeignVlan
 
 EDGE = Edge.model_validate(
     {

@@ -19,10 +19,10 @@ from sbf_service.store.topology import put_topology
 from sbf_service.store.unit_of_work import Store, Unit
 from sbf_service.store.vlan_tables import ClaimRow, CreatedVlanRow
 from virtcloud.model.cluster import ClusterSpec, ClusterState
+from virtcloud.model.switch_state import PortVlans
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import PortVlans
 
 POOL = VlanSet.parse("100-599")
 FIRST_VLAN = 100

@@ -19,10 +19,11 @@ from virtcloud.model.edge import (
     EdgeWanted,
     compare_edge,
 )
+from virtcloud.model.switch_state import PortVlans, SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import HostWanted, PortVlans, SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
+from virtcloud.model.wanted import HostWanted
 
 
 def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from sbf_service.domain.ownership import describe_foreign_vlans
 from virtcloud.model.edge import DeviceObserved
 from virtcloud.model.errors import ElementError, Refused, Unreachable
+from virtcloud.model.switch_state import ForeignVlan
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import ForeignVlan
 
 SHARED_VLAN_REMEDY = "the cluster shares the VLAN with the other use until one of the two gets another VLAN ID"
 BLOCKED_VLAN_REMEDY = (

@@ -16,20 +16,12 @@ from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.edge import Circuit, EdgeObserved, EdgeWanted, sort_circuits
 from virtcloud.model.element import Edge, Switch
 from virtcloud.model.guest_spec import GUEST_LIMITS, Guest, GuestLimits
+from virtcloud.model.switch_state import SwitchObserved, SwitchWanted
 from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Mac, Name, PortName, PortRef, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import (
-    ADDRESS_FILTERS,
-    HOST_SERVICES,
-    IMAGES,
-    GuestWanted,
-    HostWanted,
-    Segment,
-    SwitchObserved,
-    SwitchWanted,
-)
+from virtcloud.model.wanted import ADDRESS_FILTERS, HOST_SERVICES, IMAGES, GuestWanted, HostWanted, Segment
 
 WantedState = SwitchWanted | EdgeWanted | HostWanted
 HELD_REASON = (

@@ -16,10 +16,10 @@ from sbf_service.drivers.transport.device_session import CancelScope
 from virtcloud.model.edge import EdgeDifference, EdgeObserved
 from virtcloud.model.element import Device
 from virtcloud.model.port_use import PortUse
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 D_contra = TypeVar("D_contra", contravariant=True)
 

@@ -20,11 +20,9 @@ from virtcloud.model.edge import (
     EdgeWanted,
 )
 from virtcloud.model.element import Device, ElementKind
+from virtcloud.model.switch_state import SwitchWanted
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import (
-    SwitchWanted,
-)
 from virtcloud.tracing import child_span
 
 DeviceScope = SwitchScope | EdgeScope

@@ -20,10 +20,10 @@ from virtcloud.model.edge import (
     EdgeWanted,
 )
 from virtcloud.model.errors import Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved, SwitchWanted
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted
 
 ADOPT_COMMAND = "'virtcloud element adopt {} {}'"
 _PORT_SHUT = (

@@ -32,16 +32,16 @@ from virtcloud.model.edge import (
     find_blocked_circuits,
 )
 from virtcloud.model.element import Device, ElementKind, Switch, kind_of
-from virtcloud.model.values import Name
-from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import (
-    HostWanted,
+from virtcloud.model.switch_state import (
     SwitchDifference,
     SwitchObserved,
     SwitchWanted,
     compare_switch,
     find_blocked_vlans,
 )
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import HostWanted
 
 
 @dataclass(frozen=True, slots=True)

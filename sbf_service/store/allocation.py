@@ -22,12 +22,12 @@ from sbf_service.store.vlan_tables import ClaimRow, ForeignVlanRow, FreeVlanRow
 from virtcloud.model.cluster import ENDED_STATES, ClusterSpec
 from virtcloud.model.element import Device
 from virtcloud.model.errors import NoVlanFree, VlanNotInPool
+from virtcloud.model.switch_state import ForeignVlan
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import ForeignVlan
 
 ReservedVlans = Callable[[Device], VlanSet]
 """A function that returns the VLAN IDs that a device's platform reserves."""

@@ -36,10 +36,10 @@ from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.edge import EdgeWanted
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import AttemptWaits
+from virtcloud.model.switch_state import SwitchWanted
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterTransport
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchWanted
 
 NO_ID = ""
 """The ID of a cluster that exists only in a dry run."""

@@ -17,10 +17,10 @@ from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.edge import Circuits, DeviceObserved, EdgeObserved
 from virtcloud.model.element import ElementKind
+from virtcloud.model.switch_state import PortVlans
 from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name
-from virtcloud.model.wanted import PortVlans
 
 _PORTS = TypeAdapter(PortVlans)
 _CIRCUITS = TypeAdapter(Circuits)

@@ -18,8 +18,8 @@ from virtcloud.model.element import Element, Switch
 from virtcloud.model.errors import BadInput, Conflict, Unsafe
 from virtcloud.model.message_text import printable
 from virtcloud.model.port_use import PortRelease, PortUse
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved, SwitchWanted
 from virtcloud.model.values import PortName
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted
 
 _READ_LEAVING = select(ElementRow.leaving).where(ElementRow.name == bindparam("element"))
 _READ_PORTS = select(PortRow).where(PortRow.element == bindparam("element")).order_by(PortRow.port)

@@ -15,10 +15,10 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.tables import Base, ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow, CreatedVlanRow, ForeignVlanRow
+from virtcloud.model.switch_state import ForeignVlan
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.views import VlanInOtherUse
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import ForeignVlan
 
 _CREATED = Base.metadata.tables[CreatedVlanRow.__tablename__]
 _READ_CREATED = select(_CREATED.c.vlan).where(_CREATED.c.element == bindparam("on"))

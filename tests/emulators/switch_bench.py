@@ -16,9 +16,9 @@ from sbf_service.drivers.switch.command_line_switch import CommandLineSwitch
 from sbf_service.drivers.switch.dialect import Commands
 from sbf_service.drivers.transport.ssh import SshCommandLine
 from virtcloud.model.element import Switch as SwitchElement
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
 
 POOL = VlanSet.parse("100-299")
 

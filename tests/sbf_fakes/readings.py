@@ -5,9 +5,9 @@ from sbf_service.reconcile.device_task import DeviceReading
 from sbf_service.reconcile.task import EdgeTask, SwitchTask
 from virtcloud.model.edge import EdgeObserved, EdgeWanted
 from virtcloud.model.element import Edge, Switch
+from virtcloud.model.switch_state import SwitchObserved, SwitchWanted
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchObserved, SwitchWanted
 
 
 def read_switch(name: str, wanted: SwitchWanted, observed: SwitchObserved, *, behind: bool = False) -> DeviceReading:

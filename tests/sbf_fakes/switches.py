@@ -8,9 +8,9 @@ from threading import Event
 from sbf_service.drivers.contract import DeviceLogin, SwitchCapabilities, SwitchPlatform, SwitchScope
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 
 @dataclass

@@ -14,9 +14,10 @@ from simulation.stage import Stage, Watched
 from simulation.store import Element
 from virtcloud.model.edge import Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, sort_circuits
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import HostWanted, SwitchDifference, SwitchObserved
+from virtcloud.model.wanted import HostWanted
 
 NONE = VlanSet()
 FAULTS = ("unreachable", "refuses", "lies", "unsafe", "cannot save")

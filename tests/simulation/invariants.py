@@ -8,9 +8,10 @@ from simulation.stage import Stage, Watched
 from simulation.store import Cluster, MemoryStore
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.edge import EdgeWanted
+from virtcloud.model.switch_state import SwitchWanted
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import HostWanted, SwitchWanted
+from virtcloud.model.wanted import HostWanted
 
 
 class BrokenError(AssertionError):

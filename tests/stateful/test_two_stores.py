@@ -31,10 +31,10 @@ from sbf_service.store.tables import ElementRow
 from sbf_service.store.vlan_tables import ClaimRow, CreatedVlanRow, FreedServiceRow, FreeVlanRow, ServiceClaimRow
 from virtcloud.model.edge import DeviceObserved, EdgeObserved, EdgeWanted
 from virtcloud.model.errors import Conflict, Gone, NotFound
+from virtcloud.model.switch_state import SwitchObserved
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchObserved
 
 POOL = "100-102"
 Outcome = object

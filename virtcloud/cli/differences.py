@@ -11,10 +11,10 @@ from virtcloud.cli.printing import format_time
 from virtcloud.model.changes import ClusterDryRun, ElementDifference, ElementReconciliation, HostDifference
 from virtcloud.model.document import Document
 from virtcloud.model.edge import DEVICE_KINDS, NO_SERVICE, Circuit, CircuitRemnant, DeviceDifference, EdgeDifference
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import PortName
 from virtcloud.model.views import ClusterTransport
-from virtcloud.model.wanted import SwitchDifference
 
 SERVICE_ID_NAMES = {TransportKind.QINQ: "S-tag", TransportKind.VPLS: "VPN id", TransportKind.EVPN: "VNI"}
 CARRIES_ALL_VLANS = "carries every VLAN; its VLAN list is emptied"

@@ -8,10 +8,10 @@ from virtcloud.model.document import Document
 from virtcloud.model.edge import DeviceDifference, EdgeDifference
 from virtcloud.model.element import ElementKind
 from virtcloud.model.guest_spec import Guest
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import ClusterKey, Name, PortName, PortRef, VlanId
 from virtcloud.model.views import ClusterTransport, ElementView
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 
 class PlannedSegment(Document):

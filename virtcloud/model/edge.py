@@ -2,9 +2,9 @@
 
 from virtcloud.model.document import Document
 from virtcloud.model.element import ElementKind
+from virtcloud.model.switch_state import ForeignVlan, SwitchDifference, SwitchObserved
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import ForeignVlan, SwitchDifference, SwitchObserved
 
 NO_SERVICE = 0
 

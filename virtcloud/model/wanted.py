@@ -1,26 +1,22 @@
-"""Wanted and observed states of switches, their differences, and wanted states of hosts (edges: ``edge.py``)."""
+"""The wanted states of hosts, as SBF sends them to agents."""
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from virtcloud.model.access import ClusterOrigin
 from virtcloud.model.call_context import CallContext
 from virtcloud.model.cluster import GuestFilters, GuestService, HostService
 from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
-from virtcloud.model.errors import BadInput
 from virtcloud.model.gateway_access import GatewayRouter, PublishedPort
 from virtcloud.model.guest_seed import GuestSeed, Peer
 from virtcloud.model.guest_spec import GuestDisk, GuestLimits
 from virtcloud.model.image import ImageSource
 from virtcloud.model.nfs import NfsServer
-from virtcloud.model.port_use import PortUse
 from virtcloud.model.ssh_access import SshAccess, SshServer
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
-from virtcloud.model.vlans import VlanSet
 from virtcloud.model.vpn import VpnGrant, VpnServer
 
-PortVlans = dict[PortName, VlanSet]
 UNCHECKED_NETWORK: Final = "unchecked-network"
 """Requirement of a segment whose missing parts the host must not create.
 
@@ -30,159 +26,6 @@ lacks. SBF withdraws the requirement when these elements have removed the cluste
 IMAGES: Final = "images"
 """Capability that a segment requires if a guest's image is in the catalogue. Older agents could start another image
 with the same name."""
-
-
-class SwitchWanted(Document):
-    """The wanted state of a switch within the managed scope: the VLANs on each managed port.
-
-    The keys of ``ports`` are the managed ports. A VLAN must exist on the switch if a port carries the VLAN. A port in
-    ``access`` carries at most one VLAN, untagged; without a cluster, this port is in no VLAN. All other ports carry
-    VLANs tagged.
-    """
-
-    ports: dict[PortName, VlanSet]
-    access: tuple[PortName, ...] = ()
-
-    @model_validator(mode="after")
-    def _check_access_ports(self) -> Self:
-        for port in self.access:
-            if len(self.ports[port]) > 1:
-                raise BadInput(f"access port {port}: expected at most one VLAN, got VLAN {self.ports[port]}")
-        return self
-
-    @property
-    def vlans(self) -> VlanSet:
-        """The VLANs of all ports."""
-        return VlanSet(vlan for vlans in self.ports.values() for vlan in vlans)
-
-
-class ForeignVlan(Document):
-    """A VLAN ID of the pool that a device uses for something other than clusters. SBF never changes such a VLAN.
-
-    ``name`` is the VLAN's name on the device, or None if the device shows no name. On a switch, ``name`` is also None
-    if SBF owns the VLAN. ``ports`` are the unmanaged ports that carry the VLAN. If ``name`` is None and ``ports`` is
-    empty, the VLAN exists on the device, but SBF has no record of the VLAN's creation.
-    """
-
-    vlan: VlanId
-    name: str | None = None
-    ports: tuple[PortName, ...] = ()
-
-    @property
-    def use(self) -> str:
-        """The evidence of the use, as text for messages."""
-        named = None if self.name is None else f"it is named {self.name!r}"
-        ports = f"unmanaged port{'s' * (len(self.ports) > 1)} {', '.join(self.ports)}" if self.ports else None
-        evidence = " and ".join(text for text in (named, ports and f"it is on {ports}") if text)
-        return evidence or "it exists and SBF did not create it"
-
-
-class SwitchObserved(Document):
-    """The observed state of a switch: the managed VLAN IDs on managed ports.
-
-    - ``vlans``: the managed VLANs that exist on the switch. ``ports``: the managed VLANs on each managed port.
-    - ``open``: the managed ports that SBF must close (see :func:`compare_switch`). ``ports`` lists no VLANs for an open
-      port. A trunk without an allowed-VLAN list is open, because it carries every existing VLAN. A port that becomes a
-      trunk when its neighbour requests a trunk is open, too. An access port is open unless it is in no VLAN, or
-      untagged in one managed VLAN.
-    - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
-      device without a VLAN table. On these devices, a VLAN exists if a port carries the VLAN.
-    - ``elsewhere``: the managed VLAN IDs on unmanaged ports, without trunks that carry every VLAN: such a trunk does
-      not show that a particular VLAN is in use.
-    - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
-      computes ``foreign``, and removes VLANs that SBF did not create from ``vlans`` and ``ports``.
-    - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
-      in ``untaken`` that serve something other than SBF's clusters.
-    - ``down``: the managed ports that are shut down, without the access ports that SBF itself shut down.
-    - ``astray``: the released ports whose former use SBF has not restored yet, each with its former use.
-    """
-
-    vlans: VlanSet
-    ports: dict[PortName, VlanSet]
-    open: tuple[PortName, ...] = ()
-    names: dict[VlanId, str | None] | None = None
-    elsewhere: dict[PortName, VlanSet] = Field(default_factory=dict)
-    foreign: tuple[ForeignVlan, ...] = ()
-    untaken: dict[PortName, PortUse] = Field(default_factory=dict)
-    in_use: tuple[PortName, ...] = ()
-    down: tuple[PortName, ...] = ()
-    astray: dict[PortName, PortUse] = Field(default_factory=dict)
-
-    @property
-    def foreign_vlans(self) -> VlanSet:
-        """The VLAN IDs in other use."""
-        return VlanSet(vlan.vlan for vlan in self.foreign)
-
-
-class SwitchDifference(Document):
-    """The changes of a switch.
-
-    ``close`` is applied first, and ``put_back`` last. On each port, VLANs are removed before other VLANs are added. A
-    VLAN is created before it is added to a port. On access ports, VLANs are untagged.
-    """
-
-    access: tuple[PortName, ...] = ()
-    """Access ports among the ports of this difference."""
-    close: tuple[PortName, ...] = ()
-    """Ports to close: a trunk gets an empty allowed-VLAN list, an access port is removed from all VLANs."""
-    create: VlanSet = VlanSet()
-    delete: VlanSet = VlanSet()
-    add: PortVlans = Field(default_factory=dict)
-    """VLANs to add to each port."""
-    remove: PortVlans = Field(default_factory=dict)
-    """VLANs to remove from each port."""
-    take: dict[PortName, PortUse] = Field(default_factory=dict)
-    """Ports that SBF configures for the first time, each with its former use."""
-    put_back: dict[PortName, PortUse] = Field(default_factory=dict)
-    """Ports that SBF released, each with the use to restore."""
-
-    @property
-    def vlan_ids(self) -> VlanSet:
-        """Every VLAN ID that this difference changes."""
-        on_ports = (vlans for ports in (self.add, self.remove) for vlans in ports.values())
-        return VlanSet(vlan for vlans in (self.create, self.delete, *on_ports) for vlan in vlans)
-
-    @property
-    def added_vlan_ids(self) -> VlanSet:
-        """Every VLAN ID that this difference creates or adds to a port. After the change, SBF owns these VLANs."""
-        return VlanSet(vlan for vlans in (self.create, *self.add.values()) for vlan in vlans)
-
-    def __bool__(self) -> bool:
-        """Return whether there is anything to change."""
-        return any((self.close, self.create, self.delete, self.add, self.remove, self.put_back))
-
-
-def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDifference:
-    """Return the difference between a switch's observed and wanted states. VLANs in other use are added to no port.
-
-    Only ``put_back`` contains ports that are not managed: the released ports. If a VLAN is wanted on any port, open
-    trunks are closed, because an open trunk would also carry this VLAN. Open access ports are always closed.
-    """
-    vlans, foreign = wanted.vlans, carried.foreign_vlans
-    present = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
-    close = sorted(port for port in carried.open if port in wanted.ports and (vlans or port in wanted.access))
-    add = _without_empty({port: vlans - present[port] - foreign for port, vlans in wanted.ports.items()})
-    remove = _without_empty({port: present[port] - vlans for port, vlans in wanted.ports.items()})
-    return SwitchDifference(
-        access=tuple(sorted({*close, *add, *remove} & set(wanted.access))),
-        close=tuple(close),
-        create=vlans - carried.vlans - foreign,
-        delete=carried.vlans - vlans - foreign,
-        add=add,
-        remove=remove,
-        take={port: use for port, use in carried.untaken.items() if port in {*close, *add, *remove}},
-        put_back=carried.astray,
-    )
-
-
-def find_blocked_vlans(wanted: SwitchWanted, carried: SwitchObserved) -> VlanSet:
-    """Return the VLAN IDs in other use that are wanted on a port and missing there."""
-    missing = (vlans - carried.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items())
-    return carried.foreign_vlans & [vlan for vlans in missing for vlan in vlans]
-
-
-def _without_empty(ports: dict[PortName, VlanSet]) -> dict[PortName, VlanSet]:
-    return {port: vlans for port, vlans in sorted(ports.items()) if vlans}
 
 
 class GuestWanted(Document):

@@ -18,10 +18,10 @@ from sbf_service.drivers.transport.iproute2 import VlanEntry
 from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeObserved, sort_circuits
 from virtcloud.model.element import Edge
 from virtcloud.model.errors import Unsafe
+from virtcloud.model.switch_state import ForeignVlan
 from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import ForeignVlan
 
 BRIDGE = "br0"
 PREFIXES = {TransportKind.EVPN: "vni", TransportKind.QINQ: "stag"}

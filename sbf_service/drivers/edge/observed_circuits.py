@@ -10,8 +10,8 @@ from sbf_service.drivers.edge.edge_dialect import ATTACHMENT, CORE, CircuitPiece
 from sbf_service.drivers.edge.edge_templates import EdgeTemplates
 from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeObserved, sort_circuits
 from virtcloud.model.errors import Unsafe
+from virtcloud.model.switch_state import ForeignVlan
 from virtcloud.model.values import PortName, VlanId
-from virtcloud.model.wanted import ForeignVlan
 
 SHUTDOWN_LINES = frozenset({"shutdown", "state suspend", "disable"})
 """Lines that prevent a port, a subinterface or a VLAN from carrying frames."""

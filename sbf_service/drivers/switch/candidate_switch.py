@@ -25,9 +25,9 @@ from sbf_service.drivers.switch.observed_state import check_reserved_vlans, deri
 from sbf_service.drivers.transport.device_session import DetectsSessionLoss, close_lost_session
 from sbf_service.log import get_log
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 log = get_log(__name__)
 

@@ -28,9 +28,9 @@ from sbf_service.drivers.switch.observed_state import check_reserved_vlans, deri
 from sbf_service.drivers.transport.conversation import DeviceConversation, RefusedCommand
 from sbf_service.drivers.transport.device_session import CommandLine
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 EXIT_COMMANDS = frozenset({"exit", "quit"})
 

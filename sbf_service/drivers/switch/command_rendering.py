@@ -21,9 +21,9 @@ from sbf_service.drivers.switch.dialect import (
 )
 from virtcloud.model.errors import BadInput
 from virtcloud.model.port_use import PortUse
+from virtcloud.model.switch_state import PortVlans, SwitchDifference
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import PortVlans, SwitchDifference
 
 UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
 NOTHING_DONE = "no VLAN was created and no port became a trunk; check the switch's configuration"

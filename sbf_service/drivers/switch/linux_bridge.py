@@ -40,9 +40,9 @@ from sbf_service.drivers.transport.iproute2 import (
 from sbf_service.drivers.transport.shell import Shell
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.port_use import AGGREGATED, PortUse
+from virtcloud.model.switch_state import PortVlans, SwitchDifference, SwitchObserved
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import PortVlans, SwitchDifference, SwitchObserved
 
 CAPABILITIES = SwitchCapabilities(reserved=VlanSet([1]), access=True)
 """VLAN 1 is reserved, because it is the default of ``vlan_default_pvid``."""

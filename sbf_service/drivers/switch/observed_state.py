@@ -18,9 +18,9 @@ from sbf_service.drivers.switch.dialect import (
 )
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.port_use import PortUse, is_in_other_use
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 
 class PortObservation(NamedTuple):

@@ -28,9 +28,9 @@ from sbf_service.drivers.switch.ovs_ports import (
 from sbf_service.drivers.transport.device_session import CommandLine
 from sbf_service.drivers.transport.shell import Shell, pack_words
 from virtcloud.model.errors import Refused
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 CAPABILITIES = SwitchCapabilities(reserved=VlanSet([1]), atomic=True, access=True)
 TRANSACT = f"ovs-vsctl --timeout={TIMEOUT_S}"

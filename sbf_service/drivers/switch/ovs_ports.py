@@ -20,9 +20,9 @@ from sbf_service.drivers.switch.observed_state import (
 )
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.port_use import PortUse
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 TIMEOUT_S = 8
 LIST_PORTS = (

@@ -24,10 +24,10 @@ from virtcloud.model.document import Document
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadInput, Unreachable
 from virtcloud.model.port_use import PortUse
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 PLATFORM: Final = "simulated"
 CAPABILITIES = SwitchCapabilities(reserved=VlanSet([1]), access=True)

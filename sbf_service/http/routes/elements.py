@@ -40,9 +40,10 @@ from virtcloud.model.element import ElementKind, Switch
 from virtcloud.model.errors import Conflict
 from virtcloud.model.guest_seed import WITH_SECRETS
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortView
+from virtcloud.model.switch_state import SwitchWanted
 from virtcloud.model.values import Name
 from virtcloud.model.views import CleanDeclaration, Confirmation, ElementErrorReport, ElementView, HostCapacity
-from virtcloud.model.wanted import SwitchWanted, WantedDocument
+from virtcloud.model.wanted import WantedDocument
 
 AGENT_PROBLEMS = problem_responses(404, 409, 422)
 RECONCILE_PROBLEMS = problem_responses(404, 409, 422, 503)

@@ -14,8 +14,8 @@ from emulators.switch_device import EmulatedPort
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchWanted, compare_switch
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 LISTS = [name for name in OPEN_BY_LIST if SWITCH_PLATFORMS[name].capabilities.access]
 """Platforms that support access ports, and whose trunks carry every VLAN if they have no VLAN list."""

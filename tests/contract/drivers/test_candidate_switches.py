@@ -17,8 +17,8 @@ from emulators.switch_bench import POOL, MakeBench, SwitchBench, driver_for
 from sbf_service.drivers.contract import SwitchDriver, SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 WITH_TIMER = [name for name, platform in SWITCH_PLATFORMS.items() if platform.capabilities.confirm_timer]
 REVERTS_WITH_SESSION = ("cisco_iosxr",)

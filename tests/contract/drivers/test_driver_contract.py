@@ -19,9 +19,9 @@ from sbf_service.drivers.switch.linux_bridge import LinuxBridge
 from sbf_service.drivers.switch.openvswitch import OpenVSwitch
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchWanted, compare_switch
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 SWITCH = Switch.model_validate({"name": "sw1", "platform": "any", "address": "192.0.2.1", "ports": ["p1", "p2"]})
 MANAGED = SwitchScope(SWITCH.ports, VlanSet.parse("100-199"))

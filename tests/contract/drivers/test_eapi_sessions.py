@@ -12,8 +12,8 @@ from emulators.switch_bench import MakeBench, SwitchBench, login_for
 
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.switch_state import SwitchObserved
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchObserved
 
 
 @pytest.fixture

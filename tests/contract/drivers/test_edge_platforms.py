@@ -21,9 +21,9 @@ from virtcloud.model.edge import (
     find_blocked_circuits,
 )
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.switch_state import ForeignVlan
 from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import ForeignVlan
 
 MakeBench = Callable[..., EdgeBench]
 

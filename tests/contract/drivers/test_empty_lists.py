@@ -13,8 +13,8 @@ from emulators.switch_device import EmulatedPort
 
 from sbf_service.drivers.contract import ListsCommands
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.switch_state import SwitchWanted, compare_switch
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 EMPTY_LIST = r"allowed vlan none$|trunk allowed 1$|undo port trunk permit vlan all$"
 """A pattern of the commands that remove all VLANs from a port's list. On AOS-CX, VLAN 1 remains."""

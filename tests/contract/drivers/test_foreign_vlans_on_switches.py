@@ -12,9 +12,9 @@ from emulators.foreign_use import occupy
 from emulators.switch_bench import MakeBench, SwitchBench
 
 from sbf_service.domain.ownership import mark_foreign_vlans
+from virtcloud.model.switch_state import SwitchObserved, SwitchWanted, compare_switch
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchObserved, SwitchWanted, compare_switch
 
 SHOW_NO_NAMES = frozenset({"hp_comware", "sonic"})
 """Platforms on which SBF cannot read the names of VLANs. Only SBF's record shows which VLANs SBF created."""

@@ -11,9 +11,9 @@ from sbf_service.drivers.contract import DeviceLogin, SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.errors import Unsafe
+from virtcloud.model.switch_state import SwitchObserved
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchObserved
 
 OVER_SSH = ("arista_eos", "juniper_junos", "cisco_iosxr")
 """One platform for each library that checks host keys."""

@@ -19,9 +19,9 @@ from sbf_service.drivers.contract import SwitchDriver
 from sbf_service.drivers.switch.command_line_switch import CommandLineSwitch
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchWanted, compare_switch
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 DRIVER_ERRORS = (Refused, Unsafe, Unreachable)
 MANAGED_VLANS = {112, *range(120, 140, 2)}

@@ -14,9 +14,9 @@ from sbf_fakes.shells import LocalShell, TerminalShell
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.switch.openvswitch import OpenVSwitch
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchWanted, compare_switch
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 pytestmark = pytest.mark.openvswitch
 PORTS = tuple(map(PortName, ("p1", "p2", "p3")))

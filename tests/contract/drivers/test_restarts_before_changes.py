@@ -16,10 +16,10 @@ from emulators.switch_bench import SwitchBench, make_bench_in
 from sbf_service.drivers.transport.device_session import DetectsSessionLoss
 from virtcloud.model.edge import EdgeDifference
 from virtcloud.model.errors import Refused, Unreachable
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 STATELESS = frozenset({"arista_eapi"})
 """Platforms with a new connection for each request. Their drivers hold no session that a restart could end."""

@@ -13,8 +13,8 @@ from processor_wait import Stopwatch
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from virtcloud.model.edge import EdgeDifference
 from virtcloud.model.errors import Refused, Unreachable
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 LINE_BY_LINE = [name for name in EMULATED if not SWITCH_PLATFORMS[name].capabilities.atomic]
 BUSY = "startup-config file open failed (Device or resource busy)\n"

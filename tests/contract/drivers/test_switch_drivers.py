@@ -22,9 +22,9 @@ from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.port_use import PortUse
+from virtcloud.model.switch_state import SwitchDifference, SwitchWanted, compare_switch
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 NO_VLANS = VlanSet()
 ALLOW = {

@@ -4,8 +4,8 @@ import pytest
 from emulators.switch_bench import MakeBench
 
 from virtcloud.model.errors import Refused
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 
 def test_the_encapsulation_of_a_catalyst_is_set_first(make_bench: MakeBench) -> None:

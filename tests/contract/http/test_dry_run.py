@@ -13,10 +13,10 @@ from sbf_service.reconcile.on_demand import OnDemandReader
 from sbf_service.store.cluster_dry_run import dry_run_cluster
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import Conflict
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 
 @pytest.fixture

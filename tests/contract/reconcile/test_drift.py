@@ -11,8 +11,8 @@ from sbf_fakes.http_calls import ask
 from sbf_fakes.switches import FakeSwitch
 from sbf_fakes.world import World, make_world, spec
 
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import Name
-from virtcloud.model.wanted import SwitchDifference
 
 INTERVAL_S = 301
 

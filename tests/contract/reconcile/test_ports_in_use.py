@@ -29,11 +29,11 @@ from virtcloud.model.cluster import ClusterState
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict
 from virtcloud.model.port_use import PortRelease
+from virtcloud.model.switch_state import SwitchDifference, SwitchWanted
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchWanted
 
 Attach = Callable[[str], EmulatedSwitch]
 

@@ -16,9 +16,10 @@ from sbf_service.store.unchecked_elements import declare_element_clean
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
 from virtcloud.model.port_use import PortRelease, PortUse
+from virtcloud.model.switch_state import SwitchWanted
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import PortName
-from virtcloud.model.wanted import UNCHECKED_NETWORK, SwitchWanted
+from virtcloud.model.wanted import UNCHECKED_NETWORK
 
 SWITCH, SPARE = "brno-sw1", "brno-sw2"
 POOL_OF_TWO = "100-101"

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
 
 vlans = st.frozensets(st.integers(100, 110), max_size=5).map(VlanSet)
 ports = st.dictionaries(st.sampled_from(["p1", "p2", "p3"]).map(PortName), vlans)

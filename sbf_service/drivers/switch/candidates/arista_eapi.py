@@ -12,9 +12,9 @@ from sbf_service.drivers.switch.command_rendering import UNCLOSED, find_ports_to
 from sbf_service.drivers.switch.dialect import SwitchReading, find_port
 from sbf_service.drivers.switch.dialects.arista_eos import DIALECT, LLDP, parse_ports
 from sbf_service.drivers.switch.lldp import parse_neighbours
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 
 def _find_unclosed(difference: SwitchDifference, closed: tuple[PortName, ...], candidate: str) -> list[str]:

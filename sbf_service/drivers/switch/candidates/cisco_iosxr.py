@@ -23,9 +23,9 @@ from sbf_service.drivers.switch.dialect import ALL_VLANS, PortNames, PortReading
 from sbf_service.drivers.switch.lldp import build_neighbour
 from sbf_service.drivers.switch.show_output import extract_text, parse_vlans, parse_xml, quote_first_line, split_blocks
 from virtcloud.model.port_use import AGGREGATED, ROUTED
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 GROUP = "virtcloud"
 UNTAGGED = 4095

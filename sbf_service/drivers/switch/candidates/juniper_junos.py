@@ -20,9 +20,9 @@ from sbf_service.drivers.switch.lldp import build_neighbour
 from sbf_service.drivers.switch.show_output import extract_text, parse_vlans, parse_xml, quote_first_line
 from sbf_service.drivers.transport.netconf import JUNOS_FILTER
 from virtcloud.model.port_use import AGGREGATED, ROUTED, PortUse
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 AGGREGATE_OPTIONS = ("ether-options", "gigether-options")
 UNIT = "interfaces {port} unit 0 family ethernet-switching"

@@ -16,10 +16,10 @@ from sbf_service.domain.network_conflicts import (
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster, find_cluster_ports, find_path_ports, list_elements
 from sbf_service.domain.wanted import compute_wanted
 from virtcloud.model.errors import Conflict
+from virtcloud.model.switch_state import SwitchWanted
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, PortName, PortRef, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchWanted
 
 
 def with_access(*hosts: str) -> Topology:

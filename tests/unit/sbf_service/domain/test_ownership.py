@@ -12,9 +12,7 @@ from sbf_service.domain.ownership import (
     make_vlan_name,
     mark_foreign_vlans,
 )
-from virtcloud.model.values import PortName, VlanId
-from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import (
+from virtcloud.model.switch_state import (
     ForeignVlan,
     SwitchDifference,
     SwitchObserved,
@@ -22,6 +20,8 @@ from virtcloud.model.wanted import (
     compare_switch,
     find_blocked_vlans,
 )
+from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.vlans import VlanSet
 
 P1, P9 = PortName("p1"), PortName("p9")
 NONE = VlanSet()

@@ -8,8 +8,8 @@ from sbf_fakes.world import spec, three_sites
 from sbf_service.domain.paths import LiveCluster, list_elements
 from sbf_service.domain.wanted import compute_wanted, derive_mac
 from virtcloud.model.guest_spec import DiskName, GuestDisk
+from virtcloud.model.switch_state import SwitchWanted
 from virtcloud.model.values import ClusterKey, Mac, Name, PortRef, VlanId
-from virtcloud.model.wanted import SwitchWanted
 
 
 def live(key: str, number: int, *hosts: str, **changes: Any) -> LiveCluster:

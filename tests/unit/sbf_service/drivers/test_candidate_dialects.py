@@ -5,9 +5,9 @@ import pytest
 from sbf_service.drivers.switch.candidates import CANDIDATE_DIALECTS
 from sbf_service.drivers.switch.candidates.juniper_junos import JunosReading
 from sbf_service.drivers.switch.dialect import ALL_VLANS, PortReading
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 
 def vlans(text: str) -> VlanSet:

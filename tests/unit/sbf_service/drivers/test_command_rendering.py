@@ -9,9 +9,9 @@ from sbf_service.drivers.switch.command_line_switch import CommandLineSwitch
 from sbf_service.drivers.switch.dialect import PortReading, SwitchReading
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 PORT = PortName("Ethernet1/1")
 CHANGE = SwitchDifference(

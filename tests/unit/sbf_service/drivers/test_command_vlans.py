@@ -6,9 +6,9 @@ from sbf_service.drivers.device_errors import MAX_FAULT_CHARACTERS, ChangeFault,
 from sbf_service.drivers.switch.command_rendering import find_command_vlans, render_commands
 from sbf_service.drivers.switch.dialect import SwitchReading
 from sbf_service.drivers.switch.dialects import DIALECTS
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 P1, P2 = PortName("Ethernet1/1"), PortName("Ethernet1/2")
 CHANGE = SwitchDifference(

@@ -4,9 +4,9 @@ import pytest
 
 from sbf_service.drivers.switch.candidates import CANDIDATE_DIALECTS
 from sbf_service.drivers.switch.dialect import ALL_VLANS, PortReading, SwitchReading
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 XR = CANDIDATE_DIALECTS["cisco_iosxr"]
 SUBINTERFACE = """interface {0}.112 l2transport

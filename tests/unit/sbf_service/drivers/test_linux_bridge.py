@@ -16,9 +16,9 @@ from sbf_service.drivers.switch.linux_bridge import (
 from sbf_service.drivers.transport.iproute2 import parse_vlan_entries
 from sbf_service.drivers.transport.shell import pack_words
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchWanted, compare_switch
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 SWITCH = Name("sw1")
 PORTS = tuple(PortName(port) for port in ("p1", "p2", "uplink"))

@@ -14,9 +14,9 @@ from sbf_service.drivers.switch.command_rendering import render_commands
 from sbf_service.drivers.switch.dialect import Dialect
 from sbf_service.drivers.switch.plugins import find_dialect_faults, find_netmiko_faults
 from sbf_service.drivers.transport.ssh import SshCommandLine
+from virtcloud.model.switch_state import SwitchDifference, SwitchWanted, compare_switch
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 PAGE = Path(__file__).parents[4] / "docs/how-to/add-a-switch-platform.md"
 TABLE = "VLAN Name      Status    Ports\n---- --------- --------- -----\n1    default   STATIC\n"

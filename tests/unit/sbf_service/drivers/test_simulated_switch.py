@@ -7,9 +7,9 @@ from sbf_service.drivers.registry import find_switch_platform
 from sbf_service.drivers.switch.simulated_switch import PLATFORM, SimulatedSwitch, SimulationFolder
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadInput, Unreachable
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 PORT = PortName("p1")
 SWITCH = Switch(name=Name("sw1"), ports=(PORT,), platform=PLATFORM)

@@ -7,9 +7,9 @@ from sbf_service.drivers.registry import render_switch_tables
 from sbf_service.drivers.switch.command_rendering import render_commands
 from sbf_service.drivers.switch.dialect import ALL_VLANS, PortReading, SwitchReading
 from sbf_service.drivers.switch.dialects import DIALECTS
+from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 PORTS = {
     "cisco_ios": ("Gi1/0/1", "GigabitEthernet1/0/2", "Po1"),

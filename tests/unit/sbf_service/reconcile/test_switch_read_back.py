@@ -6,9 +6,9 @@ from sbf_fakes.readings import read_switch
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.reconcile.read_back import check_switch_scope
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.switch_state import SwitchDifference, SwitchObserved, SwitchWanted
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted
 
 SWITCH = Name("sw3")
 MANAGED = SwitchScope((PortName("p1"), PortName("p2")), VlanSet.parse("100-199"))
