@@ -1,7 +1,7 @@
 """The keys of a job's request: their meanings and values. The request line and the request file use the same keys."""
 
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Dict, NamedTuple
 
 from virtcloud.jobs import request_values
 from virtcloud.jobs.request_values import ValueKind
@@ -15,7 +15,7 @@ class RequestKey(NamedTuple):
     example: str
 
 
-REQUEST_KEYS = OrderedDict(
+REQUEST_KEYS: Dict[str, RequestKey] = OrderedDict(
     [
         ("image", RequestKey(request_values.NAME, "The image of the guests; required without `spec`.", "debian12")),
         ("name", RequestKey(request_values.NAME, "The name of the new network, by which others can join it.", "mine")),
@@ -125,4 +125,4 @@ REQUEST_KEYS = OrderedDict(
             ),
         ),
     ]
-)  # type: Dict[str, RequestKey]
+)
