@@ -39,7 +39,7 @@ REMEDIES = {
     ("not a database", "malformed"): (
         "correct the setting database, or move the damaged file to another folder and restore a backup (sbf restore)"
     ),
-    ("Connection refused", "timeout expired", "Network is unreachable", "No route to host"): (
+    ("Connection refused", "timeout expired", "Network is unreachable", "No route to host", "did not answer"): (
         "start the database server, or correct the setting database"
     ),
     ("database is locked", "lock timeout"): "wait until the other program that uses the database has ended",

@@ -41,36 +41,43 @@ def begin_migration(engine: Engine) -> Iterator[Connection]:
 
     On SQLite, if rows refer to missing rows at the end, roll the transaction back and raise BadInput.
     """
-    with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("SET LOCAL lock_timeout = 0"))  # a migration or a restore can take minutes
-            connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
-            connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
-        yield connection
+    with engine.execution_options(virtcloud_write=True).connect() as connection:
+        begin = _begin_on_postgresql if connection.dialect.name == "postgresql" else _begin_on_sqlite
+        with begin(connection):
+            yield connection
 
 
 @contextmanager
-def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
-    """Begin a transaction that can rebuild SQLite tables, to change constraints.
+def _begin_on_postgresql(connection: Connection) -> Iterator[None]:
+    """Begin a transaction with the lock of migrations. Its statements have no time limit."""
+    from sbf_service.store.limited_connection import unlimited_answers  # noqa: PLC0415 - psycopg is slow to load
+
+    with unlimited_answers(connection), connection.begin():
+        connection.execute(text("SET LOCAL lock_timeout = 0"))  # a migration or a restore can take minutes
+        connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+        connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
+        yield
+
+
+@contextmanager
+def _begin_on_sqlite(connection: Connection) -> Iterator[None]:
+    """Begin a transaction that can rebuild tables, to change constraints.
 
     A rebuild drops the old table, which would violate foreign keys to this table. SQLite cannot disable foreign keys
     inside a transaction. Therefore, disable foreign keys before the transaction, and check all of them before the
     commit.
     """
-    sqlite = connection.dialect.name == "sqlite"
     raw = connection.connection.cursor()
-    if sqlite:
-        raw.execute("PRAGMA foreign_keys=OFF")
+    raw.execute("PRAGMA foreign_keys=OFF")
     try:
         with connection.begin():
             yield
-            if sqlite and (lost := connection.exec_driver_sql("PRAGMA foreign_key_check").all()):
+            if lost := connection.exec_driver_sql("PRAGMA foreign_key_check").all():
                 raise BadInput(
                     f"the database could not be migrated to this version: rows refer to missing rows: {lost}"
                 )
     finally:
-        if sqlite:
-            raw.execute("PRAGMA foreign_keys=ON")
+        raw.execute("PRAGMA foreign_keys=ON")
         raw.close()
 
 

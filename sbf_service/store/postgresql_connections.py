@@ -50,9 +50,16 @@ def make_postgresql_engine(address: URL) -> Engine:
         )
     url = address.set(drivername="postgresql+psycopg")
     engine = create_engine(url, connect_args=choose_settings(address), hide_parameters=True, **POOL_SETTINGS)
+    event.listen(engine, "do_connect", _connect)
     event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", partial(_check_before_use, engine.dialect))
     return engine
+
+
+def _connect(_dialect: Dialect, _entry: ConnectionPoolEntry, arguments: Any, settings: dict[str, Any]) -> Any:  # noqa: ANN401 - a connection of psycopg
+    from sbf_service.store.limited_connection import LimitedConnection  # noqa: PLC0415 - psycopg is slow to load
+
+    return LimitedConnection.connect(*arguments, **settings)
 
 
 def _record_use(_connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:

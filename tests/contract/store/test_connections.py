@@ -7,9 +7,12 @@ from threading import Barrier
 
 import pytest
 from sqlalchemy import Engine, event, text
+from sqlalchemy.exc import OperationalError
 
 from sbf_service.store.change_notices import listen_for_notices
 from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import begin_migration
+from sbf_service.store.limited_connection import LimitedConnection
 
 SIMULTANEOUS = 20
 
@@ -64,6 +67,36 @@ def test_a_pooled_connection_without_socket_is_not_used(empty_postgresql: str) -
     with engine.connect() as connection:
         assert connection.execute(text("SELECT 1")).scalar_one() == 1
     engine.dispose()
+
+
+@pytest.mark.postgresql
+def test_a_server_that_does_not_answer_is_unavailable(empty_postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LimitedConnection, "answer_limit_s", 0.2)
+    engine = make_engine(empty_postgresql)
+    with pytest.raises(OperationalError, match=r"the database server did not answer within 0.2 s"):
+        sleep(engine, seconds=1)
+    monkeypatch.undo()
+    sleep(engine, seconds=0)
+    engine.dispose()
+
+
+@pytest.mark.postgresql
+def test_a_migration_can_take_longer_than_other_statements(
+    empty_postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LimitedConnection, "answer_limit_s", 0.2)
+    engine = make_engine(empty_postgresql)
+    with begin_migration(engine) as connection:
+        connection.execute(text("SELECT pg_sleep(0.5)"))
+    with pytest.raises(OperationalError, match="did not answer"):
+        sleep(engine, seconds=1)
+    engine.dispose()
+
+
+def sleep(engine: Engine, seconds: float) -> None:
+    """Let the server sleep before it answers."""
+    with engine.connect() as connection:
+        connection.execute(text(f"SELECT pg_sleep({seconds})"))
 
 
 def test_a_connection_is_used_again_after_a_burst(engine: Engine) -> None:

@@ -270,7 +270,8 @@ def test_a_killed_division_of_the_topology_is_repeated(empty_database: str) -> N
 KILLED_IN_THE_DIVISION = """
 import os, signal, sys
 from sqlalchemy import event
-from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.database import make_engine
+from sbf_service.store.database_migration import migrate
 
 def kill(_connection, _cursor, statement, *_others):
     if statement.startswith("UPDATE topology SET common"):
