@@ -20,13 +20,13 @@ The shares consist of 52 MB for the interpreter and the libraries, and 19 MB for
 models (6 MB), other modules (6 MB), and imported parts of pydantic and Python (7 MB). At run time, the agent needs 6 MB
 for threads, connections and libnftables, and 6 MB for 200 clusters. About half of the memory for clusters holds
 messages that pyroute2 reads from the kernel. The other half holds parsed documents. Therefore the RSS stays above 60 MB
-while the agent uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To compute the
-memory of several processes together, add their PSS: the sum counts each page once.
+as long as the agent's code uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To
+compute the memory of several processes together, add their PSS: the sum counts each page once.
 
 Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
 the C library's allocator has 15 MB in use and less than 1 MB free. Neither another allocator nor more garbage
-collections would help. Unused modules need 2.6 MB: 0.8 MB for the client's calls for administrators, and 1.8 MB for
-modules that pyroute2 imports.
+collections would help. Unused modules need 2.6 MB: 0.8 MB for those calls of the client that only administrators make,
+and 1.8 MB for modules that pyroute2 imports.
 
 Three changes would reduce the memory, but the agent makes none of them. ``python -OO -X no_debug_ranges`` would save
 3 MB of docstrings and positions of expressions, but would also remove assertions, and no test runs without assertions.

@@ -1,10 +1,10 @@
-"""From the request of a cluster to a login by ``ssh``: an LXC guest and a QEMU guest at one site of the lab.
+"""The time from the request of a cluster to a login by ``ssh``, for an LXC guest and a QEMU guest at one site of a lab.
 
-The rows of a guest are consecutive parts of one start. SBF configures the switch while the host's agent prepares the
-host. The row of the host has only the time that the host needs after the switch is ready. ``ssh`` connects through SBF
-and the agent of the guest's host (``virtcloud cluster ssh``). Each guest is started several times. The first start is
-ignored. The values are from the fastest of the other starts, because the load by other programs only lengthens a start.
-If the lab needs its own kernel, all its hosts share one processor.
+The measurements of each guest are consecutive parts of one start. SBF configures the switch while the host's agent
+prepares the host. The measurement of the host is only the time that the host needs after the switch is ready. ``ssh``
+connects through SBF and the agent of the guest's host (``virtcloud cluster ssh``). Each guest is started several times.
+The first start is ignored. The values are from the fastest of the other starts, because the load by other programs only
+lengthens a start. If the lab needs its own kernel, all hosts of the lab share one processor.
 
 The LXC guest is busybox with OpenSSH. The QEMU guest boots a small disk with GRUB, Debian's kernel and cloud-init, on
 an emulated processor (TCG). With KVM, the parts inside the guest are several times faster. The QEMU guest is started

@@ -1,18 +1,18 @@
 """Starts of LXC guests on one host: one guest, and twelve guests side by side.
 
-The agent's own code starts the guests with a libvirtd in namespaces of this machine's kernel: it creates their root
-file systems, seeds and domains. Three cases alternate in rounds: one guest, twelve guests side by side, and twelve
-guests one after the other. Each value is the shortest time of a case, because other programs only lengthen a start. A
-time ends when libvirt has started the first processes of the guests. The processor time includes libvirt and the
-guests.
+The agent's own code starts the guests with a libvirtd in namespaces of this machine's kernel: the code creates the
+guests' root file systems, seeds and domains. Three cases alternate in rounds: one guest, twelve guests side by side,
+and twelve guests one after the other. Each value is the shortest time of a case, because other programs only lengthen a
+start. The measurement of a time ends when libvirt has started the first processes of the guests. The processor time
+includes libvirt and the guests.
 
 The table compares the time of twelve guests with the time of one guest. The *least ratio* is a lower bound of this
 comparison: the processor time of twelve starts, divided by the number of processors and by the time of one start. No
 order of the starts can have a lower ratio. The target is twice the least ratio (decision 91). A second target, a ratio
 of 3, applies only on machines whose least ratio is at most 3. libvirt, the kernel and the guest use most of the
 processor time. On two processors, even an agent that needs no processor time would have a ratio above 3. On four
-processors, the least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58 libraries again, which
-takes a fifth of its processor time.
+processors, the least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58 libraries again. This
+loading takes a fifth of the processor time of ``libvirt_lxc``.
 
 Twelve starts use little more than one processor, because the starts wait for two locks in the kernel: the lock of the
 network configuration and the lock of the control groups. Some holders of these locks wait for RCU grace periods.

@@ -8,15 +8,15 @@ The rates of equally configured pairs of bridges differ by up to 15 %. Therefore
 untagged streams, each bridge is connected to its uplink, and for tagged streams to the uplink's VLAN interface. Each
 round measures all cases in a random order. A ratio is the median of the ratios of all rounds and pairs of bridges. The
 control measures untagged streams with filters twice in each round. The ratio of both measurements shows how exact the
-other ratios of the run are. If the control differs from 1 by more than 1 %, the ratios of this run have no targets.
+other ratios of the run are. If this ratio differs from 1 by more than 1 %, the other ratios of the run have no targets.
 
-Even with an exact control, the ratios of two runs differ by up to 9 %. Eight runs on 2026-11-24 gave these ratios:
-"tagged compared with untagged, with filters" 0.97 to 1.06 (median 1.00), and "filters compared with no filters,
-untagged" 0.93 to 0.97 (median 0.96; seven runs). These runs do not decide whether the target for tagged streams is met.
-The target for filters of untagged streams is missed.
+Even if the ratio of the control is exact, the other ratios of two runs differ by up to 9 %. Eight runs on 2026-11-24
+gave these ratios: "tagged compared with untagged, with filters" 0.97 to 1.06 (median 1.00), and "filters compared with
+no filters, untagged" 0.93 to 0.97 (median 0.96; seven runs). These runs do not decide whether the target for tagged
+streams is met. The target for filters of untagged streams is missed.
 
-A VLAN interface loses no offload (`ethtool -k`). With tags, each TCP segment (up to 64 KB) passes one more interface at
-each end. Tags have no other additional cost. No setting of the agent would avoid this cost.
+A VLAN interface loses no offload (`ethtool -k`). With tags, each TCP segment (up to 64 KB) passes one more interface in
+each host. Tags have no other additional cost. No setting of the agent would avoid this cost.
 """
 
 import ctypes

@@ -2,11 +2,11 @@
 
 Each job has three hosts at three sites. A job's cluster has an LXC guest on each host.
 
-The lab, its OpenPBS and virtcloud's hooks run on one computer. Jobs without and with a cluster alternate. The
-difference of their times is virtcloud's part: the hooks, the network, the guests, and the wait until the guests answer.
-Measured values are medians. Users submit the jobs on the lab's *station*. The measurement corrects the differences
-between the hosts' clocks and the station's clock. If OpenPBS is not installed (docs/how-to/get-openpbs.md), nothing is
-measured.
+The lab, its OpenPBS and virtcloud's hooks run on one computer. Jobs with a cluster alternate with jobs without a
+cluster. The difference between their times is virtcloud's part of the start: the hooks, the network, the guests, and
+the wait until the guests answer. Measured values are medians. Users submit the jobs on the lab's *station*. The
+measurement corrects the differences between the hosts' clocks and the station's clock. If OpenPBS is not installed
+(docs/how-to/get-openpbs.md), nothing is measured.
 """
 
 import tempfile
@@ -46,7 +46,7 @@ class Start:
 
 
 def run() -> Iterator[Measurement]:
-    """Measure each part of a start, and virtcloud's part in total."""
+    """Measure each phase of a job's start, and the total time that virtcloud adds to a start."""
     try:
         with _installation() as batch:
             _start(batch, cluster=True)

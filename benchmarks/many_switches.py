@@ -61,7 +61,7 @@ def _cold(sbf: MeasuredSbf, emulated: Switches) -> Iterator[Measurement]:
 
 
 def over(count: int) -> tuple[str, ...]:
-    """Return a host at each of ``count`` sites."""
+    """Return one host of each of the first ``count`` sites."""
     return tuple(f"s{n}-h1" for n in range(1, count + 1))
 
 

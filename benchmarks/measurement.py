@@ -15,8 +15,8 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 class Measurement:
     """A measured value with its subject and its target.
 
-    The target is an upper limit; if ``at_least`` is true, a lower limit. A measurement without a target explains other
-    measurements.
+    If ``at_least`` is true, the target is a lower limit, otherwise an upper limit. A measurement without a target
+    explains other measurements.
     """
 
     what: str
@@ -72,7 +72,11 @@ SECTION = re.compile(r"^## `benchmarks/(\w+)\.py`$", re.MULTILINE)
 
 
 def write_section(name: str, measurements: Sequence[Measurement], order: Sequence[str]) -> None:
-    """Replace a benchmark's section of the page ``PAGE``, whose sections have this ``order``."""
+    """Replace the section of benchmark ``name`` on the page `PAGE`.
+
+    ``order`` lists the benchmarks in the order of their sections. Remove the sections of benchmarks that are not in
+    ``order``.
+    """
     sections = {**_sections(PAGE.read_text("utf-8")), name: _section(name, measurements)}
     PAGE.write_text("\n".join([_head(), *(sections[name] for name in order if name in sections)]), "utf-8")
 

@@ -2,8 +2,8 @@
 
 In the lab, one processor runs the guest, the gateway and the user's laptop. The plain OpenVPN server has the ciphers
 and options of the agent's server, but neither ``vlan-tagging`` nor the agent's filters. The plain server's tap is a
-port of the cluster's bridge. A guest sends data over TCP to the laptop, alternately through each server, for the same
-time. The throughputs are the medians of several rounds.
+port of the cluster's bridge. A guest sends data over TCP to the laptop, alternately through the two servers, and for
+the same time through each. The throughputs are the medians of several rounds.
 
 The time to join is from a new cluster's activation to the first answer of a guest. Meanwhile, the owner creates a
 profile, and the owner's client connects. The time to leave is from the request of a revocation to the last answer of a
@@ -96,7 +96,7 @@ while time.monotonic() < ends:
 
 
 def run() -> Iterator[Measurement]:
-    """Measure the throughput, then the times to join and to leave, then many devices.
+    """Measure the throughput, then the times to join and to leave, then the connection of many devices.
 
     Raise PermissionError if the process does not run as root.
     """

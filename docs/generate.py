@@ -120,7 +120,7 @@ def platforms() -> str:
 
 
 def job_request() -> str:
-    """Return the page of all keys of a job's request, on the line and in a file."""
+    """Return the page of all keys of a job's request: the keys on the request's line, and the keys in a file."""
     head = inspect.cleandoc(request.__doc__ or "").replace("``", "`")
     line = _request_rows(request_keys.REQUEST_KEYS)
     top = _request_rows(request_file.TOP_KEYS)
@@ -165,7 +165,7 @@ def _request(do: str, kind: type[agent_requests.SocketRequest]) -> str:
 
 
 def metrics() -> str:
-    """Return the page of all metrics of a replica, and of the metrics of node_exporter that the rules use."""
+    """Return the page of all metrics of a replica, and of other programs' metrics that the alert rules use."""
     rows = "".join(map(_metric_row, list_metrics()))
     table = "| metric | type | labels | source | meaning |\n|---|---|---|---|---|\n"
     foreign = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in FOREIGN_METRICS.items())

@@ -55,7 +55,7 @@ def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
 
 
 def _find_modules(entry: str) -> set[str]:
-    """Return ``entry``, and all bundled modules and packages that it imports, also indirectly."""
+    """Return ``entry``, and all bundled modules and packages that ``entry`` imports directly or indirectly."""
     modules: set[str] = set()
     waiting = [entry]
     while waiting:

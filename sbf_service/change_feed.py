@@ -1,7 +1,7 @@
 """The change feed: wakes the calls in this process that wait for a change, and calls listeners.
 
 A topic such as ``cluster:demo`` or ``element:sw1`` names what changed. The store publishes topics after a commit of
-this replica. :mod:`sbf_service.change_reader` publishes the topics that other replicas changed.
+this replica. :mod:`sbf_service.change_reader` publishes the topics of changes that other replicas have committed.
 
 A waiter subscribes before it reads the state, so that it misses no change.
 """
@@ -96,7 +96,8 @@ class ChangeFeed:
     def publish_outdated(self, versions: Mapping[str, int | None]) -> None:
         """Publish all topics in ``versions``, and store these versions in the waiters.
 
-        ``versions`` maps topics to their versions in the database, which differ from the versions that were read last.
+        ``versions`` maps topics to their versions in the database. These versions differ from the versions that the
+        waiters had read.
         """
         with self._lock:
             for topic, version in versions.items():
@@ -135,9 +136,9 @@ class ChangeFeed:
 
     @contextmanager
     def watch(self, *topics: str, uncompared: Iterable[str] = ()) -> Iterator[Waiter]:
-        """Yield a waiter. Every change of one of the topics wakes the waiter.
+        """Yield a waiter. Every change of a topic in ``topics`` or ``uncompared`` wakes the waiter.
 
-        The slow poll does not compare the topics in ``uncompared``.
+        The slow poll does not compare the versions of the topics in ``uncompared``.
         """
         waiter, all_topics = Waiter(dict.fromkeys(topics), asyncio.get_running_loop()), (*topics, *uncompared)
         with self._lock:

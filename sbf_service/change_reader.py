@@ -1,9 +1,9 @@
 """The change reader: a thread in which a replica reads the changes of other replicas from the database.
 
-On PostgreSQL, the thread publishes the topics of notices in the change feed. On both databases, a slow poll compares
-the versions in the database, in one query, with the versions that the waiting calls have read. The slow poll finds
-changes whose notices were lost. The slow poll also runs after each new connection, because notices between two
-connections are lost.
+On PostgreSQL, the thread publishes the topics of notices in the change feed. On PostgreSQL and SQLite, a slow poll
+reads versions from the database in one query, and compares them with the versions that the waiting calls have read. The
+slow poll finds changes whose notices were lost. The slow poll also runs after each new connection, because notices
+between two connections are lost.
 """
 
 import time

@@ -76,7 +76,7 @@ def log_credential_faults(settings: ServiceSettings) -> None:
 
 
 def find_credential_faults(settings: ServiceSettings) -> Iterator[tuple[Name, str]]:
-    """Yield the name and error text of each unusable credential. Fetch no secret and run no command."""
+    """Yield each fault of a credential: the credential's name and an error text. Fetch no secret and run no command."""
     for name, credential in settings.credentials.items():
         for fault in (*_find_file_faults(credential), *_find_secret_faults(credential)):
             yield name, fault

@@ -29,17 +29,15 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 HIDDEN: Final = ".upload-"
 READ_BYTES: Final = 1 << 20
 NEW_S: Final = 60.0
-"""SBF does not remove a hidden file that is younger than this time, because the upload has possibly not locked the file
-yet.
-"""
+"""Age in seconds up to which SBF keeps every hidden file: its upload may not have locked the file yet."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def find_image_folder(limits: ImageLimits, database: str) -> Path:
     """Return the folder of uploaded images.
 
-    If the settings name no folder, return ``catalogue`` beside SQLite's file, or the default folder for another
-    database.
+    If the settings name no folder and the database is a SQLite file, return the folder ``catalogue`` beside this file.
+    For any other database, return the default folder.
     """
     if limits.folder is not None:
         return Path(limits.folder)

@@ -13,7 +13,7 @@ from sbf_service.settings import ListenAddress, ServiceSettings
 from virtcloud.model.errors import BadInput
 
 BACKLOG: Final = 4096
-"""The maximum number of waiting connections. Linux limits it to net.core.somaxconn (4,096)."""
+"""The maximum number of waiting connections. Linux limits this number to net.core.somaxconn (4,096)."""
 MAX_PORT: Final = 65535
 SOCKET_MODE: Final = 0o660
 CLOSED: Final = -1
@@ -22,7 +22,7 @@ SOCKET_FAULTS: Final = {
     errno.EADDRNOTAVAIL: "this machine does not have the address: set an address of this machine (ip address)",
     errno.EACCES: "permission denied: give SBF's user the right to use the address, or set another address",
 }
-"""Observation and remedy of errors of bind(2) and of the socket's folder."""
+"""The observation and the remedy for errors of bind(2) and of access to the socket's folder, by errno."""
 
 
 def listen(settings: ServiceSettings) -> list[socket.socket]:

@@ -21,7 +21,8 @@ PRIVATE_MODE = 0o600
 def private_file(path: Path) -> Iterator[TextIO]:
     """Open a new file that is renamed to ``path`` when the ``with`` block succeeds. The file always has mode 0600.
 
-    Raise BadInput when the file cannot be written, or when ``path`` exists: a token in the old file would remain valid.
+    Raise BadInput when the file cannot be written. Also raise BadInput when ``path`` exists, because the token in the
+    existing file would remain valid after the file was replaced.
     """
     new = path.with_name(f".{path.name}.new")
     try:

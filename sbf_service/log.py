@@ -41,9 +41,9 @@ def get_log(name: str) -> ServiceLog:
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send the service's events, and the warnings of libraries, to standard error.
+    """Send the service's events, and the warnings and errors of libraries, to standard error.
 
-    Omit all but critical errors of the libraries that connect to devices.
+    From the libraries that connect to devices, send only critical errors.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))

@@ -61,7 +61,7 @@ _HISTOGRAMS = {
 
 @dataclass(frozen=True, slots=True)
 class ServiceMetrics:
-    """The counters and histograms of one process, by name without the prefix ``virtcloud_``. Thread-safe."""
+    """The counters and histograms of one service, by name without the prefix ``virtcloud_``. Thread-safe."""
 
     registry: CollectorRegistry
     counters: Mapping[str, Counter]

@@ -1,4 +1,4 @@
-"""Overload protection: a bounded number of threads for blocking calls, and a bounded log of refused connections.
+"""Overload protection: a bounded number of threads for blocking calls, and a bounded log of unaccepted connections.
 
 A call that hangs does not delay the end of the process, because the threads are daemon threads.
 """
@@ -82,10 +82,10 @@ class BoundedThreads:
 
 @dataclass
 class AcceptFaults:
-    """The exception handler of the event loop, which logs a lack of file descriptors at most once a minute.
+    """An exception handler for the event loop. Logs a lack of file descriptors or memory at most once a minute.
 
-    asyncio repeats accept(2) up to ``BACKLOG`` times, and would log a traceback for each attempt. These thousands of
-    tracebacks a second would fill the disk, and leave no time for the connections that are open.
+    During such a lack, asyncio repeats accept(2) up to ``BACKLOG`` times, and its own handler would log a traceback for
+    each attempt. These thousands of tracebacks a second would fill the disk, and leave no time for open connections.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -109,7 +109,7 @@ class AcceptFaults:
 
 
 def _catch(call: Callable[[], T]) -> tuple[list[T], Exception | None]:
-    """Return a list with the call's result and None, or an empty list and the call's exception."""
+    """Return a pair: a list with the call's result, and None. After an error: an empty list, and the exception."""
     try:
         return [call()], None
     except Exception as error:  # noqa: BLE001 - the error is raised again in the calling task

@@ -193,7 +193,7 @@ def run_server(
 
 
 def raise_open_files() -> int:
-    """Raise this process's soft limit on open files to the hard limit. Return the limit.
+    """Raise this process's soft limit on open files to the hard limit. Return the soft limit that then applies.
 
     Each waiting agent needs a connection. systemd's default limits are 1,024 (soft) and 524,288 (hard).
     """

@@ -102,7 +102,10 @@ class SurveyFile(Document):
 
 
 def survey_site(request: SurveyRequest, platform_of: PlatformOf = find_switch_platform) -> SiteSurvey:
-    """Read all switches of the file and return the survey. For bad input, raise BadInput before the first reading."""
+    """Read all switches that the request's file lists, and return the survey.
+
+    For bad input, raise BadInput before the first reading.
+    """
     file = read_document(request.text, request.source, SurveyFile)
     settings = _merge_settings(request, file)
     platforms = {entry.name: platform_of(entry.switch) for entry in file.switches}

@@ -16,7 +16,9 @@ from emulators.switch_device import ENABLE_SECRET, PASSWORD
 from virtcloud.lab.lab_images import make_container_image
 
 SWITCH_ADDRESS = "10.99.0.1"
-"""The address of the machine that runs the tests, in the network of the machines."""
+"""The address of the emulated switch. In the network of the playbooks' machines, the machine that runs the tests has
+this address.
+"""
 INTERFACE = "data0"
 SETTINGS = """
 [credentials.site-brno]

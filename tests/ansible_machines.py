@@ -3,7 +3,7 @@
 Each machine is a systemd-nspawn container on an overlay of one image. The image contains the Debian packages that the
 roles install, because the machines have no connection to the Internet.
 
-The machines run Debian 12. To use another Debian, set ``VIRTCLOUD_TEST_DEBIAN`` to its name, such as trixie. Set
+The machines run Debian 12. To use another Debian, set ``VIRTCLOUD_TEST_DEBIAN`` to its name, such as trixie, and set
 ``VIRTCLOUD_TEST_WHEELS`` to an archive that ``make wheels`` wrote on that Debian.
 """
 
@@ -173,7 +173,7 @@ def make_newer_archive(archive: Path, folder: Path) -> Path:
 
 @contextmanager
 def running_machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Site]:
-    """Start a machine at each address. Raise NoMachinesError where no machine can start."""
+    """Start a machine at each address, and stop all machines at the end. Raise NoMachinesError if one cannot start."""
     check_requirements()
     _build_image()
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))

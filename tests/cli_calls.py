@@ -1,4 +1,4 @@
-"""The type of the fixture ``run``, and the creation of a cluster on the command line."""
+"""The type of the fixture ``run``, and the arguments of the command that creates a cluster."""
 
 from collections.abc import Callable
 

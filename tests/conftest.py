@@ -28,10 +28,11 @@ hypothesis.settings.load_profile("no time limit")
 
 
 def pytest_configure() -> None:
-    """Restore Python's handlers of SIGINT and SIGHUP. Set a state folder of the lab for each process of a parallel run.
+    """Restore the default handlers of SIGINT and SIGHUP. In a parallel run, set the lab's state folder.
 
-    A shell starts background processes with SIGINT ignored, and nohup(1) starts programs with SIGHUP ignored. The
-    programs that tests start would also ignore these signals.
+    A shell starts background processes with SIGINT ignored, and nohup(1) starts programs with SIGHUP ignored. Without
+    the default handlers, the programs that tests start would also ignore these signals. Each process of a parallel run
+    has its own state folder.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

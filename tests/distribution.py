@@ -1,9 +1,9 @@
 """Distributes tests over the workers of pytest-xdist: longest first, by recorded durations.
 
 One worker runs all tests of a work unit. A work unit is a file or a part of a file. Files that take longer than
-``PIECE_S`` are divided, but files whose tests use a lab are never divided. Half of the workers prefer files with labs,
-which limits the number of simultaneous labs. A worker with a running lab prefers files with the same lab.
-docs/explanation/tests.md explains this distribution.
+``PIECE_S`` are divided, except the files in ``WHOLE``, such as the files whose tests use a lab. Half of the workers
+prefer files with labs; this preference limits the number of simultaneous labs. A worker with a running lab prefers
+files with the same lab. docs/explanation/tests.md explains this distribution.
 """
 
 import gc
@@ -32,7 +32,7 @@ WHOLE = (
 """Files that are never divided, and folders of such files. The tests of such a file share what one fixture starts."""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
-"""``--quick`` runs files without a lab: those that take at most ``QUICK_S``, and unit tests without a record."""
+"""``--quick`` runs files without a lab that take at most ``QUICK_S``, and files of unit tests without a record."""
 UNMEASURED_S = 60.0
 SECOND_START_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "edges", "own_state")
@@ -107,9 +107,10 @@ def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: 
     """Return the unit that a worker runs next.
 
     ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. With ``takes_labs``, the
-    worker prefers its last lab, then a lab that no other worker uses. Otherwise, it prefers units without a lab. A
-    shared lab that another worker uses would have to start a second time: the worker chooses a unit of this lab only
-    if the lab's waiting units take at least ``SECOND_START_S`` seconds, or if only such units wait.
+    worker prefers its last lab, then a lab that no other worker uses. Without ``takes_labs``, the worker prefers units
+    without a lab. A shared lab that another worker uses would have to start a second time. Therefore the worker chooses
+    a unit of this lab only if all waiting units of the lab together take at least ``SECOND_START_S`` seconds, or if the
+    worker would otherwise have no unit.
     """
     others = set(taken) - {lab, PRIVATE_LAB}
     seconds = Counter[str]()
@@ -192,7 +193,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Record durations with ``--record-durations``, but not in workers, which report to the main process.
 
-    Disable garbage collection during imports: collections would find almost no garbage, and take a third of this time.
+    Disable garbage collection during imports. Collections would find almost no garbage, and would take a third of the
+    time of the imports.
     """
     gc.disable()
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
@@ -227,7 +229,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Make garbage collections rare, and exclude from them the objects that exist now, which never become garbage.
+    """Make garbage collections rare. Exclude the objects that exist now, because these objects never become garbage.
 
     With Python's default settings, garbage collection took a seventh of the tests' processor time.
     """

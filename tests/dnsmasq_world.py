@@ -1,4 +1,4 @@
-"""Clusters with dnsmasq servers on the real kernel, and their guests."""
+"""Clusters with dnsmasq servers on the real kernel, and the guests of these clusters."""
 
 import re
 import select
@@ -120,7 +120,7 @@ class Bridge:
 
 
 class World:
-    """Servers in a new network namespace."""
+    """The bridges and dnsmasq servers of segments in a new network namespace."""
 
     def __init__(self, kernel: NetlinkKernel, folder: Path, *segments: Segment) -> None:
         self.kernel, self.folder = kernel, folder

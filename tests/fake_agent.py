@@ -149,7 +149,7 @@ BUSY: FakeAnswer = {"ok": False, "error": "too-many-requests", "detail": "too ma
 
 
 def answer_first_request(agent: FakeAgent, answer: FakeAnswer) -> None:
-    """Send ``answer`` to the first request, and the agent's own answers to later requests.
+    """Answer the first request with ``answer``, and later requests with the answers of ``agent``.
 
     An empty list closes the first connection without an answer, as if the agent were restarting.
     """

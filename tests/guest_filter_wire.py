@@ -50,7 +50,7 @@ class Wire:
         self._guest, self._switch = guest, switch
 
     def passes(self, frame: str) -> bool:
-        """As the guest, send ``frame`` and then a harmless frame. Return whether ``frame`` arrives first."""
+        """As the guest, send ``frame`` and then a harmless frame. Return whether ``frame`` reaches the switch."""
         serial = os.urandom(8)
         self._guest.send((bytes.fromhex(frame) + serial).ljust(60, b"\0"))
         return serial in self._frames_until(BROADCAST + GUEST + TEST_FRAME)

@@ -53,7 +53,7 @@ class FakeProber:
 
 @dataclass
 class Agent:
-    """A running agent, as used by a hook."""
+    """A running agent. Its methods send requests to the job socket, as hooks do."""
 
     settings: AgentSettings
     bridges: FakeBridges

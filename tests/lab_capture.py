@@ -36,9 +36,9 @@ class Capture:
 
 @contextmanager
 def capturing(lab: Lab, node: str, interface: str, expression: str, *, namespace: str = "") -> Iterator[Capture]:
-    """Capture the frames that match a filter of ``tcpdump``, during the context.
+    """During the context, capture the frames on ``interface`` that match ``expression``, a filter of ``tcpdump``.
 
-    The interface may be in a named network namespace of the node.
+    The interface may be in the node's network namespace with the name ``namespace``.
     """
     enter = ["ip", "netns", "exec", namespace] if namespace else []
     started = lab.run(node, [*enter, "sh", "-c", START, "sh", interface, *expression.split()], check=True)

@@ -17,7 +17,7 @@ SERIES = (
     f'ping -n -i 0.02 "$1" >{OUTPUT} & until [ -e {END_FILE} ]; do sleep 0.1; done; kill -INT $!; wait $!;'
     f" sed -n 's/.*icmp_seq=\\([0-9]*\\) .*/\\1/p; s/\\([0-9]*\\) packets transmitted.*/sent \\1/p' {OUTPUT}"
 )
-"""Prints the sequence number of each answered ping, and at the end how many pings were sent.
+"""A shell script that prints the sequence number of each answered ping, and at the end the number of sent pings.
 
 The host's ping runs in the guest's network namespace, because busybox's ping supports no interval.
 """
@@ -52,7 +52,7 @@ def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[P
 def find_lost(answered: set[int], sent: int) -> list[int]:
     """Return the sequence numbers of the pings without an answer.
 
-    Up to `IN_FLIGHT` missing answers after the last answered ping do not count as lost.
+    If at most `IN_FLIGHT` pings were sent after the last answered ping, these pings do not count as lost.
     """
     last = max(answered, default=0)
     complete = last if sent - last <= IN_FLIGHT else sent

@@ -14,7 +14,7 @@ from sbf_service.store.database_migration import migrate
 
 
 def create_sqlite(database: str) -> None:
-    """Create the file of the SQLite database with the address ``database``, with all tables.
+    """Create the file of an SQLite database with all tables. ``database`` is the address of the database.
 
     Do nothing if the file exists, or if ``database`` is the address of a PostgreSQL database.
     """

@@ -1,4 +1,4 @@
-"""A check of source code for the oldest Python that runs hooks and the programs of jobs: Python 3.6."""
+"""A check that source code has the syntax of Python 3.6, the oldest Python that runs hooks and the connect program."""
 
 import ast
 

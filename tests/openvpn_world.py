@@ -57,7 +57,7 @@ class StockClient:
 
 
 class GatewayWorld:
-    """A gateway in a new network namespace, and the authority that signs its certificates."""
+    """A gateway in a new network namespace, and the authority that signs the certificates of gateway and clients."""
 
     def __init__(self, kernel: NetlinkKernel, folder: Path, authority: VpnAuthority) -> None:
         self.kernel, self.folder, self.authority = kernel, folder, authority

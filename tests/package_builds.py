@@ -16,7 +16,7 @@ SOURCES = (
     *("pyproject.toml", "README.md", "LICENSE", "virtcloud", "pbs_hooks", "sbf_service", "sbf_command"),
     *("setup/requirements.lock", "setup/versions", "setup/wheels", "setup/share"),
 )
-"""The files and folders from which ``setup/wheels`` builds the archive."""
+"""The files and folders from which ``setup/wheels`` builds the archive of wheels."""
 KEPT_ARCHIVES = 3
 
 

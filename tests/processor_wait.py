@@ -32,7 +32,7 @@ class Stopwatch:
 
 
 class Process(Protocol):
-    """A :class:`subprocess.Popen`, or another object with its ``pid`` and ``poll``."""
+    """A :class:`subprocess.Popen`, or another object that has the same ``pid`` and ``poll`` as a ``Popen``."""
 
     pid: int
 

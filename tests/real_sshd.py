@@ -53,7 +53,7 @@ class RealSshd:
     def job(self, *guests: str, **proxies: str) -> dict[str, str]:
         """Write the ssh configuration of a job with these guests. Return the environment of the job's script.
 
-        ``proxies`` maps further guests to the commands (ProxyCommand) that connect them.
+        ``proxies`` maps further guests to the commands (ProxyCommand) that connect ssh to these guests.
         """
         commands = {**dict.fromkeys(guests, self.make_proxy_command()), **proxies}
         hosts = "".join(f"Host {name}\n  ProxyCommand {command}\n" for name, command in commands.items())

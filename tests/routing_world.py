@@ -47,7 +47,7 @@ except OSError as error:
 def make_segment(
     vlan: int, networks: tuple[str, ...] = ("0.0.0.0/0",), fqdns: tuple[str, ...] = (), private: tuple[str, ...] = ()
 ) -> Segment:
-    """Return the segment of the cluster on ``vlan``. All these clusters have the same addresses."""
+    """Return the segment of the cluster on ``vlan``. The clusters on different VLANs have the same addresses."""
     destination = {"name": "web", "networks": networks, "ports": ["tcp/8080"]}
     named = destination | {"fqdns": fqdns, "private_networks": private}
     link = {"interface": "outside0", "addresses": [GATEWAY]}
@@ -123,7 +123,7 @@ class Surroundings:
         return [step for step in steps if isinstance(step, BuildNamespace | RemoveNamespace | RouteOutside)]
 
     def reconcile(self) -> list[str]:
-        """Apply the steps that lead to the wanted state, and set ``applied`` to their number.
+        """Apply the steps that lead to the wanted state, and set ``applied`` to the number of these steps.
 
         Read the state again, and return the steps that are still missing.
         """

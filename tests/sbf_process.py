@@ -45,7 +45,7 @@ class SbfProcess:
         self.pid = int(self._report.read(PID_DIGITS))
         self.returncode: int | None = None
         self.address = ""
-        """The TCP address of ``sbf serve``, after :meth:`read_address`."""
+        """The TCP address of ``sbf serve``; "" before :meth:`read_address`."""
 
     def read_address(self) -> str:
         """Wait until ``sbf serve`` writes its TCP address to standard error. Return the address."""

@@ -59,7 +59,10 @@ def make_segment(
 
 
 def permit(certificate: str, extensions: Sequence[str]) -> str:
-    """Return a copy of a certificate, signed by the same authority, with extensions and without a forced command."""
+    """Return a copy of a certificate. The same authority signs the copy.
+
+    The copy contains ``extensions``, and does not contain the forced command of the certificate.
+    """
     former = load_ssh_public_identity(certificate.encode())
     authority = load_ssh_private_key(derive_authority_key(SECRET).private.get_secret_value().encode(), None)
     assert isinstance(former, SSHCertificate)
@@ -80,7 +83,7 @@ def permit(certificate: str, extensions: Sequence[str]) -> str:
 
 
 class StockSsh:
-    """A key with a certificate, as `virtcloud access ssh` writes them, and OpenSSH's client."""
+    """OpenSSH's client, and a key with a certificate. The key's files are as `virtcloud access ssh` writes them."""
 
     def __init__(  # noqa: PLR0913 - tests pass the options by name
         self,

@@ -15,7 +15,7 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
 class WantedServer:
-    """The wanted document of one element, as SBF would serve it. Each change increments its revision."""
+    """The wanted document of one element, as SBF would serve it. Each change increments the document's revision."""
 
     def __init__(self, element: str) -> None:
         self._element = element

@@ -31,7 +31,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import the Python API at its first use, so that ``import virtcloud`` is fast (PEP 562)."""
+    """Import an object of the Python API when the object is used, so that ``import virtcloud`` is fast (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

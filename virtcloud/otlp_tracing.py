@@ -25,7 +25,7 @@ class OtlpSpan:
     inner: "trace.Span"
 
     def describe(self, name: str | None = None, **attributes: str | int) -> None:
-        """Change the name, and add attributes."""
+        """Add attributes to the span. Unless ``name`` is None, also rename the span."""
         if name is not None:
             self.inner.update_name(name)
         self.inner.set_attributes(attributes)
@@ -75,7 +75,8 @@ def make_tracer(provider: "TracerProvider") -> OtlpTracer:
 def tracing(keys: TelemetryKeys, service: str, instance: str) -> Iterator[None]:
     """While the context is open, send traces to the collector in the settings. At the end, send the remaining spans.
 
-    Raise BadInput if the extra is not installed. If the settings name no collector, do nothing.
+    If the settings name no collector, do nothing. Otherwise, raise BadInput if the extra ``telemetry`` is not
+    installed.
     """
     if keys.endpoint is None:
         yield

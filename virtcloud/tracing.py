@@ -53,7 +53,11 @@ def install_tracer(tracer: Tracer | None) -> None:
 def span(
     name: str, *, parent: str | None = None, links: Sequence[str] = (), **attributes: str | int
 ) -> AbstractContextManager[Span]:
-    """Return a context that is a span. Without ``parent``, the span is a child of the current span, or a new trace."""
+    """Return a context that is a span.
+
+    If ``parent`` is None, the span is a child of the current span. If there is no current span either, the span begins
+    a new trace.
+    """
     if not _installed:
         return NO_SPAN
     return _installed[0].span(name, parent, links, attributes)

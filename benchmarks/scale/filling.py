@@ -57,7 +57,7 @@ class _Filler:
         self.created: set[tuple[str, int]] = set()
 
     def fill(self) -> None:
-        """Insert all rows."""
+        """Insert the rows of clusters, placements, claims and created VLANs, and update the rows of elements."""
         ended = [
             (number, ended)
             for ended, count in ((True, self.size.ended), (False, self.size.live))

@@ -12,10 +12,10 @@ PROCESSOR_INTERVAL_S = 1.0
 
 @dataclass
 class Samples:
-    """The samples of one process.
+    """Samples of the delays of the simulator's event loop, and of the processor time of SBF's process ``pid``.
 
-    Every measured time includes the delay of the simulator's event loop. A time that is not much longer than this delay
-    does not describe SBF.
+    Every time that the simulator measures includes the delay of the simulator's event loop. A measured time that is not
+    much longer than this delay does not describe SBF.
     """
 
     pid: int
@@ -38,7 +38,7 @@ class Samples:
                 last = now
 
     def to_document(self) -> dict[str, list[float]]:
-        """Return the processor samples as lists: the seconds, and the processors in use."""
+        """Return two lists: the seconds from the start to each processor sample, and the processors in use."""
         return {"at_s": [at for at, _ in self.processor], "processors": [used for _, used in self.processor]}
 
 

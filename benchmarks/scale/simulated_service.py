@@ -1,9 +1,10 @@
 """The simulated service: the real SBF with switches in memory, in a process of its own.
 
-``python -m benchmarks.scale.simulated_service DATABASE LISTEN FOLDER`` writes the operator's token to FOLDER. Standard
-input accepts commands, one per line: ``tokens`` (create a token for each host), ``dark SITE`` and ``light SITE``
-(disconnect and connect the switches of a site). The service ends at the end of standard input. It then writes a report
-to ``FOLDER/end.json``: the VLANs that are still on switches, and the service's processor time and highest memory use.
+``python -m benchmarks.scale.simulated_service DATABASE LISTEN FOLDER`` writes an operator's token to FOLDER and starts
+the service. The program reads commands from standard input, one per line: ``tokens`` (create a token for each host),
+``dark SITE`` and ``light SITE`` (disconnect and connect the switches of a site). The service ends at the end of
+standard input. The program then writes a report to ``FOLDER/end.json``: the VLANs that are still on switches, and the
+service's processor time and highest memory use.
 """
 
 import json

@@ -22,7 +22,7 @@ from virtcloud.client.connection import USER_AGENT
 
 WAIT_S = 20
 DARK_S = 0.2
-"""The interval, in seconds, at which agents of a dark (disconnected) site check whether it is connected again."""
+"""The interval, in seconds, at which agents of a dark (disconnected) site check whether the site is connected again."""
 FAILED = frozenset({"failing", "failed"})
 REFUSED_LATER = frozenset({429, 503})
 LIMITS = httpx.Limits(keepalive_expiry=2)
@@ -64,7 +64,7 @@ class Observations:
                 self.shared.append(f"VLAN {claim[1]} at site {claim[0]}: clusters {other} and {key}")
 
     def remove(self, key: str, vlans: dict[str, int]) -> None:
-        """Remove the claims of a cluster, before the owner deletes the cluster."""
+        """Remove the claims of a cluster. Called before the owner deletes the cluster."""
         for claim in vlans.items():
             if self.live.get(claim) == key:
                 del self.live[claim]

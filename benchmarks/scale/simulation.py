@@ -32,7 +32,7 @@ from benchmarks.scale.sizes import make_topology, name_site
 ROOT = Path(__file__).parents[2]
 POOL = "100-2099"
 END_S = 120
-"""Time limit from the last arrival of the trace until every cluster is released."""
+"""Time limit in seconds from the last arrival of the trace until every cluster is released."""
 
 
 async def simulate(installation: SimulatedInstallation, size: TraceSize, trace: Trace) -> dict[str, Any]:
@@ -76,7 +76,10 @@ async def simulate(installation: SimulatedInstallation, size: TraceSize, trace: 
 
 
 async def install_sites(operator: SimulatedCaller, size: TraceSize) -> float:
-    """Wait until SBF is ready, and store the topology and the pools. Return the seconds that the topology took."""
+    """Wait until SBF is ready, and store the topology and the pools.
+
+    Return the duration of the topology's PUT in seconds.
+    """
     while not await is_ready(operator.client):  # noqa: ASYNC110 - the condition is in another process
         await asyncio.sleep(0.05)
     ready = time.monotonic()

@@ -37,7 +37,7 @@ SIZES = {
 
 
 def make_topology(sites: int, hosts: int) -> Topology:
-    """Return a topology of sites with two switches each. The first switch leads to the transport between the sites."""
+    """Return a topology whose sites have two switches each. Each site's first switch leads to the sites' transport."""
     return Topology.model_validate(
         {
             "name": "scale",

@@ -1,9 +1,9 @@
-"""Measures changes of a large topology over HTTP, and the times of other calls meanwhile.
+"""Measures how long changes of a large topology over HTTP take, and how long other calls take during the changes.
 
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.topology_changes [--database sqlite|postgresql] SITES HOSTS LIVE``.
 HOSTS is the number of hosts at each site, and LIVE is the number of live clusters at the start. SBF runs in a separate
 process, with switches in memory. Two callers repeatedly read, create and delete a cluster, and then pause for
-``--pause`` seconds. Without a pause, SBF's work for the callers' clusters alone occupies a processor.
+``--pause`` seconds. Without a pause, SBF's work for the callers' clusters would occupy a whole processor.
 """
 
 import argparse
@@ -191,7 +191,8 @@ CHANGES: dict[str, Callable[[httpx.Client], httpx.Response]] = {
 def change_topology(token: str, name: str) -> float:
     """Change the topology. Return the duration of the change's request in seconds.
 
-    Must run in a separate process: parsing a large topology would hold the interpreter and delay the callers' threads.
+    Call this function in a separate process: parsing a large topology would hold the interpreter and delay the callers'
+    threads.
     """
     with open_client(token) as client:
         return CHANGES[name](client).raise_for_status().elapsed.total_seconds()
@@ -205,7 +206,11 @@ def stop(callers: Callers, threads: Iterable[threading.Thread]) -> None:
 
 
 def measure(callers: Callers, token: str, pid: int) -> None:
-    """Print the durations of other calls without a change, and the duration of each change with the calls meanwhile."""
+    """Print how long the callers' calls take without a change. Then measure each change.
+
+    For each change, print its duration, SBF's processor time and memory, and how long the callers' calls take during
+    the change.
+    """
     threads = [threading.Thread(target=callers.run, daemon=True) for _ in range(CALLERS)]
     for thread in threads:
         thread.start()

@@ -10,7 +10,7 @@ from virtcloud import AsyncClient
 
 
 async def run(client: AsyncClient, key: str) -> None:
-    """Create a cluster with one guest, print its address, and delete the cluster."""
+    """Create a cluster with one guest, print the guest's host and address, and delete the cluster."""
     cluster = await client.create(key, spread={"count": 1, "image": "busybox", "memory_mb": 32})
     async with cluster:
         await cluster.wait_active(timeout=300)

@@ -38,7 +38,7 @@ def ask_agent(
 
     ``wait`` is the longest time in seconds that the agent may take. The call ends after at most ``wait`` + ``grace``
     seconds. If ``wait`` is None, the request contains no time limit, and the call ends after at most ``grace`` seconds.
-    Raises AgentUnreachable if the agent does not answer in time, or its answer is invalid. Raises AgentRefused if the
+    Raise AgentUnreachable if the agent does not answer in time, or if its answer is invalid. Raise AgentRefused if the
     agent refuses the request.
     """
     message = request if wait is None else dict(request, wait=wait)

@@ -41,6 +41,6 @@ class SourceFinder:
 def find_in(sources: "Dict[str, str]") -> None:
     """Add the sources to Python's import path.
 
-    Module names are unique to one version of the bundle, so modules loaded earlier stay valid.
+    Module names are unique to one version of the bundle, so loaded modules of another version stay valid.
     """
     sys.meta_path.insert(0, SourceFinder(sources))

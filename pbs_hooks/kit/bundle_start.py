@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def load(sources: "Dict[str, str]", loader: str, entry: str) -> "ModuleType":
-    """Import and return the module ``entry``.
+    """Import the module ``entry`` from ``sources``, and return the module.
 
-    The loader must be a separate module: at a hook's end, PBS clears the hook's global names, but not the imported
-    modules.
+    The module ``loader`` in ``sources`` adds all sources to Python's import path. The loader is a module of its own,
+    because PBS clears the hook's global names at the hook's end, but does not clear imported modules.
     """
     if loader not in sys.modules:
         module = sys.modules[loader] = type(sys)(loader)

@@ -1,8 +1,8 @@
 """A deadline, and work in a child process that is killed at the deadline.
 
 A hook runs in the only thread of pbs_server, so a hook that hangs stops the whole batch system. A child process runs
-work that may hang (a name server, a file server) or that needs the rights of a user. A thread could not be killed, and
-would continue after PBS restarts the interpreter.
+work that may hang (calls of a name server or a file server) or that needs the rights of a user. A thread could not be
+killed, and would continue after PBS restarts the interpreter.
 """
 
 import json
@@ -50,8 +50,8 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     """Call ``work`` in a child process, and return the result of ``work``. Kill the child at the deadline.
 
     The child first closes its copies of this process's open files, except standard input, output and error. The child
-    sends the result as JSON. If ``work`` raises an exception, raises ChildError with the message of this exception.
-    Also raises ChildError if no process starts, the deadline passes, or the result is incomplete or longer than
+    sends the result as JSON. If ``work`` raises an exception, raise ChildError with the message of this exception.
+    Also raise ChildError if no process starts, the deadline passes, or the result is incomplete or longer than
     ``MAX_RESULT_BYTES``.
     """
     pipe = ()  # type: Any
@@ -80,7 +80,7 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
 
 
 def _run_child(work: Callable[[], Any], writing: int) -> NoReturn:
-    """Never return, because this process is a copy of the batch system's server."""
+    """Run ``work``, send its result, and always end this process, which is a copy of the batch system's server."""
     try:
         _close_other_files(writing)
         try:

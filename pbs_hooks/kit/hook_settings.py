@@ -98,7 +98,7 @@ USER_KEYS_SETTING = SettingKey(
 def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], subject: str = "the hook's") -> Dict[str, Any]:
     """Read and validate a settings file. Return the defaults if ``file`` is None.
 
-    Raises SettingsError if the file cannot be read, or if a setting is invalid.
+    Raise SettingsError if the file cannot be read, or if a setting is invalid.
     """
     if file is None:
         return validate_settings({}, keys, subject)

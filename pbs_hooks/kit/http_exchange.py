@@ -19,8 +19,8 @@ SocketAddress = Tuple[int, Any]
 known_addresses = {}  # type: Dict[Tuple[str, int], Tuple[SocketAddress, ...]]
 """For each host and port whose last connection succeeded: all addresses of the host.
 
-The address that answered comes first, because a dead address can stop pbs_server for a second. If all these addresses
-fail, the next request resolves the host's name again.
+The address that answered comes first, because a dead address can stop pbs_server for a second. If all known addresses
+of a host fail, the next request resolves the host's name again.
 """
 tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
 """TLS contexts by CA file and its modification time. Reading certificates takes tens of milliseconds."""
@@ -40,7 +40,7 @@ class HttpRequest(NamedTuple):
 def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
     """Send a request. Return the status and the body of the answer.
 
-    Raises OSError, ValueError, http.client.HTTPException, DeadlineExceeded or ChildError.
+    Raise OSError, ValueError, http.client.HTTPException, DeadlineExceeded or ChildError.
     """
     server = urlsplit(call.url)
     opened = _connect(server.scheme, server.hostname, server.port, server.path, deadline)
@@ -66,7 +66,7 @@ def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
 
 
 class _DeadlineSocket:
-    """The part of a socket's interface that http.client uses, with the deadline for every operation."""
+    """The part of a socket's interface that http.client uses. All operations together have one deadline."""
 
     def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
         self._socket, self._deadline = opened, deadline

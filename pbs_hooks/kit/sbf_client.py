@@ -1,9 +1,9 @@
 """Client of SBF for hooks: every call has a deadline, and a circuit breaker blocks calls after a slow failure.
 
 After a slow failure (:data:`COSTLY_SHARE`), the hooks do not call SBF for a minute (by default). SBF therefore delays
-the batch system at most once a minute. The state of the circuit breaker is in the environment of the server's process,
-because PBS restarts the Python interpreter every hundred hooks (``python_restart_max_hooks``). A restart of pbs_server
-loses the state, so one more call may time out.
+the batch system at most once a minute. The state of the circuit breaker is an environment variable of pbs_server's
+process, because PBS restarts the Python interpreter every hundred hooks (``python_restart_max_hooks``). A restart of
+pbs_server loses the state, so one more call may time out.
 """
 
 import http.client
@@ -145,8 +145,9 @@ def call_sbf(  # noqa: PLR0913, PLR0917 - the parts of a request
 
     ``request_id`` is the request ID in SBF's logs. The call is part of the trace of this ID.
 
-    Raises SbfUnreachable if SBF did not answer; for an answer without JSON, a redirection (of a proxy), or status 502,
-    503 or 504 (not available); and if the token file cannot be read or does not contain one token.
+    Raise SbfUnreachable if SBF did not answer, or if the answer is not JSON, is a redirection (of a proxy), or has
+    status 502, 503 or 504 (not available). Also raise SbfUnreachable if the token file cannot be read or does not
+    contain exactly one token.
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if request_id is not None:

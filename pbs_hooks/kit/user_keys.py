@@ -1,7 +1,7 @@
 """Reads the public SSH keys in the home folder of a job's user, for logins to the job's guests.
 
 A child process reads the files with the rights of the user: root may have no rights on a file server. The process's
-time and the files' size are limited, because a file server may hang.
+time is limited, because a file server may hang. Files of more than 16 KiB are ignored.
 """
 
 import json

@@ -70,7 +70,7 @@ class HookFinding:
 def check_installation(
     server: QmgrServer, installation: PbsInstallation, sources: HookSources, reconciled: Path, now: datetime
 ) -> Iterator[HookFinding]:
-    """Run all checks and yield their findings.
+    """Run all checks and yield their findings. If the server hook is missing, check only hooks and resources.
 
     A failed query yields a finding. Raises only if PBS itself does not answer.
 
@@ -183,7 +183,7 @@ def _check_copies(installation: PbsInstallation) -> Iterator[HookFinding]:
 
 
 def check_reconciliation(file: Path, now: datetime) -> Iterator[HookFinding]:
-    """Yield findings with the state of reconciliation and its alerts, from its status file."""
+    """Yield the alerts and the state of reconciliation as findings. ``file`` is the status file of reconciliation."""
     try:
         status = read_status(file)
     except VirtcloudError as error:

@@ -110,7 +110,7 @@ class Qmgr:
     def import_text(self, hook: str, kind: str, text: str) -> None:
         """Import the program or the settings of a hook.
 
-        PBS derives the format from the file name, so the name of a file with settings ends in ``.json``.
+        PBS derives the format of settings from the name of their file, so this name ends in ``.json``.
         """
         with _write_temporary(text, ".py" if kind == PROGRAM_TYPE else ".json") as path:
             self.run_line(f"import hook {hook} {kind} default {path}")
@@ -139,7 +139,10 @@ def _join_lines(text: str) -> str:
 
 @contextlib.contextmanager
 def _write_temporary(text: str, suffix: str) -> Iterator[Path]:
-    """Write text as UTF-8, for PBS's Python, to a temporary file that only this user can read."""
+    """Yield the path of a temporary file that contains ``text``. Delete the file at the end of the block.
+
+    Only this user can read the file. The encoding is UTF-8, for PBS's Python.
+    """
     descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="virtcloud-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -53,7 +53,7 @@ class InstalledHook:
 
 
 RESOURCES = (PbsResource("vcluster", "string", "m"), PbsResource("vcluster_spec", "string", "im"))
-"""Flags of a resource. ``m``: the hosts of a job receive the resource. ``i``: users do not see the resource."""
+"""virtcloud's resources. Flag ``m``: the hosts of a job receive the resource. Flag ``i``: users do not see it."""
 
 SERVER_HOOK, MOM_HOOK = "virtcloud_server", "virtcloud_mom"
 
@@ -76,7 +76,8 @@ HOOK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     MOM_HOOK: {"alarm": "600", "freq": "60", "fail_action": "offline_vnodes,clear_vnodes_upon_recovery"},
 }
 """PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when it rejects a job. On a host where the
-hook crashes, every job would fail. PBS therefore starts no jobs there until the MoM restarts.
+MoM hook crashes, every job would fail. With this ``fail_action``, PBS starts no jobs on such a host until the MoM
+restarts.
 """
 
 
@@ -101,9 +102,9 @@ class ServerState:
 
 
 def parse_qmgr_list(text: str) -> dict[str, dict[str, str]]:
-    """Parse the output of ``list hook``, ``list resource`` and similar. Return attributes by object.
+    """Parse the output of ``list hook``, ``list resource`` and similar requests to qmgr.
 
-    Continuation lines begin with a tab.
+    Return the attributes by name, for each object by name. Continuation lines begin with a tab.
     """
     objects: dict[str, dict[str, str]] = {}
     attributes: dict[str, str] = {}
@@ -168,7 +169,7 @@ def compute_installation(
 ) -> list[InstallationChange]:
     """Return the changes that an installation needs.
 
-    Raises Unsafe if a foreign hook or resource has one of virtcloud's names.
+    Raise Unsafe if a foreign hook or resource has one of virtcloud's names.
     """
     for hook in hooks:
         _refuse_foreign(server.hooks.get(hook.name))
@@ -185,8 +186,8 @@ def compute_installation(
 def compute_removal(resources: Sequence[PbsResource], server: ServerState) -> list[InstallationChange]:
     """Return the changes that delete virtcloud's hooks and resources.
 
-    Leave a resource unchanged if its type or flags differ from virtcloud's. Raises Unsafe if a foreign hook has one of
-    virtcloud's names.
+    Leave a resource unchanged if its type or flags differ from those in ``resources``. Raise Unsafe if a foreign hook
+    has one of virtcloud's names.
     """
     for hook in server.hooks.values():
         _refuse_foreign(hook)
@@ -232,7 +233,10 @@ def _compare_hook(wanted: InstalledHook, installed: InstalledHook | None) -> Ite
 
 
 def _compare_settings(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
-    """Change settings before the program, because a new program may not accept the old settings."""
+    """Yield the change of a hook's settings, if any.
+
+    This change must precede the change of the program, because a new program may not accept the old settings.
+    """
     if wanted.settings == installed.settings:
         return
     lines = difflib.unified_diff(
@@ -253,10 +257,11 @@ def _format_settings(settings: str) -> list[str]:
 
 
 def _compare_attributes(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
-    """Change ``event`` first, because PBS rejects a fail_action without an event.
+    """Yield the changes of a hook's attributes. ``event`` is first: PBS rejects ``fail_action`` without an event.
 
-    Change attributes before the program. If a hook with a program gets ``freq``, OpenPBS 23.06 also runs the hook in
-    the server, even after the hook's deletion. pbs_server then only logs errors and does no other work.
+    These changes must precede the change of the program. If a hook with a program gets ``freq``, OpenPBS 23.06 also
+    runs the hook in the server, even after the hook's deletion. pbs_server then only logs errors and does no other
+    work.
     """
     for name in sorted(wanted.attributes, key=lambda key: (key != "event", key)):
         value, former = wanted.attributes[name], installed.attributes.get(name, "")

@@ -22,9 +22,9 @@ from sbf_service.store.tokens import TOKENS_TOPIC
 from virtcloud.model.errors import ServiceUnreachable, VirtcloudError
 
 PAUSE_S: Final = 0.5
-"""The minimum time between two events, so that many changes cause few requests."""
+"""The pause in seconds after each event ``changed``, so that many changes cause few requests."""
 SIGN_OF_LIFE_S: Final = 15.0
-"""After this time without an event, the stream checks the session and sends the event ``alive``.
+"""After this time in seconds without an event, the stream checks the session and sends the event ``alive``.
 
 Proxies close idle streams, and a page must detect a broken stream.
 """

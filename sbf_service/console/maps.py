@@ -1,4 +1,4 @@
-"""Which drawing a page shows to a reader, depending on the reader's rights.
+"""The drawings of sites and clusters that a page shows to a reader, according to the reader's rights.
 
 Users who may read the topology see whole sites. Other users see the sites as tiles. On a cluster's page, these other
 users see only the elements and ports of the cluster. The API also shows these elements and ports to the cluster's
@@ -70,7 +70,7 @@ def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool
     """Return the drawing of a cluster's sites with its highlighted path.
 
     If ``whole`` is false, or if whole sites would be too large, draw only the elements of the path. Return None for a
-    cluster with many sites: the page's list of elements is then more legible.
+    cluster with more than `MAX_PATH_SITES` sites: the page's list of elements is then more legible.
     """
     names = list_elements(path.ports)
     sites = [site for site in path.topology.sites if any(element.name in names for element in site.elements)]

@@ -29,7 +29,10 @@ from sbf_service.settings import OidcKeys, ServiceSettings
 from virtcloud.model.errors import Refused, ServiceUnreachable, Unauthenticated
 
 ALGORITHMS: Final = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""The accepted algorithms. SBF refuses ``none`` and algorithms with shared keys (RFC 8725, 3.1)."""
+"""The signature algorithms that SBF accepts in ID tokens.
+
+SBF refuses ``none`` and algorithms with shared keys (RFC 8725, 3.1).
+"""
 TIMEOUT_S: Final = 10.0
 LEEWAY_S: Final = 60
 OTHERWISE: Final = "try again later, or log in with a token"
@@ -164,9 +167,10 @@ class OidcClient:
         return found
 
     def _call(self, method: str, url: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - options of httpx
-        """Send a request to the provider. Redirections are not followed."""
+        """Send a request to the provider, and return the JSON object in the answer. Follow no redirection."""
         try:
-            trusted = ssl.create_default_context(cafile=self.keys.ca_file)  # None: the authorities of the machine
+            # If ca_file is None, this context trusts the machine's certificate authorities.
+            trusted = ssl.create_default_context(cafile=self.keys.ca_file)
             with httpx.Client(timeout=TIMEOUT_S, verify=trusted) as http:
                 answer = http.request(method, url, **options)
                 found = answer.json()

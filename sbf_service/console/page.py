@@ -1,7 +1,7 @@
 """The route class of pages: an error becomes a page that names the remedy.
 
-A page never answers with a problem document. A reader without a valid session is sent to the login page, and after the
-login to the requested page.
+A page never answers with a problem document. A reader without a valid session is sent to the login page. After the
+login, the reader is sent to the requested page or to the start page (`_ask_for_login`).
 """
 
 from collections.abc import Callable, Coroutine
@@ -81,9 +81,9 @@ class Page(APIRoute):
 def _ask_for_login(request: Request, error: Unauthenticated) -> Response:
     """Send the reader to the login page.
 
-    If the request sent a form or read a part of a page, the login leads to the start page. When the reader follows a
-    link on another web site, the browser sends no cookie (SameSite=Strict). SBF answers such a request with a page that
-    reloads itself. The reload sends the cookie.
+    If the request sent a form or read a part of a page, the login leads to the start page; otherwise, to the requested
+    page. When the reader follows a link on another web site, the browser sends no cookie (SameSite=Strict). SBF answers
+    such a request with a page that reloads itself. The reload sends the cookie.
     """
     if request.headers.get("sec-fetch-site") == "cross-site" and request.method == "GET":
         return render(request, "reload.html", {})

@@ -73,7 +73,7 @@ def read_elements(service: SbfService, caller: Caller, sites: Collection[str] | 
 
 
 def find_topology(service: SbfService, caller: Caller) -> Topology | None:
-    """Return the topology if there is one and the caller may read it."""
+    """Return the topology; None if SBF has no topology yet, or if the caller may not read the topology."""
     if not is_allowed(caller.principal, Action.READ_TOPOLOGY):
         return None
     try:

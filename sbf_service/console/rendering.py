@@ -59,7 +59,9 @@ DONE: Final = {
     "equal": (Level.OK, "SBF read the device. The device has its wanted state."),
     "unread": (Level.FAILED, "SBF could not read or correct the device. The trouble and its remedy are below."),
 }
-"""The messages after an action, each with its level. The key is the query parameter ``done`` of the page's URL."""
+"""The messages after an action, each with its level. A page shows the message whose key is the value of the query
+parameter ``done`` in the page's URL.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,10 @@ def render(request: Request, template: str, values: Mapping[str, object], status
 
 
 def chosen_theme(request: Request) -> str:
-    """Return the theme that the reader chose: ``auto`` follows the browser."""
+    """Return the theme that the reader chose, or ``auto`` if the reader chose none.
+
+    With ``auto``, the page has the theme of the browser.
+    """
     theme = request.cookies.get(THEME_COOKIE, "auto")
     return theme if theme in THEMES else "auto"
 

@@ -110,7 +110,7 @@ def read_session(service: SbfService, secret: SessionSecret) -> ConsoleSession:
 
 
 def make_caller(request: Request, service: SbfService, principal: Principal) -> Caller:
-    """Return a user as the caller of the API's functions."""
+    """Return the `Caller` with which the console's pages call the API's functions for a user."""
     return Caller(principal, client_address(request.scope), service.metrics, RateLimiter.of(service))
 
 

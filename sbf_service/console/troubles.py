@@ -17,7 +17,7 @@ from virtcloud.model.views import ClusterView, ElementView, PlacementProgress, S
 
 
 class Level(StrEnum):
-    """The state of an element or a site, from good to bad."""
+    """The level of an element, a site, a cluster, a placement or a trouble, from good to bad."""
 
     OK = "ok"
     BUSY = "busy"

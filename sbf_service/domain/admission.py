@@ -158,7 +158,7 @@ LIMIT_KEYS: Final = {
     "addresses": "addresses",
     "authorized_keys": "keys",
 }
-"""The key of the limit in the settings, by the limited key of a spec."""
+"""For each limited key of a spec, the key of its limit in the table ``[limits]``."""
 
 
 def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str, int, int]]:

@@ -91,7 +91,11 @@ class LocalUsers(StrEnum):
 
 
 def identify_local_user(uid: int, name: str | None, service_uid: int, setting: LocalUsers) -> Principal:
-    """Return the principal of a local user. Raise Unauthenticated for a user who must present a token."""
+    """Return the principal of a local user.
+
+    Raise Unauthenticated for a user who must present a token: ``setting`` requires a token, or the user has no valid
+    user name for SBF.
+    """
     if uid in {ROOT_UID, service_uid}:
         return Principal(name or f"uid-{uid}", Role.OPERATOR)
     user = _describe_user(uid, name)

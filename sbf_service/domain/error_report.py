@@ -82,7 +82,8 @@ def format_cluster_errors(errors: Mapping[str, str], max_length: int) -> str:
 def find_cluster_error(report: str | None, cluster_errors: str | None, *ids: str | None) -> str | None:
     """Return the part of an element's error report about one cluster, or None if the element has no error.
 
-    If the errors concern only other clusters, the returned message states so.
+    If the error concerns all clusters, return the complete report. If the errors concern only other clusters, return
+    :data:`OTHER_CLUSTERS_ERROR`.
 
     ``report`` is the complete report. ``cluster_errors`` is the JSON of :func:`format_cluster_errors`, or None if the
     error concerns all clusters. ``ids`` are the IDs of the cluster and of its network.

@@ -23,7 +23,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class GatewayRole:
-    """A task of gateways. Messages use ``description``: "expected a gateway with an OpenVPN server".
+    """A task of gateways. Messages contain ``description``, for example "expected a gateway with an OpenVPN server".
 
     ``remedy`` is the advice to a user whose cluster's sites have no such gateway. ``{site}`` in the advice stands for
     the site of another gateway with this role.
@@ -86,7 +86,7 @@ def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Des
 
 
 def describe_lost_link(topology: Topology, router: Name) -> str | None:
-    """Return what does not work in a network whose router is this gateway, and why.
+    """Return a message that states what does not work in a network whose router is this gateway, and why.
 
     Return None if the gateway has a link to the outside.
     """

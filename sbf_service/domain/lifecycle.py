@@ -114,8 +114,8 @@ class PlacementStatus:
 class ClusterStatus:
     """A cluster's state, placements and times.
 
-    If the cluster created a network, ``members`` are this network's members. An ended member is omitted when every
-    element has confirmed its removal.
+    If the cluster created a network, ``members`` are this network's members, except ended members whose removal every
+    element has confirmed.
     """
 
     id: str

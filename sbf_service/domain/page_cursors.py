@@ -18,7 +18,7 @@ from virtcloud.model.errors import BadInput
 MAX_PAGE: Final = 1000
 """The maximum number of rows in a page. SBF reads a page in one short transaction."""
 DEFAULT_PAGE: Final = 100
-"""The number of rows in a page for a call with a cursor or an order, but no limit."""
+"""The number of rows in a page if a call has a cursor or an order, but no limit."""
 MAX_CURSOR: Final = 2000
 """The maximum length of a cursor, in characters."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

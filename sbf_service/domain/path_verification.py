@@ -18,11 +18,11 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortRef
 
 VERIFIABLE: Final = frozenset({ClusterState.ACTIVE, ClusterState.DEGRADED})
-"""The states in which SBF checks paths: every element has confirmed the cluster once."""
+"""The states in which SBF checks paths. In these states, every element has confirmed the cluster at least once."""
 FRAME_OVERHEAD: Final = 64
 """The octets of a frame and of the gap between frames, without the packet; rounded up."""
 BYTES_PER_S: Final = 10_000_000
-"""The octets per second that all hosts of a check send together, because all frames can cross the same link."""
+"""The maximum octets per second of all hosts of a check together, because the same link can carry all frames."""
 MIN_ROUND_S, MIN_SECONDS, ROUNDS = 0.25, 4.0, 4
 
 HostPair = tuple[Name, Name]
@@ -104,7 +104,7 @@ def find_route(topology: Topology, cluster: LiveCluster, source: Name, target: N
 
 
 def _walk(topology: Topology, ports: frozenset[PortRef], host: Name) -> Iterator[PortRef]:
-    """Yield the ports of the path from ``host`` to the other host or to the transport."""
+    """Yield the ports of the path from ``host`` to the host at the other end, or to the transport."""
     left = set(ports)
     at: PortRef | None = next((port for port in ports if port.element == host), None)
     while at is not None:

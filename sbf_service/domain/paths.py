@@ -166,9 +166,10 @@ def find_sites(
 def choose_transport(
     topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = (), gateways: Iterable[Name] = ()
 ) -> Transport | None:
-    """Return the preferred transport that all sites of a cluster share, or None for a single site.
+    """Return the transport that all sites of a cluster share, or None for a single site.
 
-    Raise NotFound for an unknown name. Raise Conflict if no transport connects all sites.
+    If the sites share several transports, return the first of them among the attachments of the first site. Raise
+    NotFound for an unknown name. Raise Conflict if no transport connects all sites.
     """
     sites = find_sites(topology, hosts, extra_sites, gateways)
     if len(sites) < 2:  # noqa: PLR2004 - a single site needs no transport

@@ -1,10 +1,10 @@
 """Distribution of a spread's guests over hosts by free capacity. Pure.
 
 The capacity of a host results from its agent's report and from the overcommit in the settings. Stopped guests use
-capacity too. The guests of a cluster use capacity until the cluster has ended and no claim is quarantined. SBF places
-each guest on the host whose free fraction of capacity is largest after the placement. Among equal fractions, the
-criteria are: the fewest guests of the spread at the site, the fewest on the host, and the topology's order. The
-placement is deterministic.
+capacity too. The guests of a cluster use capacity until the cluster has ended and none of its claims is quarantined.
+SBF places each guest on the host whose free fraction of capacity is largest after the placement. Of several hosts with
+the same fraction, SBF chooses the host with the fewest guests of the spread at the host's site, then the host with the
+fewest guests of the spread, then the first host in the topology's order. The placement is deterministic.
 """
 
 from collections import Counter
@@ -149,7 +149,7 @@ def _distribute(
 
 
 def _compute_free_share(host: CandidateHost, needed: ComputeResources, guests: int) -> Fraction:
-    """Return the smaller free fraction, of processors or memory, after ``guests`` more guests."""
+    """Return the free fraction of processors or of memory, whichever is smaller, after ``guests`` more guests."""
     cpus = host.total.cpus - host.used.cpus - guests * needed.cpus
     memory = host.total.memory_mb - host.used.memory_mb - guests * needed.memory_mb
     return min(Fraction(cpus, host.total.cpus), Fraction(memory, host.total.memory_mb))

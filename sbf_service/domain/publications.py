@@ -1,4 +1,4 @@
-"""Rules of publications: the networks, sites and ports. Pure.
+"""Rules of publications: which networks may be published, at which sites, and at which ports. Pure.
 
 A site is responsible for the services at its addresses. Therefore, an administrator of the site must have certified the
 images of all guests of a published network.
@@ -107,7 +107,10 @@ def choose_addresses(
 
 
 def choose_port(gateway: Gateway, taken: Collection[int], preferred: int | None = None) -> int | None:
-    """Return ``preferred`` if free, or the lowest free port, or None if no port is free."""
+    """Return a free port of a gateway's ``publish_ports``: ``preferred`` if possible, otherwise the lowest free port.
+
+    Return None if no port is free. ``taken`` contains the ports that are not free.
+    """
     found = gateway.outside.publish_ports if gateway.outside else None
     ports = found.ports if found is not None else range(0)
     if preferred in ports and preferred not in taken:
@@ -175,6 +178,6 @@ def _list_requirements(publications: Iterable[PublishedPort]) -> tuple[str, ...]
 def list_imaged_guests(
     key: ClusterKey, guests: Iterable[Guest], images: Mapping[Name, ImageSource]
 ) -> Iterator[ImagedGuest]:
-    """Yield the guests of a cluster with their images. ``images`` maps catalogue images to their sources."""
+    """Yield the guests of a cluster with their images. ``images`` maps names of catalogue images to sources."""
     for guest in guests:
         yield ImagedGuest(key, guest.name, guest.image, images.get(guest.image))

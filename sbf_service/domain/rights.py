@@ -169,7 +169,7 @@ UNLISTED_ROLES = frozenset({Role.JOB_STARTER})
 
 
 def find_scope(principal: Principal, action: Action) -> RightScope | None:
-    """Return the scope of a principal's right to an action, or None without a right."""
+    """Return the scope of a principal's right to an action, or None if the principal has no right to the action."""
     return RIGHTS[principal.role].get(action)
 
 

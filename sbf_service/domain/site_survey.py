@@ -148,7 +148,8 @@ class _Draft:
     def part(self) -> SitePart:
         """Return the draft: the switches, the hosts, and a link for each cable.
 
-        A switch in the draft has its listed ports and the ports of its cables. Omit a switch without such ports.
+        A switch in the draft has its listed ports and the ports of its cables. Omit a switch that has neither a listed
+        port nor a cable.
         """
         cables = list(self._cables())
         links = tuple(Link(a=a, b=b) for a, b in cables)
@@ -182,7 +183,7 @@ class _Draft:
         return list(TopologyNames(provisional, self.canonical).observations(observed))
 
     def _known_ports(self, survey: SwitchSurvey) -> tuple[PortName, ...]:
-        """Return the ports of a switch that were read or listed.
+        """Return those ports of a switch that SBF read or the administrator listed.
 
         For a switch that could not be read, add the ports that other switches see by LLDP. If no port is known from
         any of these sources, return only ``PLACEHOLDER``.

@@ -1,4 +1,4 @@
-"""The authority for SSH access through gateways, gateways' keys, and users' certificates. Pure.
+"""SSH access through gateways: the authority, the keys of gateways, and the certificates of users. Pure.
 
 The keys are derived from the secret of the certificate authority for VPN access. Therefore, a renewal of this
 certificate authority also replaces the SSH keys. Source of the format: OpenSSH's PROTOCOL.certkeys.
@@ -62,7 +62,7 @@ def make_gateway_view(secret: SecretBytes, gateway: Name, listener: SshListener)
 
 
 def parse_certified_key(key: UserKey) -> SshPublicKey:
-    """Return a public key. Raise BadInput for a type that SBF does not certify."""
+    """Parse a user's public key. Raise BadInput for a key of a type that SBF does not certify."""
     try:
         found = None if key.kind.startswith("sk-") else load_ssh_public_key(key.encode())
     except (ValueError, UnsupportedAlgorithm):

@@ -37,7 +37,7 @@ SPECIAL_NETWORKS: Final = {
 }
 """The networks whose addresses no guest can use, with their kinds (RFC 6890; RFC 4291, sections 2.4 and 2.5).
 
-Hooks refuse them in requests of jobs (``virtcloud/jobs/request_values.py``).
+Hooks refuse addresses of these networks in requests of jobs (``virtcloud/jobs/request_values.py``).
 """
 _SPECIAL = tuple((ip_network(text), text, kind) for text, kind in SPECIAL_NETWORKS.items())
 

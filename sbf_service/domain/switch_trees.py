@@ -1,8 +1,9 @@
 """The trees of switches at a site, and the uplinks of hosts and gateways to switches. Pure.
 
 Each tree is built breadth first from its root. If switches of the tree have attachments to transports, the root is the
-switch of the first attachment. Among several ports, the first in the topology's order is used. A tree has no loop, so
-no spanning tree protocol is needed. The trees do not depend on clusters.
+switch of the first attachment. The search follows the ports of each switch in the topology's order, and the tree
+contains the first link that the search finds to a switch. A tree has no loop, so no spanning tree protocol is needed.
+The trees do not depend on clusters.
 """
 
 from collections import Counter, deque
@@ -72,7 +73,7 @@ def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport
     With a transport, return the tree of the site's attachment. Without a transport, return the first tree that reaches
     all hosts of the network at this site. If no tree reaches all these hosts, return the tree of the first host. Raise
     Conflict if the site is not attached to the transport or has no switch. Also raise Conflict if the site has several
-    trees, but there is neither a transport nor a host to choose a tree. Raise HostNotLinked if a host has no uplink.
+    trees, but neither a transport nor a host determines the tree. Raise HostNotLinked if a host has no uplink.
     """
     trees = _find_trees(topology, site)
     if transport is not None:

@@ -1,7 +1,8 @@
-"""The effects of a new topology on live clusters: their elements, and changed configurations. Pure.
+"""The effects of a new topology on live clusters. Pure.
 
-SBF computes the effects before the transaction that applies the new topology. The transaction computes only the effects
-on clusters that changed in the meantime.
+The effects are the elements of each cluster, and the elements whose configuration changes. SBF computes the effects
+before the transaction that applies the new topology. The transaction computes only the effects on clusters that changed
+in the meantime.
 """
 
 from collections import defaultdict
@@ -34,8 +35,9 @@ class TopologyEffects:
     Clusters are compared as Python objects: an unchanged cluster must be the same object in each call.
 
     - ``known``: the elements of each cluster, by cluster ID.
-    - ``changed``: the elements of both topologies whose configuration changes.
-    - ``of_clusters``: for a cluster ID and a changed element, the cluster, and whether its configuration there changes.
+    - ``changed``: the elements that are in both topologies and whose configuration changes.
+    - ``of_clusters``: for a cluster ID and a changed element, the cluster, and whether the cluster's configuration on
+      the element changes.
     """
 
     change: TopologyChange

@@ -21,7 +21,7 @@ MIN_PERIOD_S: Final = 5.0
 SBF ignores a report that arrives sooner, so an agent cannot cause many writes.
 """
 MAX_PERIOD_S: Final = 900.0
-"""The longest period with a rate. The mean of a longer period would not describe the present traffic."""
+"""The longest period with a rate, in seconds. The mean of a longer period would not describe the present traffic."""
 COUNTERS: Final = ("received_bytes", "sent_bytes", "received_frames", "sent_frames")
 
 

@@ -1,7 +1,7 @@
 """VPN access: the grants in the wanted documents of gateways. Pure.
 
-A grant names a device's network and an end time. A grant exists while the profile is valid and elements must carry the
-profile's cluster.
+A grant names a device's network and an end time. The grant exists while the device's profile is valid and elements must
+carry the profile's cluster.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 class GrantedProfile:
     """A valid profile with the data of its grant. ``network`` is the ID of the cluster that created the network.
 
-    ``ends`` is the end of the cluster's lease or of the network, whichever is earlier.
+    ``ends`` is the end of the cluster's lease or the end of the network, whichever is earlier.
     """
 
     id: str
@@ -104,7 +104,7 @@ def list_remotes(gateways: Iterable[Gateway], keys: Mapping[Name, str]) -> tuple
     """Return the OpenVPN servers of these gateways: all UDP servers, then all TCP servers.
 
     ``keys`` maps each gateway's name to the client key for tls-crypt-v2. Devices try the servers in order. TCP servers
-    are last, because a tunnel over TCP is slower.
+    are last, because a tunnel over TCP is slower than a tunnel over UDP.
     """
     found = [
         (

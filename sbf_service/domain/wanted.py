@@ -56,7 +56,7 @@ def find_edge_peers(topology: Topology, edge: Name, transports: Iterable[Transpo
 
 
 def derive_mac(cluster_id: str, guest: Name) -> Mac:
-    """Return a guest's MAC address: the same in every call, and different in every cluster.
+    """Derive a guest's MAC address from the cluster's ID and the guest's name.
 
     The address is locally administered and unicast (IEEE 802c: second lowest bit of the first octet set, lowest clear).
     The highest bit is also clear, because libvirt uses ``fe:…`` for the host's end of a guest's interface.
@@ -76,7 +76,7 @@ def _find_loopbacks(topology: Topology, transport: Name, edge: Name) -> Iterator
 
 
 def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCluster]) -> SwitchWanted:
-    """Return the VLANs of every managed port, including ports without a VLAN."""
+    """Return the VLANs of every managed port, including ports without a VLAN, and the access ports."""
     site = topology.site_of[switch.name].name
     vlans: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
     for cluster in clusters:
@@ -104,7 +104,7 @@ def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster) -> Iterator[
 
 
 def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> Iterator[Segment]:
-    """Yield one segment for each network, sorted by the networks' IDs."""
+    """Yield one segment for each network on ``host``, sorted by the networks' IDs."""
     networks: dict[tuple[str, PortRef], list[LiveCluster]] = defaultdict(list)
     for cluster in sorted(clusters, key=lambda cluster: cluster.id):
         for end in find_ports_on(topology, cluster, host):
@@ -181,9 +181,9 @@ def _limits(guest: Guest) -> GuestLimits | None:
 
 
 def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) -> tuple[SwitchWanted, VlanSet]:
-    """Return two values: the wanted state, and the VLAN IDs that it omits.
+    """Return ``wanted`` without the held VLAN IDs that ports do not carry yet, and the omitted VLAN IDs.
 
-    On each port, the wanted state omits the held VLAN IDs that the port does not carry yet.
+    Each port keeps the held VLAN IDs that this port already carries in ``observed``.
     """
     missing = {
         port: (vlans & held) - observed.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items() if vlans
@@ -193,9 +193,9 @@ def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) 
 
 
 def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tuple[EdgeWanted, VlanSet]:
-    """Return two values: the wanted state, and the VLAN IDs that it omits.
+    """Return ``wanted`` without new circuits of held VLAN IDs, and the VLAN IDs of the omitted circuits.
 
-    The wanted state omits the circuits of held VLAN IDs that the edge does not have yet.
+    A circuit is new if ``observed`` does not contain the circuit.
     """
     present = set(observed.circuits)
     missing = {circuit for circuit in wanted.circuits if circuit.vlan in held and circuit not in present}
@@ -204,5 +204,5 @@ def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tup
 
 
 def describe_held_vlans(vlans: VlanSet) -> dict[int, str]:
-    """Return a message for each held VLAN ID that SBF does not set up yet."""
+    """Return, for each held VLAN ID in ``vlans``, a message that SBF does not set up the VLAN yet."""
     return {int(vlan): f"VLAN {vlan} waits: {HELD_REASON}" for vlan in vlans}

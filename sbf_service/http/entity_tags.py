@@ -24,7 +24,7 @@ def make_etag(version: object) -> str:
 def make_wanted_etag(revision: int) -> str:
     """Return the entity tag of a wanted document.
 
-    The tag contains SBF's version, because another version may compute another document for the revision.
+    The tag contains SBF's version, because two versions of SBF may compute different documents for the same revision.
     """
     return make_etag(f"{revision}-{__version__}")
 
@@ -36,9 +36,10 @@ def matches(header: str | None, etag: str) -> bool:
 
 
 def add_etag(request: Request, response: Response) -> Response:
-    """Add an entity tag to a JSON answer. Return an answer 304 instead if the caller already has the same answer.
+    """Return a JSON answer with an entity tag, or an answer with status 304 if the caller already has the JSON answer.
 
-    An answer that has no version gets the digest of its body as its tag.
+    If the JSON answer has no entity tag yet, its tag is the digest of its body. Any answer that is not JSON or has a
+    status other than 200 is returned unchanged.
     """
     if response.status_code != HTTPStatus.OK or not response.headers.get("content-type", "").startswith(JSON):
         return response

@@ -24,7 +24,7 @@ ParseBody = Callable[[bytes], Document | None]
 
 
 class LargeBodyOperation(Operation):
-    """A route that parses a large body in a separate thread if the body is a document of the model."""
+    """A route that parses large bodies in a separate thread, if the route expects a :class:`.Document` as the body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler."""
@@ -44,7 +44,7 @@ class LargeBodyOperation(Operation):
         return answer
 
     def find_parser(self) -> ParseBody | None:
-        """Return the parser of the route's body, or None if the body is no document of the model."""
+        """Return the parser of the route's body, or None if the route expects no :class:`.Document` as the body."""
         model = None if self.body_field is None else self.body_field.field_info.annotation
         if not isinstance(model, type) or not issubclass(model, Document):
             return None

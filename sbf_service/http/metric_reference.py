@@ -18,7 +18,7 @@ FOREIGN_METRICS = {
     "node_filesystem_size_bytes": "node_exporter: size of a file system in bytes.",
     "node_systemd_unit_state": "node_exporter with `--collector.systemd`: whether a unit is in a state.",
 }
-"""The metrics of other programs that the rules and dashboards use."""
+"""The metrics that the rules and dashboards use and that other programs export."""
 
 
 class MetricDescription(NamedTuple):

@@ -43,7 +43,7 @@ IfNoneMatch = Annotated[
 class Operation(APIRoute):
     """A route whose operation ID is the name of its function.
 
-    The function's docstring is the summary and description.
+    The first paragraph of the function's docstring is the summary. The other paragraphs are the description.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - options of FastAPI
@@ -70,15 +70,15 @@ class Operation(APIRoute):
 
 
 def hash_document(document: Document) -> str:
-    """Return the version of a document. Equal documents have the same version."""
+    """Return a hash of a document, which serves as the document's version."""
     return hashlib.sha256(document.model_dump_json().encode()).hexdigest()[:16]
 
 
 def check_if_match(if_match: str | None, version: object, document: str) -> None:
-    """Check the precondition of a call that replaces ``document`` (RFC 9110, 13.1.1; RFC 6585, 3).
+    """Check the precondition of a call that replaces a document (RFC 9110, 13.1.1; RFC 6585, 3).
 
     Raise PreconditionRequired if the call has no header If-Match. Raise PreconditionFailed unless the header contains
-    the entity tag of ``version``, or ``*``.
+    the entity tag of ``version``, or ``*``. Error messages name the document by ``document``.
     """
     if if_match is None:
         raise PreconditionRequired(

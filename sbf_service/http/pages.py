@@ -63,7 +63,10 @@ class PageCall:
         return PagePart(self.limit or DEFAULT_PAGE, self.cursor)
 
     def answer(self, kind: type[D], read: Callable[[PagePart], Page[D]]) -> Response:
-        """Return the answer with a page, or with the whole list. ``read`` opens a transaction for each page."""
+        """Return the answer with a page if the caller asked for a page; otherwise, with the whole list.
+
+        ``read`` opens a transaction for each page.
+        """
         return self.answer_page(kind, read) if self.wants_page else answer_list(kind, read_all_pages(read))
 
     def answer_page(self, kind: type[D], read: Callable[[PagePart], Page[D]]) -> Response:

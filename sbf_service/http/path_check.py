@@ -35,7 +35,7 @@ from virtcloud.model.path_check import BridgeEnd, ExchangePeer, FrameExchange, F
 from virtcloud.model.values import Name, format_utc
 
 REPORT_S = 10.0
-"""Agents must report within this time after the end of the exchange."""
+"""The time in seconds after the end of the exchange within which agents must report."""
 EARLIER_AGENT = "its agent has an earlier version that does not support this check: upgrade the agent"
 D = TypeVar("D", bound=Document)
 
@@ -73,7 +73,7 @@ class PathCheck:
         """Run an exchange of frames between these hosts, and return the outcome.
 
         Unreachable hosts, and hosts whose agents do not support the check, exchange no frames. The outcome lists these
-        hosts in ``unverified``.
+        hosts in ``unverified``, and also hosts whose agents fail during the check.
         """
         outcome, reachable = ExchangeOutcome(), dict[Name, CheckedHost]()
         for host in hosts:
@@ -94,7 +94,10 @@ class PathCheck:
     async def _connect(
         self, hosts: Mapping[Name, CheckedHost], outcome: ExchangeOutcome
     ) -> AsyncIterator[dict[Name, WebSocket]]:
-        """Yield the connections with the agents that have opened the cluster's bridge. Close them after the block."""
+        """Yield the connections to the agents that have opened the cluster's bridge.
+
+        Close the connections when the context ends.
+        """
         with ExitStack() as stack:
             sessions = {name: stack.enter_context(self.relay.expect(name)) for name in hosts}
             await run_in_threadpool(self._insert, sessions)

@@ -1,7 +1,7 @@
 """The rate limit of calls that return no newer version of a document, for callers that poll without waiting.
 
-The limit is a token bucket for each caller and document. Only a call that returns the same version as the previous call
-takes from the bucket. Frequent changes therefore do not reach the limit.
+The limit is a token bucket for each caller and document. Only a call that returns the same version as the caller's
+previous call takes a token from the bucket. Therefore no call is refused because the document changes frequently.
 """
 
 import time

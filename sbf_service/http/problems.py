@@ -1,4 +1,4 @@
-"""Answers to errors as problem documents (RFC 9457), including the errors of FastAPI, Starlette and the database."""
+"""Problem documents (RFC 9457): the answers to errors of virtcloud, FastAPI, Starlette and the database."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -126,7 +126,7 @@ def _content(status: HTTPStatus) -> dict[str, Any]:
 
 
 def add_problem_schema(document: dict[str, Any]) -> None:
-    """Add the schema of the problem document, to which all problems refer, to an OpenAPI document."""
+    """Add the schema of problem documents to an OpenAPI document. All descriptions of problems refer to this schema."""
     schema = Problem.model_json_schema()
     slugs = {*_slugs(VirtcloudError), *SLUGS_WITHOUT_ERRORS}
     schema["properties"]["type"] |= {"enum": sorted(URN + slug for slug in slugs)}

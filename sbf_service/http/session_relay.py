@@ -32,7 +32,7 @@ MAX_REASON = 120
 """The longest reason of a closed WebSocket, in bytes (RFC 6455, 5.5)."""
 RETRY_AFTER_S = 5
 CHECKS_PER_USER = 5
-"""Largest number of concurrent checks of paths of one user. Each check sends up to 10 MB/s in the checked network."""
+"""Largest number of one user's concurrent path checks. Each check sends up to 10 MB/s in the checked network."""
 log = get_log(__name__)
 
 
@@ -101,7 +101,7 @@ class SessionRelay:
 
     @contextmanager
     def count_check(self, who: str) -> Iterator[None]:
-        """Count a user's check of paths for the duration of the block. Raise TooManyRequests above the limit."""
+        """Count a user's path check for the duration of the block. Raise TooManyRequests above `CHECKS_PER_USER`."""
         if self._checks[who] >= CHECKS_PER_USER:
             raise TooManyRequests(
                 f"{who} verifies {self._checks[who]} clusters, and the limit is {CHECKS_PER_USER}: wait for a result",

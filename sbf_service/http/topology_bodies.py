@@ -49,7 +49,7 @@ class _UnexpectedText(Exception):
 
 
 def _parse_members(text: str) -> Iterator[tuple[str, object]]:
-    """Yield the keys and values of an object. The items of the lists in ``PIECES`` are yielded as documents."""
+    """Yield the keys and values of a JSON object. A list under a key in ``PIECES`` becomes a tuple of documents."""
     position = _skip(text, 0, "{")
     while True:
         key, position = _decode(text, position)

@@ -12,7 +12,7 @@ from virtcloud.model.errors import VirtcloudError
 
 REQUIRES: Final = "requires"
 """The key of the features that an agent must support. The middleware removes this key only if the list of features is
-empty. So version 0.1 rejects a document that requires a feature.
+empty. So an agent of version 0.1 rejects a document that requires a feature.
 """
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),
@@ -45,7 +45,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "verify_site": ("SiteCables",),
     "who_am_i": ("Identity",),
 }
-"""The documents that an operation may return, alone or in a list."""
+"""The kinds of documents that an operation of version 0.1 may return, alone or in a list, by operation."""
 KEYS: dict[str, frozenset[str]] = {
     "Attachment": frozenset(["bandwidth_mbit", "latency_ms", "port", "transport"]),
     "AuditEntry": frozenset(["at", "cluster", "cluster_id", "difference", "element", "id", "what", "who", "why"]),
@@ -153,7 +153,7 @@ INNER: dict[tuple[str, str], tuple[str, ...]] = {
     ("Topology", "transports"): ("Transport",),
     ("WantedDocument", "wanted"): ("HostWanted",),
 }
-"""The documents that a value may contain, by the outer document and the key."""
+"""The kinds of documents that the value of a key may contain, by the kind of the outer document and the key."""
 PROBLEMS: frozenset[str] = frozenset(
     {
         "attempt-waits",

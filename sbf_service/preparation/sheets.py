@@ -35,7 +35,7 @@ PLATFORM_ALIASES = {
     "cisco_iosxe": "cisco_ios",
     "arista_eapi": "arista_eos",
 }
-"""Maps a platform to the platform whose texts it uses."""
+"""Maps a platform to another platform, whose texts and dialect the sheets of the first platform use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ CIRCUIT = "A dedicated circuit must pass tagged frames of at least 1504 bytes un
 
 
 def describe_service(transport: Transport) -> str:
-    """Return the service that the backbone must provide for a transport."""
+    """Return a description of the service that the backbone must provide for a transport."""
     if transport.kind is TransportKind.DIRECT:
         return CIRCUIT.rstrip(".")
     if transport.s_tag:
@@ -69,7 +69,7 @@ class PlatformTemplates:
     """The lines for the site's own port: a trunk without VLANs, whose MTU includes the tags.
 
     If the platform has a dialect, the lines contain only settings that the dialect omits, such as the MTU. A sheet
-    inserts them after the dialect's commands for the trunk.
+    contains first the dialect's commands for the trunk, and then these lines.
     """
     tunnel: Commands = ()
     """The lines for the backbone's port if all frames of the site go into one service VLAN (port-based 802.1ad)."""

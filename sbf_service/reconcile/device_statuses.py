@@ -54,8 +54,8 @@ class DeviceStatuses(Protocol):
     def read(self, holder: str, due: DueDevices) -> tuple[datetime, list[DeviceStatus]]:
         """Return the database's time, and the statuses of the switches and edges that match ``due``.
 
-        The result may include other devices. ``holder`` is the calling replica. A lease of this replica does not make a
-        device ``leased``.
+        The result may also contain statuses of devices that do not match ``due``. ``holder`` is the calling replica. A
+        lease of this replica does not make a device ``leased``.
         """
 
     def find_removed(self, names: Collection[Name]) -> set[Name]:

@@ -56,7 +56,7 @@ class ReconcileTask(ABC):
     - ``revision``, ``confirmed``: the wanted revision, and the last revision that the device confirmed.
     - ``kept``: the wanted state with only the clusters that the device has confirmed.
     - ``scope``: the ports and VLAN IDs that SBF may change on the device.
-    - ``users``: the key of the cluster that claimed each VLAN ID at the site.
+    - ``users``: for each VLAN ID that a cluster claimed at the site, the key of this cluster.
     - ``saved``: the items of the startup configuration at its last check, as returned by ``list_observed_items``.
     - ``unsaved``: whether the running configuration may have changed since this check.
     - ``may_save``: false during the pause after a failed save.

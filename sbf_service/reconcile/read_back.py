@@ -51,12 +51,12 @@ def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[
 
 
 def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: bool) -> bool:
-    """Return whether a device was changed by others after it confirmed its state.
+    """Return whether a device was changed by others after the device confirmed its state.
 
     ``lost`` contains the changes that turn the observed state into the confirmed state. Each fault in ``shut`` counts
     as drift, because a port or circuit that is shut down carries no frames. If ``behind``, the device has not confirmed
-    its wanted revision, and a worker may have applied a part of a change. Then missing VLANs and circuits count as
-    drift, but not extra ones.
+    its wanted revision, and a worker may have applied a part of a change. In this case, missing VLANs and circuits
+    count as drift, but additional VLANs and circuits do not.
     """
     return any(True for _ in shut) or bool(lost.add if behind else lost)
 

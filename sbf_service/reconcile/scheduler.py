@@ -81,7 +81,7 @@ class WorkQueue:
             self.retries[status.name] = compute_retry(before, status.wanted, self.clock(), pause, self.jitter())
 
     def list_waits(self) -> list[float]:
-        """Return the remaining pauses, in seconds, of the devices that failed."""
+        """Return the remaining pauses, in seconds, of the devices that failed and are not busy."""
         waits = [retry.not_before - self.clock() for name, retry in self.retries.items() if name not in self.busy]
         return [wait for wait in waits if wait > 0]
 
@@ -128,7 +128,7 @@ class WorkerScheduler:
     sleep: Callable[[float], None] = time.sleep
     spawn: Callable[[Callable[[], None], str], None] = start_thread
     record_metrics: Callable[[str, str, float], None] = lambda _platform, _outcome, _seconds: None
-    """Called after each reconciliation with the platform, the outcome and the seconds."""
+    """The scheduler calls this function with the platform, outcome and duration (in seconds) of each reconciliation."""
     _queue: WorkQueue = field(init=False)
     _lock: Condition = field(default_factory=Condition)
     _wake: Event = field(default_factory=Event)

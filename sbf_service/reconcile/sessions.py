@@ -98,7 +98,10 @@ class DeviceSessions:
         return driver
 
     def set_deadline(self, name: Name, until: float, why: str) -> None:
-        """Set the deadline of a conversation: a monotonic time in seconds. ``why`` is the error message."""
+        """Set the deadline of a conversation: a monotonic time in seconds.
+
+        ``why`` is the error message of a conversation that does not end before its deadline.
+        """
         with self._lock:
             self._limits[name] = until, why
             if name in self._open:

@@ -1,8 +1,8 @@
-"""Dry runs of a new pool or topology: SBF only reads the affected devices.
+"""Dry runs of a new pool or topology: SBF reads the affected devices, and does not change them.
 
 The result contains the differences that workers would apply. SBF records the VLAN IDs in other use on these devices,
 except on devices that the change adds or describes differently. When the administrator then sets the pool, SBF does not
-allocate these VLAN IDs.
+allocate the recorded VLAN IDs.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,8 @@ class _DeviceAnswer:
 class DryRunPlan:
     """The tasks that workers would have for the affected devices after a change.
 
-    ``at`` is the plan's time. ``known`` contains the devices whose description in the topology does not change.
+    ``at`` is the time when the plan was made. ``known`` contains the devices whose description in the topology does not
+    change.
     ``paths`` contains the changes of live clusters' paths.
     """
 

@@ -55,10 +55,10 @@ class SwitchTask(ReconcileTask):
     scope: SwitchScope
 
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
-        """In an observed state, mark the VLANs in other use. Compare the marked state with the wanted state.
+        """In an observed state, mark the VLANs in other use. Return a reading with the marked state.
 
-        After a restore of the database (``store/unchecked_elements.py``), omit from the wanted state of each port the
-        held VLAN IDs that the port does not carry yet.
+        After a restore of the database, some VLAN IDs are held (``store/unchecked_elements.py``). The wanted state of
+        each port in the reading's task omits the held VLAN IDs that the port does not carry yet.
         """
         marked = mark_foreign_vlans(observed, self.scope.created)
         wanted, postponed = limit_switch(self.wanted, marked, self.held)
@@ -108,7 +108,7 @@ class SwitchTaskReading(DeviceReading):
         """The VLAN IDs that belong to SBF on this switch.
 
         An existing VLAN belongs to SBF if the VLAN's name or the record of created VLANs shows this. A recorded VLAN ID
-        that is wanted or on a port belongs to SBF in any case.
+        that is wanted or on a port belongs to SBF even if the VLAN does not exist or has another name.
         """
         created = self.task.scope.created
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
@@ -156,10 +156,10 @@ class EdgeTask(ReconcileTask):
     scope: EdgeScope
 
     def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
-        """Compare an observed state with the wanted state.
+        """Return a reading with an observed state.
 
-        After a restore of the database (``store/unchecked_elements.py``), omit from the wanted state each circuit with
-        a held VLAN ID, if the edge does not have this circuit yet.
+        After a restore of the database, some VLAN IDs are held (``store/unchecked_elements.py``). The wanted state in
+        the reading's task omits each circuit with a held VLAN ID, if the edge does not have this circuit yet.
         """
         wanted, postponed = limit_edge(self.wanted, observed, self.held)
         return EdgeTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), observed)

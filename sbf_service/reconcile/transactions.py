@@ -65,8 +65,8 @@ class WorkerTransactions(Protocol):
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        If another worker has acquired the lease, raise LeaseLostError. Before raising this error, record that the next
-        worker must read the device again, if this worker has ``changed`` the device.
+        Raise LeaseLostError if another worker has acquired the lease. If this worker has also ``changed`` the device,
+        record that the next worker must read the device again, and then raise the error.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:

@@ -2,7 +2,8 @@
 
 The steps are: acquire the lease, read, compare, apply, read back, save, read, confirm. No database transaction is open
 during the conversation with the device. The worker commits the audit row and the pending save before the device
-receives a change. Both therefore exist even after a crash, and a later worker saves the configuration.
+receives a change. Therefore the audit row and the pending save exist even after a crash, and a later worker saves the
+configuration.
 
 The reading after a save detects a device that restarted before the save. After a later restart, the device loads the
 saved configuration.
@@ -32,9 +33,9 @@ log = get_log(__name__)
 class ReconcileOutcome(Enum):
     """The outcome of one reconciliation of a device.
 
-    ``CONFIRMED``: the device has the wanted state. ``OVERTAKEN``: the wanted state or the scope changed meanwhile, or
-    the device was removed from the topology. ``FAILED``: an error occurred, or the save was postponed. ``BUSY``:
-    another worker holds the lease.
+    ``CONFIRMED``: the device has the wanted state. ``OVERTAKEN``: during the reconciliation, the wanted state or the
+    scope changed, or the device was removed from the topology. ``FAILED``: an error occurred, or the save was
+    postponed. ``BUSY``: another worker holds the lease.
     """
 
     CONFIRMED = auto()
@@ -69,8 +70,8 @@ class Worker:
     def reconcile(self, name: Name, *, save_now: bool = False) -> ReconcileOutcome:
         """Reconcile a device once. An error of the device is recorded, not raised.
 
-        Raise DatabaseUnavailable if the database does not answer. With ``save_now``, save even during the pause after a
-        failed save: an administrator may have removed the cause.
+        Raise DatabaseUnavailable if the database does not answer. If ``save_now`` is true, save even during the pause
+        after a failed save: an administrator may have removed the cause of the failure.
         """
         with work_for(current_call()), self.hold_lease(name) as fence:
             if fence is None:
@@ -171,7 +172,10 @@ class Worker:
     def _save_accepted_part(
         self, driver: ReconcilableDriver, before: DeviceReading, after: DeviceReading, refusal: Refused
     ) -> ErrorReport:
-        """Save the accepted part of a refused change, and earlier unsaved changes. Return the report of ``refusal``."""
+        """Save the accepted part of a refused change, and earlier unsaved changes. Return the report of ``refusal``.
+
+        During the pause after a failed save, only return the report.
+        """
         report = make_error_report(refusal)
         if before.observed == after.observed and before.is_saved:
             return replace(report, saved=after.observed)
@@ -198,7 +202,7 @@ class Worker:
 
 
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
-    """Leave the save to a reconciliation after the pause that follows a failed save.
+    """Return ``FAILED`` without a save. A reconciliation after the pause that follows a failed save will save.
 
     The error report of the failed save remains. If the last reading before this reconciliation failed, the report of
     that reading has replaced the report of the failed save. In this case, raise ReconcileStoppedError with a new

@@ -121,11 +121,11 @@ class AgentHeartbeats:
             self._pending[name] = at
 
     def record(self, names: Collection[str] | None = None) -> None:
-        """Write the pending heartbeats of these agents, or of all agents, to the database.
+        """Write pending heartbeats to the database: those of the elements ``names``, or all if ``names`` is None.
 
-        The times are rounded down to whole seconds, so that one statement records all heartbeats of a second. A
-        heartbeat stays pending while another transaction has locked the element's row. Waiting for this lock could
-        cause a deadlock. If the transaction of this method fails, all heartbeats stay pending.
+        The times are rounded down to whole seconds, so that one statement records all heartbeats of a second. If
+        another transaction has locked an element's row, the element's heartbeat stays pending, because waiting for this
+        lock could cause a deadlock. If the transaction of this method fails, all heartbeats stay pending.
         """
         with self._lock:
             found = {name: at for name, at in self._pending.items() if names is None or name in names}

@@ -36,13 +36,16 @@ CanSeeOwner = Callable[[str], bool]
 MAX_INDEXED_SITES = 16
 """The maximum number of a cluster's sites for the fast allocation, which reads a few free VLAN IDs of each site."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""The limits of successive queries for free VLAN IDs of a site. A larger limit is used only if the choice needs it."""
+"""The limits of successive queries for free VLAN IDs of a site.
+
+SBF uses a larger limit only if the result of the smaller limit does not determine the choice.
+"""
 NO_VLANS = VlanSet()
 
 
 _SITES = bindparam("sites", type_=NAME_TYPE, expanding=True)
 _JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
-"""All VLAN IDs of a site in one text, such as ``"101,102"``: much faster than a row for each VLAN ID."""
+"""All claimed VLAN IDs of a site in one text, such as ``"101,102"``: much faster than a row for each VLAN ID."""
 _READ_POOLS = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
 _READ_CLAIMS = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
 _READ_QUARANTINED = _READ_CLAIMS.where(
@@ -74,9 +77,9 @@ _COUNT_AS_OLD = (
 _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
 """Selects free VLAN IDs of a site, in the order of their last releases there.
 
-The columns are the time of the last release, the VLAN ID, and a number of sites. The number counts those of the
-cluster's sites at which the VLAN ID is free and was last released at this time or earlier. If the number is the number
-of all the cluster's sites, the VLAN ID is free at all of them, and was released later at none of them.
+The columns are the time of the last release, the VLAN ID, and a count. The query counts the sites of the cluster at
+which the VLAN ID is free, and was last released at this time or earlier. If the query counts all sites of the cluster,
+the VLAN ID is free at all these sites, and was released later at none of them.
 """
 
 

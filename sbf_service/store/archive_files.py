@@ -1,4 +1,4 @@
-"""Archive files. SBF writes rows as JSON lines into an archive file before it deletes them from the database.
+"""Archive files. Before SBF deletes rows from the database, SBF writes the rows as JSON lines into an archive file.
 
 A complete file is renamed to its final name, which the caller derives from the first row. If SBF is killed before it
 deletes the rows, the next run therefore replaces the file.

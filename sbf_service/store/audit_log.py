@@ -94,14 +94,14 @@ def read_entries(
 
 
 def find_settled_id(store: Store, after: int | None = None, pause: Callable[[float], object] = time.sleep) -> int:
-    """Wait, for a limited time, until all rows up to the newest row are committed. Return the ID of the newest row.
+    """Return the ID up to which a reader can read the log without missing a late row: normally the newest row's ID.
 
     On PostgreSQL, changes run in parallel, so a row can be committed later than a row with a higher ID. A reader that
-    next reads the rows above the higher ID would miss the late row. Wait at most :data:`PATIENCE_S` until the
-    transactions that are open now have ended. They normally take milliseconds. If one of them is still open after this
-    time, return the last ID before the first gap in the IDs above ``after``: the reader can read the later rows after
-    the end of the transaction. Without ``after``, return the ID of the newest row even then. Transactions that began
-    more than a minute ago are ignored, because transactions of SBF are shorter.
+    next reads the rows above the higher ID would miss the late row. Therefore, wait until the transactions that are
+    open now have ended, at most :data:`PATIENCE_S`. Transactions normally take milliseconds. If one of them is still
+    open after this time, return the last ID before the first gap in the IDs above ``after``: the reader can read the
+    later rows after the end of the transaction. If ``after`` is None, return the ID of the newest row even then.
+    Transactions that began more than a minute ago are ignored, because transactions of SBF are shorter.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)

@@ -1,8 +1,9 @@
-"""The suspension of publications of networks with uncertified images.
+"""The suspension of publications whose network has guests with uncertified images.
 
-A site may publish ports of guests only if the images of all guests of the network are certified for this site. The
-transaction that adds a guest with an uncertified image, or revokes a certification, suspends the publications. A
-suspended publication keeps its port, and stays suspended until the owner publishes the guest again.
+A site may publish ports of a network's guests only if the images of all guests of this network are certified for the
+site. The transaction that adds a guest with an uncertified image to a network, or that revokes the certification of an
+image, suspends the network's publications at the site. A suspended publication keeps its port, and stays suspended
+until the owner publishes the guest again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,8 +58,8 @@ def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
 def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
     """Suspend each publication whose network has a guest with an image not certified for the gateway's site.
 
-    ``network`` limits the suspension to one network. A network with an unreadable row has unknown images: its
-    publications are suspended, too.
+    ``network`` limits the suspension to one network. If SBF cannot read the images of a network's guests, also suspend
+    the network's publications.
     """
     statement = _READ_ACTIVE if network is None else _READ_ACTIVE.where(_NETWORK.in_([network]))
     found = unit.session.execute(statement).all()

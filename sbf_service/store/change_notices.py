@@ -1,8 +1,8 @@
-"""Notices of changes between replicas, with LISTEN and NOTIFY of PostgreSQL.
+"""Notices by which a replica announces its changes to the other replicas, with LISTEN and NOTIFY of PostgreSQL.
 
 A transaction sends the topics of its change with NOTIFY. A topic names what was changed, such as ``element:brno-sw1``.
 PostgreSQL delivers the notice after the commit, and discards it after a rollback. A notice is lost if the connection of
-the listening replica is lost. With SQLite, the only replica sends no notices.
+the listening replica is lost. With SQLite, there is only one replica, and it sends no notices.
 """
 
 import json
@@ -23,14 +23,17 @@ MAX_NOTICE_BYTES = 7_000
 MAX_NOTICES = 20
 """The maximum number of notices for one change.
 
-A larger change sends one notice without topics. This notice wakes all waiting calls.
+For a change that needs more notices, a replica sends one notice without topics. This notice wakes all waiting calls.
 """
 _NOTIFY = select(func.pg_notify(CHANNEL, bindparam("notice")))
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeNotice:
-    """The topics that another replica changed. ``topics`` is None if the change had too many topics for notices."""
+    """A notice of another replica's change, with topics of this change.
+
+    ``topics`` is None if the change has more topics than ``MAX_NOTICES`` notices can contain.
+    """
 
     topics: frozenset[str] | None
 
@@ -104,7 +107,7 @@ class NoticeListener:
     own: str
 
     def wait(self, seconds: float, doorbell: Doorbell) -> list[ChangeNotice]:
-        """Wait at most ``seconds``, or for the doorbell, and return the notices of other replicas.
+        """Wait for a notice or for a ring of ``doorbell``, for at most ``seconds``. Return other replicas' notices.
 
         Raise an error of the database driver if the connection is lost.
         """

@@ -66,7 +66,7 @@ def format_cluster(
     vlans: Mapping[Name, VlanId],
     joined: ClusterTransport | None,
 ) -> ClusterView:
-    """Return the view of a cluster. ``network`` is the key of the network that a member joined."""
+    """Return the view of a cluster. ``network`` is the key of the network that the cluster joined, or None."""
     return ClusterView(
         key=ClusterKey(row.key),
         id=row.id,

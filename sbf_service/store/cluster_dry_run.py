@@ -119,8 +119,8 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
 ) -> ClusterDryRun:
     """Return the effect that :func:`put_cluster` would have now. Raise the errors of :func:`put_cluster`.
 
-    If ``whole``, the differences include all clusters of the elements. If not, the differences include only this
-    cluster and its network, because the caller must not see other owners' clusters.
+    If ``whole``, the differences include all clusters of the elements. If not, the differences include only the
+    requested cluster and its network, because the caller must not see other owners' clusters.
     """
     row = find_newest_cluster(unit, key)
     decision = resolve_request(

@@ -112,7 +112,8 @@ def end_publications_of(unit: Unit, cluster_id: str) -> frozenset[str]:
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
     """Delete an ended cluster's gateways, VPN invitations and VPN connections.
 
-    If the cluster created a network, also delete the network's gateway addresses, router, and traffic counters.
+    If the cluster created a network, also delete the network's gateway addresses, router, traffic counters, and uses of
+    outside destinations.
     """
     for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER, _DELETE_USES, _DELETE_TRAFFIC):
         unit.connection.execute(statement, {"ended": cluster_id})

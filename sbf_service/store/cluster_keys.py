@@ -1,8 +1,9 @@
 """Keys and names of clusters: the current cluster of a key, and the attempts with the key.
 
-When the cluster with a key has ended, another owner may use the key. Each change of the owner increments the *turn*, a
-number in the cluster's row. Each owner of the key has separate attempt numbers, which never decrease. Therefore, SBF
-recognizes a late call by its lower number, even if the key had another owner in between.
+When the cluster with a key has ended, another owner may use the key. Each cluster's row has a number, the *turn*. If a
+new cluster has another owner than the former cluster with the same key, the new cluster's turn is higher by 1. Each
+owner of the key has separate attempt numbers, which never decrease. Therefore, SBF recognizes a late call by its lower
+attempt number, even if the key had another owner in between.
 """
 
 import re
@@ -28,7 +29,7 @@ def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
 
 
 def find_running_cluster(unit: Unit, name_or_key: str) -> ClusterRow | None:
-    """Return the cluster with this name or key that has not ended, or None."""
+    """Return the cluster with this name or key, or None if there is no such cluster or the cluster has ended."""
     row = find_newest_cluster(unit, find_key_by_name(unit, name_or_key) or name_or_key)
     return None if row is None or row.state in ENDED_STATES else row
 

@@ -29,8 +29,8 @@ LIVE: Final = (ClusterRow.state + literal_column("''")).in_(
 )
 """The condition that a cluster has not ended, for queries in the order of creation.
 
-An index sorted by creation has this condition. With ``NOT_ENDED``, SQLite would use an index of states, and sort all
-selected clusters for each page.
+A partial index in the order of creation contains exactly the clusters that meet this condition. If a query had the
+condition ``NOT_ENDED`` instead, SQLite would use an index of states, and sort all selected clusters for each page.
 """
 
 
@@ -74,7 +74,10 @@ class ClusterFilter:
 
 
 def _is_of_network(unit: Unit, name_or_key: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster is in the network of the running cluster ``name_or_key``."""
+    """Return the condition that a cluster is in the network of the running cluster ``name_or_key``.
+
+    If no cluster with this name or key runs, no cluster meets the condition.
+    """
     row = find_running_cluster(unit, name_or_key)
     if row is None:
         return false()
@@ -105,8 +108,8 @@ def _make_network_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterV
 def list_newest(unit: Unit, selected: ClusterFilter, limit: int, before: str | None = None) -> list[ClusterView]:
     """Return the newest ``limit`` selected clusters, oldest first.
 
-    ``before`` limits the result to clusters that are older than the cluster with this ID. Raise NotFound if no cluster
-    has this ID.
+    If ``before`` is the ID of a cluster, return only clusters that are older than this cluster. Raise NotFound if no
+    cluster has this ID.
     """
     rows = selected.select(unit).where(*_is_older(unit, before))
     newest = unit.session.scalars(rows.order_by(*(column.desc() for column in _COLUMNS)).limit(limit)).all()

@@ -122,9 +122,10 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 
 
 def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveCluster:
-    """Return the cluster with the gateways that SBF chooses for VPN access, as router and as service node.
+    """Return the cluster with the gateways that its spec needs.
 
-    Raise NotFound for an unknown destination.
+    SBF chooses gateways for VPN access, gateways that can be the router, and a service node. Raise NotFound for an
+    unknown destination.
     """
     check_destinations(topology, cluster.spec, cluster.vlans)
     for role in list_roles(cluster.spec):

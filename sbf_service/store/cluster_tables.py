@@ -27,19 +27,22 @@ If the texts differ, SQLite does not use the indexes with this condition.
 
 
 class ClusterRow(Base):
-    """A cluster. Its row stays after the cluster's end. ``version`` is incremented with every change of the view.
+    """A cluster. The row stays after the cluster's end.
 
+    - ``version``: incremented with every change of the cluster's view.
     - ``turn``: 0 for the key's first cluster, incremented with each change of the key's owner (``cluster_keys.py``).
-    - ``transport``: the transport that connects the sites, or None for a single site. Never changes after it was set.
+    - ``transport``: the transport that connects the sites, or None for a single site. A transport never changes after
+      it was set.
     - ``name``: an optional name for use instead of the key, deleted when the cluster ends.
     - ``network``: for a member, the ID of the cluster that created the network.
     - ``created_by``: the creator's name in the audit log. None: an old version of SBF created the cluster.
-    - ``shares``: the owners who may join the network, separated by commas. None: the owners in the spec.
+    - ``shares``: the owners who may join the network, separated by commas. None: the owners in the spec's
+      ``shares_with``.
     - ``spec``: the spec as requested. ``resolved``: the spec with SBF's choices, such as addresses, or None.
     - ``login``: the guests' login name and the public keys that may log in, as JSON. None: no seeds.
     - ``images``: the sources of the guests' catalogue images, by name, as JSON. None: no such images.
     - ``request_id``, ``traceparent``: the request ID and trace context of the call that created the cluster, or of the
-      call that ended it. None: there was no such call.
+      call that ended the cluster. None: neither call is known.
     """
 
     __tablename__ = "clusters"

@@ -202,7 +202,7 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
 
 
 def _describe_lost_routers(unit: Unit, rows: Sequence[ClusterRow]) -> Mapping[str, str]:
-    """Return what does not work in each running cluster whose router has no link to the outside, by cluster ID."""
+    """Return the faults of the running clusters whose router has no link to the outside, by cluster ID."""
     routed = {
         row.id: row.network or row.id
         for row in rows

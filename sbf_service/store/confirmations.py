@@ -159,7 +159,10 @@ def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterE
 
 
 def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]) -> None:
-    """Record a confirmation in the audit log. For a host or gateway, include the clusters that it added and removed."""
+    """Record a confirmation in the audit log.
+
+    For a host or gateway, include the clusters that the element set up and removed.
+    """
     change = None
     if row.kind not in DEVICE_KINDS:
         change = _compute_confirmed_change(unit, row, former, marked)
@@ -173,11 +176,11 @@ def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation
 def _compute_confirmed_change(
     unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]
 ) -> HostDifference | None:
-    """Return the clusters that a host has set up and removed since ``former``, or None.
+    """Return the clusters that a host has set up and removed since ``former``, or None if there are no such clusters.
 
-    If the confirmed revision was reset or the host was unreachable, all its clusters count as set up again. Omit
-    removals up to the revision ``former.highest``, which are already in the audit log. Do not omit the clusters in
-    ``marked``: this confirmation has changed their column ``blocked``.
+    If the confirmed revision was reset or the host was unreachable, all the host's clusters count as set up again. Omit
+    removals by revisions up to ``former.highest``: these removals are already in the audit log. But do not omit the
+    removal of a cluster in ``marked``: this confirmation has changed the column ``blocked`` of the cluster.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)
@@ -227,7 +230,7 @@ def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozen
     """
     networks, remaining = errors.blocked, errors.remaining
     if not (networks or remaining) and not read_blocked_clusters(unit, name):
-        return frozenset()  # the usual case: one constant statement, fifteen times faster
+        return frozenset()  # the usual case: one constant statement, fifteen times faster than the following statements
     changed = []
     for row in unit.connection.execute(_READ_UNSETTLED, {"element": name}):
         excluded = networks if row.stays else remaining

@@ -1,4 +1,4 @@
-"""The database: its engine by the address, its readiness probe, and texts of its errors."""
+"""The database: creation of an engine from the address, the readiness probe, and texts of errors with remedies."""
 
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def explain_error(error: BaseException) -> str:
 
 
 def probe_write(store: Store, replica: str) -> None:
-    """Update this replica's row and commit. Raise DatabaseUnavailable if the database cannot be written.
+    """Write the row of ``replica`` and commit. Raise DatabaseUnavailable if the database cannot be written.
 
     A query would not suffice: a database on a full disk still answers queries.
     """

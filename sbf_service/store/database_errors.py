@@ -38,7 +38,10 @@ def report_damaged_file(context: ExceptionContext) -> None:
 
 
 def is_unavailable(error: exc.SQLAlchemyError) -> bool:
-    """Return whether an administrator, and not SBF, must repair the database. Other errors are faults in SBF."""
+    """Return whether the cause of ``error`` is outside SBF, for example a database that does not answer.
+
+    Any other error is a fault in SBF.
+    """
     sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None)
     return isinstance(error, UNAVAILABLE_ERRORS) or sqlstate in UNAVAILABLE_SQLSTATES
 

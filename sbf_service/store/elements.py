@@ -161,7 +161,7 @@ class ElementFilter:
 
 
 def read_element_page(unit: Unit, selected: ElementFilter, part: PagePart) -> Page[ElementView]:
-    """Return a page of the elements, in the order of their names. Raise BadInput for an invalid cursor."""
+    """Return a page of the selected elements, in the order of their names. Raise BadInput for an invalid cursor."""
     rows = select(ElementRow).where(*selected.conditions())
     return read_page(unit, rows, BY_NAME, part).convert(lambda found: [_format_element(row) for row in found])
 

@@ -101,7 +101,7 @@ def record_agent_error(
 def describe_excluded_clusters(
     unit: Unit, name: str, incomplete: Mapping[str, str] | None, remaining: Mapping[str, str] | None
 ) -> ElementClusterErrors | None:
-    """Return the errors of the clusters that a host's confirmation excludes, or None if it excludes no cluster.
+    """Return the errors of the clusters that a host's confirmation excludes; None if no cluster is excluded.
 
     ``incomplete`` has the reason for each cluster that the host has not set up completely, by cluster ID. ``remaining``
     has the error of each cluster that the host could not remove, by cluster ID. Both can contain the ID of a member's

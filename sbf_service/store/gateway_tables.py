@@ -1,4 +1,4 @@
-"""The tables of what gateways do in networks: addresses, routers, uses of destinations, traffic and publications."""
+"""The tables of gateways in networks: addresses, routers, uses of destinations, traffic and publications."""
 
 from datetime import datetime
 
@@ -34,7 +34,7 @@ class NetworkRouterRow(Base):
 
 
 class OutsideUseRow(Base):
-    """A network's use of a destination outside, until the network ends.
+    """A network's use of an outside destination through a gateway, until the network ends.
 
     ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the network first used the destination through
     the gateway. The columns ``reported_…`` contain the gateway's counters in its latest report. SBF adds the difference

@@ -21,7 +21,7 @@ U = TypeVar("U")
 U_co = TypeVar("U_co", covariant=True)
 
 MAX_GROUP = 16
-"""The maximum number of changes in one transaction. Such a transaction holds its locks for less than 0.1 s."""
+"""The maximum number of changes in one transaction, which therefore holds its locks for less than 0.1 s."""
 FindScope = Callable[[U], LockScope]
 """A function that returns the sites and names that a change must lock.
 
@@ -41,8 +41,8 @@ class GroupTransactions(Protocol[U_co]):
     ) -> AbstractContextManager[Sequence[U_co | frozenset[int]]]:
         """Open one transaction with a unit for each scope, in the order of ``find_scopes``.
 
-        If other transactions hold locks of a scope, and ``wait`` is true, wait for these locks. If ``wait`` is false,
-        yield the keys of these locks instead of the scope's unit.
+        If other transactions hold locks of a scope, ``wait`` decides: if true, wait for these locks; if false, yield
+        the keys of these locks instead of the scope's unit.
         """
 
 

@@ -31,8 +31,8 @@ def insert_session(  # noqa: PLR0913, PLR0917 - the session
 ) -> None:
     """Insert a waiting session, and record an audit row. Delete expired sessions.
 
-    ``cluster_id`` is the ID of the guest's cluster, because the key may now belong to another user's cluster.
-    ``address`` is the address of this replica. The session expires after ``wait``.
+    ``cluster_id`` identifies the guest's cluster. The cluster's key does not suffice, because the key may now belong to
+    another user's cluster. ``address`` is the address of this replica. The session expires after ``wait``.
     """
     _delete_expired(unit)
     cluster = require_cluster(unit, guest.cluster, cluster_id)

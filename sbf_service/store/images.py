@@ -79,7 +79,7 @@ def find_same_image(unit: Unit, new: NewImage) -> CatalogueImage | None:
 def check_addition(unit: Unit, new: NewImage) -> None:
     """Check, before an upload, that the caller may add an image. Raise the errors of :func:`find_same_image`.
 
-    The content is not known yet, so any image with this name raises NameTaken.
+    The content is not known yet, so also raise NameTaken if the owner's own image has this name.
     """
     row = unit.session.get(ImageRow, new.name)
     if row is not None:
@@ -230,7 +230,7 @@ def find_usable_sources(unit: Unit, spec: ClusterSpec) -> dict[Name, ImageSource
 
 
 def list_stored_checksums(unit: Unit) -> frozenset[str]:
-    """Return the checksums of all stored images."""
+    """Return the checksums of all images whose files SBF stores."""
     return frozenset(unit.session.scalars(select(ImageRow.sha256).where(*IS_STORED)))
 
 

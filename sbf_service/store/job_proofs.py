@@ -29,11 +29,11 @@ MAX_OPEN_QUESTIONS: Final = 200
 
 
 def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
-    """Check that a host may request a job's cluster. With ``use``, delete the proof after a successful check.
+    """Check that the host ``starter`` may request a job's cluster. Return None if the host may do this.
 
-    Without a proof, return JobUnproven, and record a question unless the same question is already open. The caller must
-    commit the transaction before raising the returned error. Raise Forbidden if the job's owner, hosts or network in
-    the proof differ from the request.
+    With ``use``, delete the proof after a successful check. If there is no proof, return the error JobUnproven, and
+    record a question unless the same question is already open. The caller must commit the transaction before raising
+    the returned error. Raise Forbidden if the job's owner, hosts or network in the proof differ from the request.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))
@@ -61,7 +61,7 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
 
 
 def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
-    """Return the jobs of the batch server ``server`` with an open question."""
+    """Return the jobs of the batch server ``server`` about which a question is open."""
     of_server = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
     unanswered = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
     found = select(JobQuestionRow.key).where(of_server, *unanswered).distinct().order_by(JobQuestionRow.key)
@@ -87,7 +87,10 @@ def _find_network_id(unit: Unit, name_or_key: str | None) -> str | None:
 
 
 def _record_question(unit: Unit, question: JobClusterRequest, reason: str = "") -> JobUnproven:
-    """Record a question, unless the host has too many open questions. Return the error for the host."""
+    """Record a question, unless `MAX_OPEN_QUESTIONS` questions about other jobs of the host are stored.
+
+    Return the error for the host.
+    """
     unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
     others = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
     if (

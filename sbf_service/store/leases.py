@@ -43,10 +43,10 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
     Return the new fencing token, even if ``holder`` already has the lease. Return None while another holder has the
     lease. Also return None for an unknown element, or for an element that SBF does not reconcile (``IS_RECONCILED``).
 
-    The lease begins at the database's time before the element's row is locked. A wait for the lock shortens the
-    remaining lease. Nevertheless, two holders never have the lease at the same time: the statement compares the end of
-    the former lease with the time before the wait. A holder computes its deadline from the time before this call
-    (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
+    The lease begins at ``unit.now``, which is read from the database's clock before the statement locks the element's
+    row. A wait for the lock shortens the remaining lease. Nevertheless, two holders never have the lease at the same
+    time, because the statement also compares the end of the former lease with ``unit.now``. A holder computes its
+    deadline from the time before this call (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
     """
     lease = {"element": element, "holder": holder, "now": unit.now, "until": unit.now + length}
     return unit.connection.execute(_ACQUIRE, lease).scalar_one_or_none()

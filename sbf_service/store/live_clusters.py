@@ -49,8 +49,8 @@ def read_stored_clusters(
 ) -> Iterator[StoredCluster]:
     """Yield the stored values of each cluster in ``rows``. ``networks`` contains the clusters' networks by ID.
 
-    With ``everything``, the queries read the claims and gateways of all clusters. These queries are faster if ``rows``
-    contains most live clusters.
+    If ``everything`` is true, the queries read the claims and gateways of all clusters, not only of ``rows``. If
+    ``rows`` contains most live clusters, queries for all clusters are faster than queries for ``rows``.
     """
     of_networks, of_clusters = (None, None) if everything else (networks, [row.id for row in rows])
     vlans, services = _read_claims(unit, of_networks), read_service_ids(unit, of_networks)

@@ -60,8 +60,9 @@ class ElementCounts:
 class InstallationCounts:
     """All counts and times, from one snapshot of the database.
 
-    - ``oldest_change_s``: the age in seconds of the oldest unconfirmed change.
-    - ``oldest_degraded_s``: the age in seconds of the oldest degradation of a degraded cluster, or 0.
+    - ``oldest_change_s``: the age in seconds of the oldest unconfirmed change, or 0.
+    - ``oldest_degraded_s``: the time in seconds for which the longest-degraded cluster has been degraded; 0 if no
+      cluster is degraded.
     - ``last_backup``: the time of the last backup, or None.
     - ``failing_names``: the number of FQDNs that each gateway cannot resolve, by gateway.
     """
@@ -110,7 +111,7 @@ def _count_pools(unit: Unit, reserved: ReservedVlans) -> dict[str, PoolCounts]:
     for site in _read_sites(unit):
         claimed, quarantined = held[site.name, False], held[site.name, True]
         if not (pools[site.name] or claimed or quarantined):
-            continue  # a site without a pool allocates no VLAN IDs, and its pool is not exhausted
+            continue  # a site without a pool allocates no VLAN IDs; 0 free IDs would look like an exhausted pool
         excluded = find_excluded_vlans(unit, site, reserved)
         free = frozenset.difference(pools[site.name], excluded, claimed, quarantined, foreign.get(site.name, VlanSet()))
         counts[str(site.name)] = PoolCounts(len(claimed), len(quarantined), len(free))
@@ -177,7 +178,7 @@ def _read_degraded_at(unit: Unit, ids: list[str]) -> dict[str, datetime]:
 
 
 def read_service_time(unit: Unit, name: str) -> datetime | None:
-    """Return the time of the last event ``name``, such as ``backup``, or None."""
+    """Return the time of the last event with this name, such as ``backup``. Return None if no time is recorded."""
     row = unit.session.get(ServiceTimeRow, name)
     return None if row is None else row.at
 

@@ -1,4 +1,4 @@
-"""Networks with several clusters: joining members, and checks of access ports."""
+"""Networks with several clusters: the checks and IDs of a cluster that joins a network, and checks of access ports."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -86,8 +86,8 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
     """Raise GuestTaken for a name, MAC address or IP address in ``spec`` that is in use in the network.
 
-    The addresses of gateways, routers and users' devices are in use, too. A guest whose spec has no MAC address uses
-    the MAC address that SBF derives.
+    The addresses of gateways, routers and users' devices are in use, too. A guest of the network whose spec has no MAC
+    address uses the MAC address that SBF derives.
     """
     others = {
         f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()

@@ -58,7 +58,7 @@ def _list_port_vlans(ports: PortVlans) -> frozenset[object]:
 
 
 def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
-    """Record the ports of a switch, or the complete circuits of an edge.
+    """Record the VLANs of a switch's ports, or the complete circuits of an edge.
 
     Incomplete circuits are omitted, because SBF does not confirm a revision while an edge has incomplete circuits.
     """
@@ -77,7 +77,7 @@ The pause doubles with each failure, because each save wears the device's flash 
 
 
 def record_pending_save(unit: Unit, name: str) -> None:
-    """Record a pending save before a worker changes the device's running configuration."""
+    """Record a pending save. A worker calls this function before it changes the device's running configuration."""
     row = require_element(unit, name)
     row.unsaved_since = row.unsaved_since or unit.now
 
@@ -113,8 +113,8 @@ def compute_save_pause(failures: int) -> timedelta:
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
     """Return the transports on which an edge can have circuits.
 
-    These are the transports of its attachments in the topology, of its recorded circuits, and of its clusters whose
-    state can still change. Omit transports without provider edges.
+    These are the transports of the edge's attachments in the topology, of the edge's recorded circuits, and of those
+    clusters on the edge whose state can still change. Omit transports without provider edges.
     """
     attached = {transport.name for transport in find_edge_transports(topology, edge)}
     circuits = parse_observed_circuits(require_element(unit, edge)) or ()

@@ -46,9 +46,9 @@ class UseIncrease:
 def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncrease]:
     """For each counter, add the increase since the gateway's previous report to the sum. Return the increases.
 
-    Idempotent: a repeated report increases nothing. Networks without the gateway, and destinations that a network did
-    not request, are ignored. Raise NotFound for an unknown element. Raise Conflict for an element that is not a
-    gateway.
+    Idempotent: a repeated report increases nothing. Ignore networks in the report that do not use the gateway, and
+    destinations that a network did not request. Raise NotFound for an unknown element. Raise Conflict for an element
+    that is not a gateway.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:

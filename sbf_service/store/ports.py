@@ -161,9 +161,9 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 
 
 def _clear_removed_switch(unit: Unit, name: str) -> None:
-    """Delete the stored description of a removed switch, if all its ports are restored.
+    """Delete the stored description of a removed switch, if all ports of the switch are restored.
 
-    SBF then no longer reconciles the switch. If the switch is unchecked, it no longer causes a hold of networks.
+    SBF then no longer reconciles the switch. If the switch is unchecked, it then no longer causes a hold of networks.
     """
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:
@@ -179,9 +179,9 @@ def parse_removed_switch(row: ElementRow | Row[Any]) -> Switch | None:
 
 
 def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
-    """Mark a port as leaving, so that a worker restores its original use.
+    """Mark a port as leaving, so that a worker restores the port's original use.
 
-    Delete the row if SBF never configured the port, if no original use is recorded, or if ``forget`` is true.
+    If SBF never configured the port, if no original use is recorded, or if ``forget`` is true, delete the row instead.
     """
     before = _make_record(row).before
     if forget or not row.taken or before is None:

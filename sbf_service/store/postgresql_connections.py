@@ -26,10 +26,10 @@ POSTGRESQL_SETTINGS: Final[Mapping[str, Any]] = {
 """Settings of libpq and of the PostgreSQL server. The database's URL can override these settings.
 
 SBF detects an unreachable database server within half a minute. PostgreSQL ends the transaction of a suspended replica
-after 15 s. psycopg reads times with a time zone in the format ISO only.
+after 15 s. psycopg can read times with a time zone only in the format ISO.
 """
 POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
-"""The maximum number of connections of a replica. Three replicas stay below PostgreSQL's default limit of 100.
+"""The maximum number of connections in a replica's pool. Three replicas stay below PostgreSQL's default limit of 100.
 
 ``max_overflow`` is 0, because SQLAlchemy closes connections above ``pool_size`` after each use, and PostgreSQL starts a
 process for each new connection.

@@ -28,9 +28,9 @@ from virtcloud.model.message_text import count_of
 log = get_log(__name__)
 
 LOCK_CLASS = 0x7265706C
-"""The first key of the advisory lock (the letters "repl"). The second key is a hash of the name."""
+"""The first key of a replica's advisory lock (the letters "repl"). The second key is a hash of the replica's name."""
 TASK_LOCK_CLASS = 0x7461736B
-"""The first key of a task's advisory lock (the letters "task"). The second key is a hash of the name."""
+"""The first key of a task's advisory lock (the letters "task"). The second key is a hash of the task's name."""
 LOCK_TIMEOUT_S = 40.0
 """The maximum time in seconds for which a starting service waits for the lock. PostgreSQL detects an unreachable host
 in a shorter time, by the keepalive settings.
@@ -96,9 +96,10 @@ def _try_advisory_lock(connection: Connection, name: str) -> bool:
 
 @contextmanager
 def hold_task(engine: Engine, task: str) -> Iterator[bool]:
-    """Hold the lock of a task until the context ends: one process at a time performs the task.
+    """Try to acquire the lock of a task, so that one process at a time performs the task.
 
-    Yield True, or False if another process on the same database holds the lock.
+    If the lock is free, yield True and hold the lock until the context ends. If another process on the same database
+    holds the lock, yield False.
     """
     if engine.dialect.name == "postgresql":
         with translate_errors(), make_separate_engine(engine).connect() as connection:
@@ -110,10 +111,11 @@ def hold_task(engine: Engine, task: str) -> Iterator[bool]:
 
 @contextmanager
 def hold_whole_database(engine: Engine) -> Iterator[None]:
-    """Prevent services from using a database until the context ends. Raise BadInput if a service uses it now.
+    """Raise BadInput if a service uses a database now.
 
-    On PostgreSQL, only check. The caller must then acquire the lock of migrations, for which starting services wait,
-    and check again (:func:`check_unused`).
+    On SQLite, no service can start before the context ends. On PostgreSQL, services can start during the context.
+    Therefore, on PostgreSQL, the caller must acquire the lock of migrations, for which starting services wait, and
+    check again (:func:`check_unused`).
     """
     if engine.dialect.name != "postgresql":
         with _lock_file_of_sqlite(engine, "", 0):

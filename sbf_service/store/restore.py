@@ -28,7 +28,7 @@ from virtcloud.model.errors import BadInput
 
 VERSION_TABLE = "alembic_version"
 INITIAL_TABLES = frozenset({VERSION_TABLE, ServiceSecretRow.__tablename__, ReplicaRow.__tablename__})
-"""Tables that can have rows in an empty database."""
+"""Tables that may have rows although the database counts as empty."""
 
 
 def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
@@ -44,7 +44,7 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
 
     Lease extensions that were made after the backup are lost. Therefore, extend each lease to at least ``grace`` from
     now. Raise BadInput if a newer version made the backup, or if the database is in use. Also raise BadInput if the
-    database has rows and ``replace`` is false.
+    database has rows and ``replace`` is false, or if a step of the restore fails.
     """
     _check_version(backup)
     with hold_whole_database(engine), _transaction(engine) as connection:
@@ -87,7 +87,7 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
 
 
 def _empty_database(connection: Connection, migration: str, *, replace: bool) -> None:
-    """Create the tables of ``migration`` without rows.
+    """Delete all rows, and leave the database with the tables of ``migration``.
 
     Raise BadInput if the database has rows and ``replace`` is false.
     """

@@ -57,8 +57,8 @@ class PruneReport:
 def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
     """Return the folder for archive files.
 
-    Without a folder in the settings, return ``archive`` beside SQLite's file or, on other databases, the default
-    folder.
+    If the settings name no folder, return the folder ``archive`` beside the file of an SQLite database. For all other
+    databases, return the default folder.
     """
     if limits.folder is not None:
         return Path(limits.folder)

@@ -80,7 +80,7 @@ def require_element(unit: Unit, name: str) -> ElementRow:
 
 
 def increment_revisions(unit: Unit, names: Iterable[str]) -> dict[str, NewRevision]:
-    """Increment the wanted revision of each element. Return the new revisions, in the order of names.
+    """Increment the wanted revision of each element. Return the new revisions by element, sorted by name.
 
     Ignore unknown names. Raise OutsideScopeError if the unit has not locked the sites of all elements.
     """

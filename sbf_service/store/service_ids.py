@@ -109,7 +109,7 @@ def release_service_id(unit: Unit, row: ClusterRow) -> None:
 
 
 def count_service_ids(unit: Unit, transport: Transport) -> tuple[int, int, int]:
-    """Return the numbers of claimed, quarantined and free service IDs of a transport."""
+    """Count a transport's service IDs: claimed by clusters that have not ended, quarantined, and free."""
     of_transport = ServiceClaimRow.transport == transport.name
     claimed = unit.connection.scalar(select(func.count()).select_from(ServiceClaimRow).where(of_transport)) or 0
     quarantined = _count_quarantined(unit, transport)

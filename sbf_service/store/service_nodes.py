@@ -1,4 +1,4 @@
-"""The service nodes of networks: their choice for new clusters, and their services in wanted documents.
+"""The service nodes of networks: the choice of a node for a new cluster, and the nodes' services in wanted documents.
 
 A service node is a gateway that offers services, such as NFS, in a network.
 """
@@ -29,7 +29,7 @@ def find_cluster_service_node(unit: Unit, topology: Topology, cluster: LiveClust
 
 
 def address_service_node(unit: Unit, topology: Topology, row: ClusterRow, cluster: LiveCluster) -> None:
-    """Assign addresses in a new network to the network's service node."""
+    """Assign addresses in a new network to the network's service node, if the network has a service node."""
     node = find_service_node(topology, cluster.gateways)
     if node is not None:
         ensure_gateway_addresses(unit, row, node)

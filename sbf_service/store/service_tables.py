@@ -50,7 +50,7 @@ class JobQuestionRow(Base):
 
 
 class ServiceSecretRow(Base):
-    """A secret of the service, as hexadecimal digits. A migration creates it."""
+    """A secret of the service, as hexadecimal digits. A migration of the database creates the secret."""
 
     __tablename__ = "service_secrets"
 
@@ -59,7 +59,7 @@ class ServiceSecretRow(Base):
 
 
 class ReplicaRow(Base):
-    """A replica. The readiness probe updates the time to test whether SBF can write."""
+    """A replica. The readiness probe updates ``wrote_at`` to test whether SBF can write to the database."""
 
     __tablename__ = "replicas"
 

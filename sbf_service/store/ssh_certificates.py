@@ -1,4 +1,7 @@
-"""SSH certificates of users for gateways. SBF stores their serial numbers, so that users can revoke them."""
+"""SSH certificates of users for gateways.
+
+SBF stores the serial numbers of the certificates, so that users can revoke the certificates.
+"""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -91,9 +94,10 @@ def _make_certificate_view(
 
 
 def read_ssh_access(unit: Unit, key: str, user: str, cluster_id: str | None = None) -> SshAccessView:
-    """Return the gateways through which a user reaches a cluster's guests: none, unless the user is owner or invited.
+    """Return the view of a user's SSH access to a cluster's guests. Raise NotFound for an unknown cluster.
 
-    Raise NotFound for an unknown cluster.
+    The view lists the gateways that offer this access. If the user neither owns the cluster nor is invited, the view
+    lists no gateways.
     """
     row = require_cluster(unit, key, cluster_id)
     view = _make_view(unit, row)

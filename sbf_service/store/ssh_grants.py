@@ -43,7 +43,10 @@ _READ_INVITED = (
 
 
 def add_ssh_access(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add sshd and grants to the wanted state of a gateway with SSH access. Return any other wanted state unchanged."""
+    """Add sshd and grants to ``wanted``, and return the result, if the element ``name`` is a gateway with SSH access.
+
+    For any other element, return ``wanted`` unchanged.
+    """
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.ssh is None:
         return wanted

@@ -1,7 +1,7 @@
 """Certificates of users for SSH through gateways: records, revocation, and open connections.
 
-A revocation stays in wanted documents until :data:`MAX_CLOCK_ERROR` has passed since the certificate's expiry, and the
-certificate has no open connection.
+A revocation leaves the wanted documents when :data:`MAX_CLOCK_ERROR` has passed since the certificate's expiry, and no
+connection with the certificate is open.
 """
 
 from collections import defaultdict
@@ -174,8 +174,8 @@ def _make_entries(unit: Unit, row: ClusterRow, rows: Sequence[SshCertificateRow]
 def record_ssh_connections(unit: Unit, gateway: str, report: SshConnections) -> None:
     """Replace the SSH connections of a gateway; idempotent.
 
-    Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway. Connections of clusters
-    that do not use the gateway are ignored. If :func:`_is_any_revoked` is true for the open connections, increment the
+    Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway. Ignore the connections
+    of clusters that do not use the gateway. If :func:`_is_any_revoked` is true for the open connections, increment the
     gateway's wanted revision, because the gateway's wanted document may lack a revocation.
     """
     element = require_element(unit, gateway)

@@ -28,7 +28,7 @@ class SshCertificateRow(Base):
 
 
 class SshConnectionRow(Base):
-    """A connection in the latest report of a gateway, with its index (``position``).
+    """A connection in the latest report of a gateway. ``position`` is the connection's index in the report.
 
     There is no foreign key to certificates, because the certificate's row may have been deleted.
     """

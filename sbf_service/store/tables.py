@@ -47,8 +47,8 @@ class Base(DeclarativeBase):
 class TopologyRow(Base):
     """The version of the topology, and the part that all sites share. The table has a single row.
 
-    The first migration inserts the row, so that a unit can always lock it. ``common_version`` is the version that last
-    changed the common part.
+    The first migration inserts the row, so that a unit of work can always lock the row. ``common_version`` is the
+    version that last changed the part that all sites share.
     """
 
     __tablename__ = "topology"

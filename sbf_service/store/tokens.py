@@ -91,9 +91,10 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
 
 
 def read_token_page(unit: Unit, part: PagePart, name: str | None = None, role: Role | None = None) -> Page[TokenView]:
-    """Return a page of tokens, oldest first, limited to ``name`` (the holder) and ``role``.
+    """Return a page of tokens, oldest first. Raise BadInput for an invalid cursor.
 
-    Expired and revoked tokens are included. Raise BadInput for an invalid cursor.
+    If ``name`` is given, return only tokens of this holder. If ``role`` is given, return only tokens with this role.
+    Expired and revoked tokens are included.
     """
     rows = select(TokenRow)
     rows = rows if name is None else rows.where(TokenRow.name == name)
@@ -186,7 +187,7 @@ class _CheckedToken:
 
 
 def _cache_valid(unit: Unit, rows: Iterable[TokenRow], cached: dict[str, _CheckedToken], checked_at: float) -> None:
-    """Add the valid tokens in ``rows`` to ``cached``. Remove the invalid tokens."""
+    """Add the valid tokens in ``rows`` to ``cached``. Remove the invalid tokens in ``rows`` from ``cached``."""
     for row in rows:
         try:
             principal = make_principal(unit, row)
@@ -218,7 +219,7 @@ class TokenCache:
             _cache_valid(unit, rows, known, checked_at)
 
     def renew(self) -> None:
-        """Check the used tokens again, with few queries, before their entries expire. Record their use.
+        """Check recently used tokens again, with few queries, before their entries expire. Record their use.
 
         Without this method, each agent's entry would expire twice an hour, and the next poll would need a query.
         """
@@ -246,11 +247,14 @@ class TokenCache:
         return cached.principal
 
     def was_valid(self, token: Token) -> bool:
-        """Return whether an earlier check found the token valid. The token may be invalid now."""
+        """Return whether the cache contains the token, even if the entry is too old for `find`.
+
+        Then an earlier check found the token valid, but the token may be invalid now.
+        """
         return token.digest in self._cached
 
     def authenticate(self, token: Token) -> Principal:
-        """Return the principal of a token from the database.
+        """Check a token against the database, and return the token's principal.
 
         Raise Unauthenticated, with the reason, for an invalid token.
         """

@@ -59,7 +59,7 @@ class FormerTopology:
         return self.topology
 
     def share_parts(self, topology: Topology) -> Topology:
-        """Return a topology equal to ``topology`` that uses the old topology's objects for equal parts.
+        """Return a topology equal to ``topology`` that uses the former topology's objects for equal parts.
 
         The links are in the stored order.
         """
@@ -67,7 +67,7 @@ class FormerTopology:
 
 
 MakeTopology = Callable[[FormerTopology], Topology]
-"""A function that returns the new topology or raises an error."""
+"""A function that returns the new topology for a given former topology, or raises an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PreparedChange:
     elements: ElementChanges
     reading: ClusterReading
     unharmed: Mapping[str, LiveCluster]
-    """The clusters that have a path in both topologies, and lose nothing."""
+    """By id, the clusters that have a path in both topologies, and keep their sites, transport and ports."""
 
     @property
     def change(self) -> TopologyChange:
@@ -110,8 +110,9 @@ def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
 def put_topology(unit: Unit, topology: Topology) -> None:
     """Replace the topology; idempotent.
 
-    Each running cluster gets placements on the elements of its new paths. Its other placements end. Raise Conflict if
-    the new topology lacks an element or port that a cluster uses or may still use.
+    Each running cluster gets placements on the elements of its new paths. The cluster's placements on other elements
+    end. Raise Conflict if the new topology lacks a transport, site, element, port or path that a cluster uses or may
+    still use.
     """
     _apply_change(unit, _prepare_change(lambda: nullcontext(unit), lambda _former: topology))
 
@@ -170,8 +171,8 @@ def _store_change(unit: Unit, prepared: PreparedChange) -> int:
 def _replace_routers(unit: Unit, change: TopologyChange) -> None:
     """Replace routers that lose their link to the outside.
 
-    If a gateway gets a link to the outside, or returns to the topology with a link, also replace each router of the
-    gateway's networks that does not answer or has no link.
+    If a gateway gets a link to the outside, or returns to the topology with a link, this gateway can become a router.
+    Therefore also replace each router that does not answer or has no link in the networks of this gateway.
     """
     for name in dict.fromkeys((*change.former.gateways, *change.topology.gateways)):
         had_link, has_link = (OUTSIDE_LINK.has(one, name) for one in (change.former, change.topology))

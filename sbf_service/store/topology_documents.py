@@ -1,7 +1,8 @@
 """The stored documents of the topology: one row with the common part, and one row with each site's part.
 
-Each row contains the topology's version that last changed the row. A change writes only the rows that change. A replica
-with an older version of the topology reads only the rows that changed since that version.
+A change of the topology writes only the rows that change, and increments the version of the topology. Each row contains
+the version that its last change created. A replica with an older version of the topology reads only the rows that
+changed after that version.
 """
 
 from collections.abc import Mapping
@@ -63,7 +64,7 @@ def read_site_names(connection: Connection) -> tuple[Name, ...]:
 def read_documents(connection: Connection, since: int, former: Topology | None) -> Topology:
     """Return the stored topology. Raise NotFound before the first topology.
 
-    ``former`` is the topology of version ``since``, or None. Read only the parts that changed later.
+    ``former`` is the topology of version ``since``, or None. Read only the parts that changed after this version.
     """
     rows = connection.execute(_READ_CHANGES, {"since": since}).all()
     common = next((document for site, document in rows if not site), None)

@@ -55,14 +55,14 @@ _Rows = Mapping[str, Row[Any]]
 class ElementChanges:
     """The changes of the rows of sites and elements.
 
-    SBF compares rows with the topology. Only changes of the topology write the compared columns. Therefore, SBF can
-    compute these changes before the transaction.
+    SBF compares the rows with the new topology. The compared columns are written only when a topology is stored.
+    Therefore, SBF can compare before the transaction that stores the new topology.
 
     - ``new_sites``: the sites without a row. ``sites``: the known sites that enter or leave the topology.
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
       that were removed earlier.
     - ``moved``: the known elements whose site changes.
-    - ``reset``: the known elements that the topology describes differently, or has at another site.
+    - ``reset``: the known elements whose description or site differs between the former and the new topology.
     - ``devices``: the former and the new description of each new or changed element whose records of ports or VLANs may
       have to change.
     - ``lost``: the removed elements; the value is the former description if the element is a switch, otherwise None.
@@ -117,7 +117,7 @@ def update_sites(unit: Unit, changes: ElementChanges) -> None:
 
 
 def update_elements(unit: Unit, changes: ElementChanges) -> None:
-    """Update the rows of elements at sites that change.
+    """Update the rows of new, changed and removed elements.
 
     Set the confirmed revision of a changed element to 0, so that its worker or agent reads the element again. If an
     element's name may now denote another device, delete the old device's records of VLANs and ports. If an element's
@@ -148,7 +148,8 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
 def _read_elements(unit: Unit, change: TopologyChange) -> _Rows:
     """Return the rows of all elements of a change.
 
-    Read rows also by the element's name: an element that was removed earlier may return at another site.
+    Read the rows of the elements that are at the change's sites. Read the other rows by the element's name, because an
+    element that was removed earlier may return at another site.
     """
     at_sites = _read_rows(unit, _READ_AT_SITES, change.sites)
     rows = {name: row for name, row in at_sites.items() if name in change.elements}
@@ -208,8 +209,8 @@ def _release_records(unit: Unit, name: str) -> None:
 def is_other_device(former: Element | None, element: Element) -> bool:
     """Return whether an element's name may now denote another device.
 
-    For two devices, return whether the address or platform differs. For other elements, return whether the kind
-    differs. Return False for a new element.
+    If both elements are devices, return whether the address or platform differs. Otherwise, return whether the kind
+    differs. Return False for a new element (``former`` is None).
     """
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)

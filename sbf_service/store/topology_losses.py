@@ -39,10 +39,10 @@ _READ_ELEMENTS = (
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
     """Yield an error for each transport whose users the new topology would interrupt.
 
-    If a transport at provider edges has users, it must keep its kind and its users' service IDs. It must also keep a
-    shared service or separate services, whichever it has. A transport without provider edges must not become a
-    transport at provider edges. :func:`list_detached_clusters` checks whether a transport without provider edges
-    remains.
+    A transport at provider edges must keep its kind and its users' service IDs. A shared service must not become a
+    service for each cluster, or the reverse. A transport without provider edges must not become a transport at provider
+    edges. This function accepts that the new topology lacks a transport without provider edges:
+    :func:`list_detached_clusters` finds the clusters that need such a transport.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:
@@ -107,7 +107,7 @@ def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
 
 
 def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> None:
-    """Raise Conflict if a new topology lacks something in use, or breaks a path.
+    """Raise Conflict if a new topology lacks a used transport, site, element or port, or breaks a cluster's path.
 
     ``live`` contains the clusters at the sites that change. It may omit a cluster that has paths in both topologies and
     loses nothing (:func:`loses_nothing`).

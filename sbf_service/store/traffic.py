@@ -47,7 +47,8 @@ def record_traffic(unit: Unit, element: str, report: TrafficReport) -> dict[str,
 
     Return a dict of the counters' names and their increases since the previous report, summed over all networks.
 
-    Ignore networks without a placement on the element, and delete their rows. Raise NotFound for an unknown element.
+    Ignore networks without a placement on the element, and delete the rows of these networks for the element. Raise
+    NotFound for an unknown element.
     """
     require_element(unit, element)
     here = set(unit.connection.execute(_NETWORKS_HERE, {"element": element}).scalars())
@@ -96,5 +97,5 @@ def list_traffic(unit: Unit, key: str, cluster_id: str | None = None) -> list[El
 
 
 def find_last_report(unit: Unit, network: str) -> datetime | None:
-    """Return the time of the last report on a network's traffic."""
+    """Return the time of the last report on a network's traffic, or None if no agent has reported traffic yet."""
     return unit.session.scalar(_LAST_REPORT, {"network": network})

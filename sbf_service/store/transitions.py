@@ -177,8 +177,8 @@ def _require_network_sites(unit: Unit, row: ClusterRow) -> None:
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
     """Increment the wanted revisions of a cluster's elements. End the cluster's placements and publications.
 
-    For a member with guests, also increment the revisions of all hosts of the network, because their lists of peers
-    change.
+    For a member with guests, also increment the revisions of all hosts of the network, because the lists of peers of
+    these hosts change. If the network ends too, this is not necessary.
     """
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()
@@ -190,7 +190,7 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 
 
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
-    """Return the hosts of a member's network, if the member has guests and the network does not end.
+    """Return the hosts of a member's network, or an empty set if the member has no guests or the network ends.
 
     A cluster with an unreadable row counts as a cluster with guests, because an unneeded revision changes nothing on a
     host.

@@ -1,11 +1,12 @@
 """Unchecked elements: elements that SBF has not read since the database was restored (docs/decisions/0073).
 
-An unchecked element may carry unknown clusters, with VLAN IDs that are free or claimed in the database. Until every
-element of a site is checked,
+An unchecked element may carry unknown clusters, with VLAN IDs that are free or claimed in the database. While a site
+has an unchecked element,
 
-* no new cluster gets a VLAN ID at the site or over a transport of the site,
-* each network with a VLAN ID at the site is *held*: elements keep their existing configuration of the network, but do
-  not add to it.
+* no network gets an additional VLAN ID at the site. If the element is a device, no network that uses a transport of the
+  site gets an additional VLAN ID at any site.
+* each network with a VLAN ID at the site is *held*. If the element is a device, each network that uses a transport of
+  the site is held, too. Elements keep their existing configuration of a held network, but add nothing to it.
 
 An element is checked as soon as it confirms its wanted state and reports no other clusters. An administrator can also
 declare the element clean or remove it from the topology.
@@ -133,7 +134,7 @@ def mark_checked(unit: Unit, row: ElementRow) -> None:
 def releasing_networks(unit: Unit) -> Iterator[None]:
     """Increment the revisions of the elements that wait for a network whose hold ends within the context.
 
-    The devices that wait for a network are those that have not completely set it up. All hosts and gateways of the
+    A device waits for a network if the device has not set up the network completely. All hosts and gateways of the
     network count as waiting, because their wanted documents change.
     """
     before = read_held_networks(unit)

@@ -73,8 +73,9 @@ log = get_log(__name__)
 class Unit:
     """One unit of work.
 
-    After the commit, the store publishes the topics in ``changed``. All units of a store share the ``cache``. ``scope``
-    is the locked scope, or None if the unit locks everything or a single row, or only reads.
+    After the commit, the store publishes the topics in ``changed``. All units of a store share the ``cache``, except
+    that a dry run has a copy. ``scope`` is the locked scope, or None if the unit locks everything or a single row, or
+    only reads.
     """
 
     session: Session
@@ -250,7 +251,7 @@ class Store:
 
 
 def _find_in(unit: Unit, find_scope: FindScope[Unit]) -> LockScope:
-    """Return the scope of a change. Raise OutsideScopeError for more than ``MAX_KEYS`` locks."""
+    """Return the scope of a change. Raise OutsideScopeError for more than ``MAX_KEYS`` sites and names together."""
     scope = find_scope(unit)
     if len(scope.sites) + len(scope.names) > MAX_KEYS:
         raise OutsideScopeError(f"{len(scope.sites)} sites and {len(scope.names)} names")

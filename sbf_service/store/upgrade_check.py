@@ -1,4 +1,4 @@
-"""``sbf upgrade``: lists missing migrations, and tries them without changing the database.
+"""The checks of ``sbf upgrade``: the list of missing migrations, and their trial, which leaves the database unchanged.
 
 On SQLite, the trial migrates a copy of the database. On PostgreSQL, the trial migrates the database in a transaction,
 and rolls the transaction back.

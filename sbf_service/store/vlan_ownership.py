@@ -42,7 +42,7 @@ def _insert_created_vlans(unit: Unit, element: str, new: VlanSet) -> None:
 
 
 def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
-    """Replace the record of VLAN IDs created by SBF on an element; idempotent."""
+    """Replace the records of the VLAN IDs that SBF created on an element by ``vlans``; idempotent."""
     recorded = read_created_vlans(unit, element)
     if removed := recorded - vlans:
         unit.connection.execute(

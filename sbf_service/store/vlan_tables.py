@@ -60,8 +60,8 @@ class CreatedVlanRow(Base):
 class ForeignVlanRow(Base):
     """A VLAN ID in other use on an element, and the time when this use was first read. No new cluster gets the VLAN ID.
 
-    ``name`` is the VLAN's name on the device if SBF did not create the VLAN. ``ports`` (JSON) lists the unmanaged ports
-    that carry the VLAN.
+    ``name`` is the VLAN's name on the device; NULL if the device shows no name, or if SBF owns the VLAN on a switch.
+    ``ports`` (JSON) lists the unmanaged ports that carry the VLAN.
     """
 
     __tablename__ = "foreign_vlans"
@@ -106,7 +106,8 @@ class FreedServiceRow(Base):
 class UnusedServiceRow(Base):
     """The service ID from which SBF searches a transport's IDs for an ID that was never used.
 
-    The search starts at ``unused``: all IDs from ``first`` to ``unused`` - 1 were used.
+    The search starts at ``unused``: all IDs from ``first`` to ``unused`` - 1 were used. ``first`` was the transport's
+    lowest ID when SBF wrote the row.
     """
 
     __tablename__ = "unused_services"

@@ -1,4 +1,4 @@
-"""The choice of gateways, VPN grants in wanted documents, and routers.
+"""Access to networks through gateways: chooses gateways, adds VPN grants to wanted documents, and checks routers.
 
 A grant permits a profile's device to connect to a network. A user's device can be the router of a network.
 """
@@ -65,14 +65,14 @@ _READ_ADDRESSES = select(VpnAddressRow.profile_id, VpnAddressRow.address, VpnAdd
 
 
 def read_vpn_secret(unit: Unit) -> SecretBytes:
-    """Return the secret of the certificate authority and of the keys for tls-crypt-v2."""
+    """Return the secret from which SBF derives the certificate authority and the keys for tls-crypt-v2."""
     return read_service_secret(unit, VPN_SECRET)
 
 
 def add_vpn(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add OpenVPN servers and grants to the wanted state of a gateway with VPN access.
+    """Return the wanted state of the element ``name`` with the OpenVPN servers and grants.
 
-    Return any other wanted state unchanged.
+    If the element is not a gateway with VPN access, return ``wanted`` unchanged.
     """
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.vpn is None:
@@ -105,7 +105,10 @@ def _read_granted_profiles(unit: Unit, gateway: Name) -> list[GrantedProfile]:
 
 
 def read_device_addresses(unit: Unit, profiles: Iterable[str]) -> Mapping[str, tuple[Address, ...]]:
-    """Return the addresses of valid profiles, by profile ID, IPv4 addresses first."""
+    """Return the addresses of the devices with these profiles, by profile ID. IPv4 addresses are first.
+
+    The result does not contain a profile without addresses, such as a revoked profile.
+    """
     found: dict[str, list[Address]] = defaultdict(list)
     for group in split_ids(profiles):
         for profile, address, length in unit.connection.execute(_READ_ADDRESSES, {"ids": group}):
@@ -154,8 +157,9 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
 def check_router(unit: Unit, row: ClusterRow, network: ClusterRow, former: VpnProfileRow | None) -> None:
     """Check that a user's device can become the only router of a network.
 
-    ``former`` is the device's current profile, or None. Raise BadInput if the cluster is a member, or if the network
-    was created without ``router: device``. Raise Conflict if another device is the router.
+    ``row`` is the cluster for which the device gets a profile. ``former`` is the device's current profile, or None.
+    Raise BadInput if the cluster is a member of the network, or if the network was created without ``router: device``.
+    Raise Conflict if another device is the router.
     """
     if row.id != network.id:
         raise BadInput(

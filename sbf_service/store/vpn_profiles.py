@@ -62,10 +62,12 @@ def create_profile(
 ) -> NewVpnProfile:
     """Create the profile of a device. Connect the cluster to gateways if necessary.
 
-    Revoke an old profile of the device. The device keeps the old profile's addresses, unless only one of the two
-    profiles makes the device the router. Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending
-    or has ended. Raise NoGateway if there is no gateway. Raise NoAddressFree if a subnet has no free address. Raise
-    BeyondLimit if the cluster has the maximum number of profiles. For a router, raise the errors of
+    If the device already has a valid profile, revoke this old profile. The device keeps the old profile's addresses,
+    unless only one of the two profiles makes the device the router.
+
+    Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended. Raise NoGateway if
+    there is no gateway. Raise NoAddressFree if a subnet has no free address. Raise BeyondLimit if the cluster has the
+    maximum number of profiles and the device has no old profile. For a router, raise the errors of
     :func:`.check_router`.
     """
     row = require_live_cluster(unit, key, cluster_id)
@@ -139,7 +141,10 @@ def revoke_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = 
 
 
 def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRow]) -> None:
-    """Revoke valid profiles of a cluster, and increment the gateways' revisions."""
+    """Revoke those of a cluster's ``profiles`` that are valid, and increment the revisions of the cluster's gateways.
+
+    If no profile is valid, change nothing.
+    """
     valid = [profile for profile in profiles if profile.revoked_at is None]
     for profile in valid:
         _revoke(unit, profile)
@@ -208,9 +213,10 @@ def _insert(unit: Unit, created: VpnProfileRow, gateways: Sequence[Name], addres
 
 
 def _record_revisions(unit: Unit, profiles: Iterable[VpnProfileRow], others: Iterable[Name] = ()) -> None:
-    """Increment the wanted revisions of ``others`` and of the profiles' gateways. Record the profiles' new revisions.
+    """Increment the wanted revisions of ``others`` and of the profiles' gateways.
 
-    When a gateway has confirmed the recorded revision, the gateway has applied the profile's latest change.
+    For each profile, record the new revisions of its gateways. When a gateway has confirmed the recorded revision, the
+    gateway has applied the profile's latest change.
     """
     of_profile = VpnProfileGatewayRow.profile_id
     found = [

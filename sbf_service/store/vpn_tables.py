@@ -26,8 +26,9 @@ class ClusterGatewayRow(Base):
 class VpnProfileRow(Base):
     """A VPN profile of a device. ``network_id`` is the ID of the cluster that created the network.
 
-    SBF does not store the certificate itself. The partial indexes allow one valid profile for each device, and one
-    valid profile of a router for each network.
+    ``fingerprint`` is the fingerprint of the profile's certificate; SBF does not store the certificate itself. The
+    partial indexes allow at most one valid profile for each device, and at most one valid router's profile for each
+    network.
     """
 
     __tablename__ = "vpn_profiles"
@@ -87,7 +88,7 @@ class VpnAddressRow(Base):
 
 
 class VpnInvitationRow(Base):
-    """A user whom a cluster's owner invited to the network."""
+    """A user who was invited to a cluster's network, by the cluster's owner or by an operator."""
 
     __tablename__ = "vpn_invitations"
 

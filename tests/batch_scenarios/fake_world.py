@@ -62,7 +62,7 @@ def every_guest_answers(_bridge: str) -> AbstractContextManager[AnsweringGuests]
 
 @contextmanager
 def listen_silently(path: Path) -> Iterator[None]:
-    """Listen on a socket and never answer while the context is open."""
+    """While the context is open, listen on a socket, and never answer."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
@@ -138,7 +138,10 @@ class FakeWorld:
 
     @contextmanager
     def unreachable(self, switch: str) -> Iterator[None]:
-        """Make a switch unreachable for SBF. The time limit of a cluster's start is short in every fake world."""
+        """Make a switch unreachable for SBF.
+
+        The time limit of a cluster's start is not changed here, because every fake world has a short time limit.
+        """
         self.world.switches[switch].cut_off = True
         try:
             yield

@@ -175,7 +175,7 @@ class RealWorld:
     outage: float = 12.0
 
     def left(self) -> str:
-        """Describe the differences of all switches and hosts from their initial state. Return "" if there are none."""
+        """Return the differences of switches and hosts from their initial state as a text; "" without a difference."""
         return self.before.describe_changes(take_snapshot(self.lab, self.lab.topology))
 
     @contextmanager

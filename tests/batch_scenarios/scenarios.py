@@ -1,4 +1,4 @@
-"""Scenarios: events in the life of a job with a cluster, and the messages to its user.
+"""Scenarios: events in the life of a job with a cluster, and the messages to the job's user.
 
 After each scenario, switches and hosts are in their initial state.
 """
@@ -196,9 +196,9 @@ def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
-    """The first run is lost, and its cluster is removed.
+    """If the MoM of ``host`` dies during the hook, the job's first run is lost, and this run's cluster is removed.
 
-    The job runs again on other hosts, where its script starts once.
+    The job runs again on other hosts, where the job's script starts once.
     """
     with stage.world.in_begin(host, HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=2)
@@ -221,9 +221,9 @@ def agent_hangs_in_begin(stage: ScenarioStage) -> None:
 
 
 def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
-    """The job is queued again without a start of its script, and runs when the agent answers again.
+    """If the second host's agent fails, the job is queued again before its script starts.
 
-    The job's comment names the hosts of the failed run.
+    The job's comment names the hosts of the failed run. The job runs when the agent answers again.
     """
     hosts = stage.world.hosts[:2]
     with stage.world.in_begin(hosts[1], fault) as await_fault:

@@ -39,7 +39,10 @@ class BatchWorld(Protocol):
         """Describe the differences of all switches and hosts from their initial state. Return "" if there are none."""
 
     def unreachable(self, switch: str) -> AbstractContextManager[None]:
-        """Make a switch unreachable for SBF. In this context, the time limit of a cluster's start is short."""
+        """Make a switch unreachable for SBF within the context.
+
+        Within the context, the time limit of a cluster's start is short.
+        """
 
     def stop_sbf(self) -> None:
         """Kill SBF."""

@@ -19,7 +19,10 @@ REQUIRED = "VIRTCLOUD_REQUIRE_LAB"
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium. If Chromium is missing, skip the tests, or fail if ``VIRTCLOUD_REQUIRE_LAB`` is set."""
+    """Start Debian's Chromium, and yield the browser.
+
+    If Chromium is missing, skip the tests. If ``VIRTCLOUD_REQUIRE_LAB`` is set too, the tests fail instead.
+    """
     program = shutil.which("chromium")
     if program is None:
         assert not os.environ.get(REQUIRED), "chromium is missing: apt-get install chromium"

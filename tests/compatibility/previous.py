@@ -44,7 +44,11 @@ class Version:
         )
 
     def cli(self, url: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command against the SBF at ``url``, in a fork. :func:`end_command_lines` ends the forking process."""
+        """Run a command of this version against the SBF at ``url``.
+
+        The command runs in a fork of a process that has imported this version. :func:`end_command_lines` ends this
+        process.
+        """
         if self not in COMMAND_LINES:
             COMMAND_LINES[self] = CommandLine(self.environment)
         return COMMAND_LINES[self].run(words, VIRTCLOUD_URL=url)

@@ -81,7 +81,7 @@ assert libc.mount(source, target, None, ctypes.c_ulong(0x1000), None) == 0
 print("ready", flush=True)
 time.sleep(3600)
 """
-"""A program that creates a mount namespace with a separate /etc/resolv.conf. The gateway's agents run in it."""
+"""A program that creates a mount namespace with its own /etc/resolv.conf. The gateway's agents run in the namespace."""
 
 
 def make_wanted(*vlans: int) -> HostWanted:
@@ -383,7 +383,7 @@ def test_a_flushed_set_is_restored_while_no_resolver_answers(world: OutsideWorld
 
 
 def test_the_agent_reports_the_names_of_destinations(world: OutsideWorld) -> None:
-    """The restarted agent reports the names for both networks at once, not only after a minute."""
+    """The restarted agent reports the names for both networks immediately, and does not wait for a minute."""
 
     def read_names() -> list[dict[str, Any]]:
         (*_, report) = [report for name, report in world.sbf.reports if name == "outside"]

@@ -14,7 +14,7 @@ from emulators.session import FILTERS, CommandRejected, EmulatedSession, accepts
 
 
 class AristaEos(TrunkLists):
-    """An EOS switch. A VLAN ID from 1006 on that a routed port uses internally is not available."""
+    """An EOS switch. Commands cannot create a VLAN with an ID that a routed port uses internally (1006 or higher)."""
 
     platform = "arista_eos"
     port_names = (*(f"Ethernet{n}" for n in range(1, 9)), "Port-Channel1")

@@ -29,7 +29,7 @@ class CiscoIos(TrunkLists):
 
     The switch creates the VLAN when it accepts the line ``name``, or when the session leaves the mode of the VLAN.
 
-    Routed ports use VLAN IDs from 1006.
+    Each routed port uses a VLAN ID; the first of these IDs is 1006.
     """
 
     platform = "cisco_ios"

@@ -59,9 +59,10 @@ class AdministratorClient:
         return self.read(until, after="" if line == self._switch.secret else line)
 
     def read(self, until: str = "", after: str = "") -> str:
-        """Return the output up to ``until``, by default a prompt.
+        """Wait until the output after the text ``after`` matches the pattern ``until``, and return this output.
 
-        Raise EOFError at the end of the session. Raise TimeoutError after ``patience`` seconds without the text.
+        The default of ``until`` is a prompt. Raise EOFError at the end of the session. Raise TimeoutError if the output
+        does not match within ``patience`` seconds.
         """
         return self._read(until or self.prompt, after, self._patience)
 

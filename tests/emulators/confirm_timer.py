@@ -16,9 +16,9 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         super().__init__(**options)  # type: ignore[arg-type]
         self.history: list[SwitchState] = []
         self.locked_by = ""
-        """The other user who holds the lock, set by tests, or "" if no other user holds it."""
+        """The user who holds the lock against SBF, or "" if there is no such user. Only tests set this attribute."""
         self.unconfirmed: SwitchState | None = None
-        """The configuration to restore if the commit is not confirmed."""
+        """The configuration that the timer restores; None if no commit awaits a confirmation."""
         self._timer: threading.Timer | None = None
         self.record("initial configuration")
 
@@ -44,7 +44,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
                 self.committed()
 
     def committed(self) -> None:
-        """Subclasses may override this method, which is called after a configuration became permanent."""
+        """Do nothing. Called after a configuration became permanent. Subclasses may override this method."""
 
     def expire_timer(self) -> None:
         with self.lock:

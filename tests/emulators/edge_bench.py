@@ -42,7 +42,10 @@ TRANSPORTS: dict[str, dict[str, object]] = {
     "evpn": {"kind": "evpn", "vnis": "10100-10299", "asn": 65000},
 }
 FIRST = {"vpls": 10000, "qinq": 900, "evpn": 10000}
-"""By transport: a cluster's service ID minus its VLAN ID. ``shared`` has one service for all clusters, so no entry."""
+"""By transport: a cluster's service ID minus its VLAN ID.
+
+The transport ``shared`` has no entry, because all its clusters have the same service ID.
+"""
 PAIRS = [
     ("cisco_iosxe", "vpls"),
     ("cisco_iosxe", "shared"),
@@ -182,7 +185,7 @@ READY = {
     "arista_eos": ("switchport mode trunk", "switchport trunk allowed vlan none"),
     "cisco_nxos": ("switchport", "switchport mode trunk", "switchport trunk allowed vlan none"),
 }
-"""The lines that first make a managed port a trunk without VLANs, on platforms that require this."""
+"""The lines that make a managed port a trunk without VLANs, for platforms whose drivers require such a trunk."""
 ATTACH = {
     "cisco_iosxe": "^service instance 112 ",
     "cisco_iosxr": r"^interface \S+\.112 ",

@@ -1,4 +1,4 @@
-"""Cisco IOS-XE as a provider edge: VFIs, bridge domains, service instances."""
+"""Cisco IOS-XE as a provider edge with VFIs, bridge domains and service instances."""
 
 import re
 from typing import ClassVar

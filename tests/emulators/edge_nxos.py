@@ -1,4 +1,7 @@
-"""Cisco NX-OS as an EVPN edge: the VNI of each VLAN (``vn-segment``), VNIs on nve1, and MAC-VRFs under evpn."""
+"""Cisco NX-OS as an EVPN edge.
+
+A service consists of a VLAN's VNI (``vn-segment``), a member of the interface nve1, and a MAC-VRF below ``evpn``.
+"""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -11,7 +14,7 @@ from emulators.switch_device import EmulatedPort
 
 
 class EdgeNxos(CiscoNxos, EmulatedEdge):
-    """A leaf with nve1 and BGP. A new route distinguisher is refused while another distinguisher is set."""
+    """A leaf with nve1 and BGP. While a MAC-VRF has a route distinguisher, the leaf refuses another distinguisher."""
 
     new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EdgePort(mode="routed")
     modes: ClassVar = {

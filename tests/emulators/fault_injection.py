@@ -4,7 +4,7 @@ A reboot drops the sessions, refuses connections for a while, and may restore an
 calls :meth:`Saving.store`. A test plans a fault of the next save:
 
     switch.fail_save("busy")  # a failure of the platform, from ``switch.save_failures``
-    switch.fail_save("disconnect written")  # writes the startup configuration, then drops the session
+    switch.fail_save("disconnect written")  # writes the startup configuration, then drops every session
     switch.fail_save("ignore", times=9)  # prints success without writing the startup configuration
 """
 
@@ -26,7 +26,7 @@ class InjectedFault:
     """A fault of ``times`` commands that match ``pattern``, after ``skip`` matching commands without a fault.
 
     - ``disconnect`` drops every session before the command or, if ``done`` is true, after the command.
-    - ``refuse`` prints ``text``, or the platform's message for an invalid line.
+    - ``refuse`` prints ``text`` or, if ``text`` is empty, the platform's message for an invalid line.
     - ``ignore`` prints the usual answer, without effect.
     - ``print`` prints ``text``.
     - ``hang`` never answers.
@@ -186,7 +186,7 @@ class Saving:
     After an output that ends with a question, the switch waits for the reply.
     """
     save_questions: ClassVar[dict[str, str]] = {}
-    """Questions before a save in an unusual state, by cause."""
+    """Questions that the switch asks before a save if the switch is in an unusual state, by cause."""
 
     running: "SwitchState"
     startup: "SwitchState"

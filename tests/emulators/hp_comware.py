@@ -3,7 +3,8 @@
 Sources of the output:
 
 - ``save force`` and the questions of ``save``: H3C's command references, and recorded sessions of S5130, S5500, S6800
-  and HCL. The message of a successful save has one of four forms, which depends on the release and role of the switch.
+  and HCL. There are four forms of the message of a successful save. The release and the role of the switch determine
+  the form.
 - "Failed to save the current configuration": H3C's log message reference (CFG_SAVE_FAILED).
 - "Permission denied.": Comware 7's role-based access.
 

@@ -1,4 +1,4 @@
-"""Switches that resemble IOS and have no dialect. Each switch differs from IOS in one respect.
+"""Switches that resemble IOS and have no dialect. Each class imitates one difference from IOS, or two.
 
 The differences come from vendors' references and Netmiko's drivers:
 

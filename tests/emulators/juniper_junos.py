@@ -167,7 +167,7 @@ class Junos(ConfirmTimerSwitch):
         return render_xml(build_configuration(self.running))
 
     def validate(self, config: JunosConfiguration) -> SwitchState:
-        """Return the effect of a configuration. Raise RpcFault for an invalid configuration."""
+        """Return the switch's state with a configuration. Raise RpcFault for an invalid configuration."""
         for name, number in config.vlans.items():
             if not 1 <= number <= 4094 or list(config.vlans.values()).count(number) > 1:
                 raise RpcFault(f"vlan {name}: vlan-id {number} is in use\nconfiguration check-out failed")
@@ -211,7 +211,7 @@ def build_configuration(state: SwitchState) -> JunosConfiguration:
 
 
 def apply_lines(config: JunosConfiguration, lines: list[str]) -> JunosConfiguration:
-    """Return the configuration after ``set`` and ``delete`` lines. Raise RpcFault for an invalid line."""
+    """Return a copy of ``config`` that ``set`` and ``delete`` lines changed. Raise RpcFault for an invalid line."""
     config = deepcopy(config)
     for line in lines:
         if match := VLAN.fullmatch(line):

@@ -114,7 +114,7 @@ class EmulatedSession:
         actions.get(fault.kind, lambda: self.print_pages(fault.text or self.switch.invalid(self, line)))()
 
     def _ignore(self, line: str) -> None:
-        """Print the usual answer to the line, but undo its effect."""
+        """Print the usual answer to the line, but undo the line's effect."""
         switch = self.switch
         with switch.lock:
             before = deepcopy(switch.running), switch.startup, switch.saves

@@ -88,7 +88,7 @@ class SshServer:
 
     def hang_up(self) -> None:
         for transport in list(self._open):
-            # Count the session as dropped before the disconnection. The client may connect again at once.
+            # First count the session as dropped, then disconnect: the client may connect again at once.
             self._switch.lost.append(time.monotonic() + self._switch.linger)
             self._open.discard(transport)
             _disconnect(transport)

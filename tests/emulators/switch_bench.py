@@ -100,7 +100,10 @@ def make_bench_in(stack: ExitStack) -> MakeBench:
 
 
 def vlan_line_pattern(template: Commands, vlans: str = ".*") -> str:
-    """Return a regular expression for the first line with VLANs in a template of commands."""
+    """Return a regular expression that matches the first command of a template that contains VLANs.
+
+    ``vlans`` is the regular expression for these VLANs.
+    """
     line = next(line for line in template if "{vlan" in line)
     return "^" + re.sub(r"\\{(vlans?|port)\\}", lambda name: vlans if name[1] != "port" else ".*", re.escape(line))
 

@@ -22,7 +22,8 @@ class EmulatedPort:
     """The configuration of a port.
 
     ``allowed`` is the list of allowed VLANs; None means all VLANs, the default of many platforms. ``native`` is the
-    VLAN of untagged frames. ``trunk_native`` is the native VLAN of a trunk, on platforms that store it separately.
+    VLAN of untagged frames. ``trunk_native`` is the native VLAN of a trunk, on platforms that store a trunk's native
+    VLAN separately.
     ``lines`` contains all other configuration.
     """
 
@@ -45,10 +46,10 @@ class SwitchState:
 class EmulatedSwitch(Faults, Saving, Power):
     """A switch with a command line. Subclasses define their platform's commands with :func:`emulators.session.accepts`.
 
-    ``new_port`` creates a port with the initial configuration of tests, ``factory_port`` a port as documented for an
-    erased switch. ``factory_port`` is None if ``new_port`` creates such a port. ``unauthorized`` is the answer to a
-    command that the account may not use. ``drip`` splits all output into pieces. The values of ``drip`` are the number
-    of characters in a piece, and the time in seconds between two pieces.
+    ``new_port`` creates a port with the initial configuration of tests. ``factory_port`` creates a port with the
+    documented configuration of an erased switch, or is None if ``new_port`` creates a port with this configuration.
+    ``unauthorized`` is the answer to a command that the account may not use. ``drip`` splits all output into pieces.
+    The values of ``drip`` are the number of characters in a piece, and the time in seconds between two pieces.
     """
 
     platform: ClassVar[str]
@@ -154,7 +155,10 @@ class EmulatedSwitch(Faults, Saving, Power):
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def record_changes(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
-        """Return a recorder of all later changes, except changes of ``ports`` and ``vlans``, which SBF manages."""
+        """Return a recorder of all later changes, except changes of the ports and VLANs that SBF manages.
+
+        ``ports`` and ``vlans`` are these ports and VLANs.
+        """
         recorder = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
         self.recorders.append(recorder)
         return recorder
@@ -205,7 +209,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         raise NotImplementedError
 
     def neighbours(self, ports: Collection[str] | None = None) -> str:
-        """Return the output about the neighbours on ``ports``, or on all ports.
+        """Return the output about the neighbours on ``ports``; None: on all ports.
 
         Platforms that are not in ``LLDP_OUTPUT`` print the form of IOS.
         """

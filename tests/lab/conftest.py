@@ -35,7 +35,7 @@ class SharedLab:
     """The shared lab of this process, which successive test files use.
 
     An idle lab uses memory and processor time, so the lab runs only until a file needs another lab or no lab.
-    ``next_lab`` is the name of the lab that the next test uses, or "" if this test uses no shared lab.
+    ``next_lab`` is the name of the lab that the next test uses, or "" if the next test uses no shared lab.
     """
 
     def __init__(self, temporary: pytest.TempPathFactory) -> None:
@@ -48,8 +48,8 @@ class SharedLab:
         """Yield the lab ``name`` for one test file.
 
         The lab's topology is ``topologies/TOPOLOGY.yaml``, or metacenter.yaml if ``topology`` is "". Afterwards, stop
-        the lab unless the next file uses this lab. If clusters remain, always stop the lab: remaining clusters could
-        change the results of the next file.
+        the lab unless the next file uses this lab. Also stop a lab in which SBF runs and clusters remain, because these
+        clusters could change the results of the next file.
         """
         running = (
             self._running[1] if self._running and self._running[0] == name else self._start(name, options, topology)
@@ -117,7 +117,7 @@ def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(shared_lab: SharedLab) -> Iterator[Lab]:
-    """A lab without SBF and agents. Each test must leave all services of the lab running."""
+    """A lab in which neither SBF nor agents run. Each test must leave all services of the lab running."""
     with shared_lab.use("bare", LabOptions(bare=True)) as running:
         yield running
 

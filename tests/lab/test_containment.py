@@ -1,6 +1,7 @@
 """Tests of attacks on the host by root in a container. Unlike root of a real guest, the attacker has all capabilities.
 
-One script runs most of the attacks, once and in one container. Most tests only check the results of one kind of attack.
+One script runs most of the attacks, once and in one container. Most tests run no attack themselves: they check the
+script's results of one kind of attack.
 """
 
 from collections.abc import Iterator
@@ -229,7 +230,7 @@ def test_a_guests_port_has_its_bandwidth(lab: Lab, domains: dict[str, str]) -> N
     ],
 )
 def test_an_escaped_guest_is_nobody_on_the_host(lab: Lab, domains: dict[str, str], argv: tuple[str, ...]) -> None:
-    """The attacker has left all namespaces except the user namespace, which alone protects the host."""
+    """The attacker has left all namespaces except the user namespace. Only the user namespace protects the host now."""
     assert run_escaped(lab, domains["attacker"], "true") == 0
     folder, token = f"{GUESTS}/{domains['victim']}", f"{token_folder(str(lab.state.folder), HOST)}/token"
     assert run_escaped(lab, domains["attacker"], *(word.format(victim=folder, token=token) for word in argv)) != 0

@@ -70,7 +70,7 @@ def permanent(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
 
 
 def spec(*sites: str, macs: bool = False, **changes: object) -> ClusterSpec:
-    """Return a spec with one guest at each site. With ``macs``, the guests have fixed MAC addresses."""
+    """Return a spec with one guest at each site. If ``macs`` is true, the guests have fixed MAC addresses."""
     guests = tuple(
         Guest(
             name=f"n{i}",
@@ -202,7 +202,8 @@ def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfCli
 def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
     """A cluster is deleted while the edge of one site is down.
 
-    SBF removes the circuit of the other site immediately, and the circuit of the edge after the edge's restart.
+    SBF removes the circuit on the other site's edge immediately. SBF removes the circuit on the edge that is down after
+    the restart of this edge.
     """
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()

@@ -65,7 +65,7 @@ def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: Sbf
 
 
 def run_example(lab: Lab, example: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run an example in Python as root, an operator of the lab's SBF, on this machine."""
+    """Run a Python example on this machine. The example runs as root, who is an operator of the lab's SBF."""
     command = (sys.executable, str(EXAMPLES / example), *map(str, arguments))
     address = {"VIRTCLOUD_URL": f"unix://{lab.sbf_socket}"}
     return subprocess.run(command, env=os.environ | address, capture_output=True, text=True, check=True, timeout=120)  # noqa: S603 - our own

@@ -1,7 +1,7 @@
 """A gateway of a real lab is the router of two identical clusters.
 
-The lab's kernel has nftables for bridges only. Therefore these tests do not check what guests reach outside.
-`tests/unit/agent/gateway/test_outside_routing.py` checks this.
+The lab's kernel has nftables for bridges only. Therefore these tests do not check which destinations outside the
+network guests reach. `tests/unit/agent/gateway/test_outside_routing.py` checks these destinations.
 """
 
 import time

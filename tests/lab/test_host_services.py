@@ -1,4 +1,4 @@
-"""DHCP, DNS and metadata of hosts in the lab for two identical clusters on the same hosts."""
+"""Tests of the servers that the lab's hosts run for two identical clusters: DHCP, DNS and metadata."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Tests of a lab without SBF and agents."""
+"""Tests of a lab in which neither SBF nor agents run."""
 
 import hashlib
 import json

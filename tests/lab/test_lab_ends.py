@@ -1,4 +1,4 @@
-"""The end of a lab with SBF and agents."""
+"""Tests of the end of a lab with SBF and agents."""
 
 import os
 import signal
@@ -61,7 +61,7 @@ def wait_until_ended(state: LabState, within_s: float = 60) -> bool:
 
 
 def wait_until_unused(state: LabState, within_s: float = 60) -> bool:
-    """Wait until no command line contains this lab's folder. Return False after the time limit."""
+    """Wait until no process has this lab's folder in its command line. Return False after the time limit."""
     deadline, folder = time.monotonic() + within_s, str(state.folder).encode()
     while (processes := [one for one in Path("/proc").glob("[0-9]*/cmdline") if folder in read_command_line(one)]) and (
         time.monotonic() < deadline

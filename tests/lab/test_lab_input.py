@@ -1,4 +1,4 @@
-"""Lab commands with invalid input, or without root, a kernel or a program.
+"""Tests of lab commands that get invalid input, or that lack root's rights, a kernel or a program.
 
 Such commands change nothing, and name the fault or the remedy.
 """

@@ -27,7 +27,7 @@ OWNERS = {"alice-nfs": "alice", "bob-nfs": "bob"}
 IN_GUEST = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -- unshare -m sh -c "$1"'
 """A shell command on the host. It runs the script ``$1`` in the network namespace of the container ``$0``.
 
-The script has the host's files, in a new mount namespace.
+The script sees the host's files. It runs in a new mount namespace, so its mounts do not change the host.
 """
 MOUNT = f"mount -i -t nfs4 -o vers=4.2,addr={SERVER},clientaddr=10.0.0.1,soft,timeo=50 {SERVER}:/ /mnt"
 PROBE = "import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)"

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 T = TypeVar("T")
 BOOT_S = 90
 FULL_LINE = 70
-"""The length of each line of a private key, except the first and the last line of the file."""
+"""The length of a full line of a private key's file. The first line and the last two lines can be shorter."""
 SILENCE_S = 300.0
 """The longest permitted time in seconds without new output of the machines' consoles.
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 HOSTS = "brno-h1", "praha-h1"
 USER_FILES = "mkdir -p results; echo 1 | tee result.csv >results/one.csv"
 LOG_FILE = "mkdir -p /var/log/app; echo 1 >/var/log/app/app.log"
-"""``USER_FILES`` and ``LOG_FILE`` create the files in guests that ``docs/how-to/use-all-guests.md`` copies."""
+"""In guests, ``USER_FILES`` and ``LOG_FILE`` create the files that ``docs/how-to/use-all-guests.md`` copies."""
 
 
 def read_blocks(page: str) -> list[str]:

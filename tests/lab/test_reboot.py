@@ -58,8 +58,9 @@ class HostState:
 class Outage:
     """The host before and after the power failure. ``kept`` and ``ended`` are the clusters of the two jobs.
 
-    ``ended_meanwhile`` is the second cluster's state while the host had no power. ``agent_log`` is the agent's log
-    after the power returned.
+    ``ended_meanwhile`` is the state of the cluster ``ended`` while the host had no power. ``degraded`` is the cluster
+    ``kept`` before the host had set it up again. ``agent_log`` contains the lines that the agent logged after the power
+    failure.
     """
 
     before: HostState

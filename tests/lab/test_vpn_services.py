@@ -1,4 +1,7 @@
-"""Tests of the servers and sockets of hosts and gateways that a VPN device or a guest must not reach."""
+"""Tests of forbidden servers and sockets.
+
+A VPN device must not reach the servers of hosts. Neither a VPN device nor a guest may reach the sockets of gateways.
+"""
 
 import re
 import shutil

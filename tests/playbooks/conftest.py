@@ -1,4 +1,4 @@
-"""Machines for each file of tests. Files of tests run in parallel, so each starts its own machines."""
+"""Machines for each test module. Test modules run in parallel, so each module starts its own machines."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,7 @@
-"""Tests of the playbooks' messages about wrong inventories and machines. The tests change nothing."""
+"""Tests of the playbooks' messages about wrong inventories and unsuitable machines.
+
+Ansible runs in check mode, so the playbooks do not change the machine that runs the tests.
+"""
 
 import os
 import subprocess

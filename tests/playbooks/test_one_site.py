@@ -33,8 +33,7 @@ links:
   - {a: "brno-h1:data0", b: "brno-sw1:GigabitEthernet1/0/1", access: true}
   - {a: "brno-gw:host0", b: "brno-sw1:GigabitEthernet1/0/2"}
 """
-# Checks that may fail here, because these machines use the computer's kernel. It may lack 802.1Q, or filter bridged
-# frames.
+# Checks that may fail here: the machines use the computer's kernel, which may lack 802.1Q or filter bridged frames.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 SHOW_CREDENTIAL = "cat /etc/virtcloud/agent.token"
 PROCESSES = "systemctl show --property=MainPID --value virtcloud-agent virtcloud-sbf | tr -d '\\n'"
@@ -69,7 +68,7 @@ def described(site: Site) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def installed(described: Site) -> Site:
-    """Run ``site.yml`` three times, and kill each run at another task. Then run ``site.yml`` to the end."""
+    """Run ``site.yml`` three times, and kill each run at a different task. Then run ``site.yml`` to the end."""
     for task in (
         "certificate : Write the request",
         "program : Install the Python packages",
@@ -83,11 +82,12 @@ def installed(described: Site) -> Site:
 
 @dataclass(frozen=True)
 class Change:
-    """Three changes that one run of ``site.yml`` applies.
+    """The observations of one run of ``site.yml`` that makes three changes.
 
-    The machine brno-h1 has a new setting, the token of brno-gw is deleted, and SBF's certificate ends soon.
-    ``processes`` and ``tokens`` are pairs: before and after the run. ``processes`` contains the process IDs of the
-    services by machine, ``tokens`` the token of the gateway's agent.
+    Before the run, the inventory has a new setting of brno-h1, the token of brno-gw is deleted, and SBF's certificate
+    expires soon. ``checked`` is the same run in check mode. ``processes`` and ``tokens`` are pairs: before and after
+    the run. ``processes`` contains the process IDs of the services by machine, ``tokens`` the token of the gateway's
+    agent.
     """
 
     site: Site
@@ -100,7 +100,7 @@ class Change:
 
 @pytest.fixture(scope="module")
 def change(installed: Site) -> Change:
-    """Run ``site.yml`` with the three changes, first in check mode. Return the observations."""
+    """Prepare the three changes. Run ``site.yml`` in check mode, then without check mode. Return the observations."""
     token = installed.read("brno-gw", SHOW_CREDENTIAL).strip()
     installed.read("brno-gw", "rm /etc/virtcloud/agent.token")
     installed.read("sbf1", END_THE_CERTIFICATE)

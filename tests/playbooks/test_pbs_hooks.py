@@ -80,7 +80,7 @@ def start_openpbs(site: Site, machine: str, *, server: bool) -> None:
 
 @pytest.fixture(scope="module")
 def described(site: Site) -> Iterator[Site]:
-    """The machines with a running OpenPBS and an inventory of SBF, one host and OpenPBS's server."""
+    """The machines with a running OpenPBS. The inventory contains SBF, one host and OpenPBS's server."""
     start_openpbs(site, "pbs1", server=True)
     start_openpbs(site, "brno-h1", server=False)
     site.read("pbs1", "/opt/pbs/bin/qmgr -c 'create node brno-h1'")

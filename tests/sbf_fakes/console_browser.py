@@ -1,4 +1,4 @@
-"""A browser without scripts for the console of a :class:`World`'s service."""
+"""A browser that runs no scripts, for the console of a :class:`World`'s service."""
 
 import asyncio
 import re

@@ -15,7 +15,7 @@ class Crash(BaseException):
 
 @contextmanager
 def crash_at(world: World, statement: int) -> Iterator[list[str]]:
-    """Crash at the statement with this number (from 1), and at every later statement.
+    """Raise Crash at database statement number ``statement`` (the first has number 1), and at every later statement.
 
     Yield the list of the statements that the service has begun.
     """

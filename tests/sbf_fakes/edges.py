@@ -104,7 +104,7 @@ def _is_managed(part: Circuit | CircuitRemnant, managed: EdgeScope) -> bool:
 
 @dataclass
 class FakeEdges:
-    """All fake edges, each with a platform. An edge is created on first use."""
+    """All fake edges by name, and the capabilities of their platform. An edge is created on first use."""
 
     found: dict[str, FakeEdge] = field(default_factory=dict)
     facts: EdgeCapabilities = field(default_factory=lambda: EdgeCapabilities(kinds=frozenset(TransportKind)))

@@ -55,7 +55,7 @@ class LinuxSwitch:
 
 @dataclass
 class LinuxLine:
-    """The command line of the switch. Like a terminal, it also prints a part of the echoed command."""
+    """The command line of the switch. Each output begins with a part of the command, as if a terminal echoed it."""
 
     switch: LinuxSwitch
     prompt: str = r"^# "

@@ -59,7 +59,7 @@ class PairChannel:
 
 @dataclass
 class FakeGuests:
-    """The guests of a host. ``served`` contains the test's end of the socket pair and the channel of each session."""
+    """The guests of a host. For each session, ``served`` has the test's end of the socket pair and the channel."""
 
     refusal: str | None = None
     served: list[tuple[socket.socket, PairChannel]] = field(default_factory=list)
@@ -144,9 +144,10 @@ def serve_world(world: World, stack: ExitStack) -> tuple[str, uvicorn.Server]:
 
 @contextmanager
 def serve_worlds(folder: Path) -> Iterator[Start]:
-    """Yield a function that serves a world. The function's keyword arguments change settings of the relay.
+    """Yield a function that serves a world.
 
-    With ``agent=False``, the function starts no agent.
+    With the argument ``agent=False``, the function starts no agent. All other keyword arguments of the function are
+    settings of the relay.
     """
     with ExitStack() as stack:
 

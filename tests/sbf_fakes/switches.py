@@ -15,10 +15,10 @@ from virtcloud.model.vlans import VlanSet
 
 @dataclass
 class FakeSwitch:
-    """A switch: the VLANs of each port, its planned faults, and the received calls.
+    """A switch: the VLANs of each port, the planned faults of the switch, and the received calls.
 
-    ``table`` contains the names of the switch's VLANs, also after a restart. It is None for a switch without names of
-    VLANs.
+    ``table`` contains the names of the switch's VLANs. A restart does not change ``table``. ``table`` is None for a
+    switch without names of VLANs.
     """
 
     name: str

@@ -30,7 +30,7 @@ def gateway(name: str, **changes: object) -> dict[str, object]:
 
 
 def site_with_gateways(name: str, *gateways: dict[str, object]) -> dict[str, Any]:
-    """Return a site with these gateways. The site's switch has a port with the name of each gateway."""
+    """Return a site with these gateways. For each gateway, the site's switch has a port with the gateway's name."""
     made: dict[str, Any] = site(name)
     made["switches"][0]["ports"] += [described["name"] for described in gateways]
     return made | {"gateways": list(gateways)}

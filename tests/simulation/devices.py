@@ -61,8 +61,8 @@ class Device(Watched):
     A late worker no longer holds the element's lease. It can change the device nevertheless, because a device does not
     check fencing tokens. Two fields become true when the configuration changes without SBF's knowledge:
 
-    - ``unread``: after a restart or a change by a late worker, until a holder of the lease records a reading. SBF
-      cannot know what the device carries.
+    - ``unread``: after a restart or a change by a late worker, until a holder of the lease records a reading. Before
+      this reading, SBF cannot know what the device carries.
     - ``doubtful``: after a change by a late worker, until a reading shows the wanted state.
 
     ``surprises`` counts unexpected changes. Three fields map each replica to a value:

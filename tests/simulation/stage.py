@@ -26,7 +26,8 @@ class Watched:
     """An object whose fields the invariants read. ``changes`` counts the changes of the fields of all such objects.
 
     A change within a value, such as a new key of a dictionary, is not counted. Therefore the simulation replaces
-    values. Changes of the fields ``uncounted`` are not counted either, so the invariants must not read them.
+    values. ``uncounted`` contains the names of fields whose changes are not counted either, so the invariants must not
+    read these fields.
     """
 
     __slots__ = ()
@@ -43,12 +44,12 @@ class Watched:
 class KilledError(BaseException):
     """The actor's process was killed.
 
-    The error ends the actor's code. Each later call of the store or a device raises it again.
+    The error ends the actor's code. Each later call of the store or a device raises the error again.
     """
 
 
 class _Puppet:
-    """A coroutine that runs one piece of work after another. Each :meth:`go` runs it until the next :meth:`stop`."""
+    """A coroutine that runs pieces of work one after another. :meth:`go` runs until the work calls :meth:`stop`."""
 
     def __init__(self) -> None:
         self.work: Callable[[], None] = lambda: None
@@ -130,7 +131,7 @@ class Actor:
 
 @dataclass
 class Stage:
-    """All actors in progress. ``broken`` contains messages about faults found by the database or a device.
+    """All actors in progress. ``broken`` contains messages about the faults that the database or a device detected.
 
     Code that runs outside an actor does not pause: :meth:`gate` calls ``each_time`` instead.
     """

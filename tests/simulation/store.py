@@ -1,4 +1,4 @@
-"""The store in memory. Each method has the effect of one transaction in ``sbf_service.store``."""
+"""The store in memory. Its methods have the same effects as the transactions in ``sbf_service.store``."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

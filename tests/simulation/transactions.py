@@ -35,7 +35,7 @@ Devices = Mapping[Name, SimulatedDevice]
 
 @dataclass
 class Database:
-    """The store as a replica uses it, with faults of the connection."""
+    """The connection of all replicas and agents to the store. ``fault`` is a fault of this connection, or None."""
 
     store: MemoryStore
     stage: Stage

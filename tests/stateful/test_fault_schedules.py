@@ -102,7 +102,10 @@ BUGS: dict[str, tuple[Any, ...]] = {
     "never retries after a failure": ("invariant 3", (due_elements, " and clock < retry.not_before", "")),
     "ignores deadlines": ("invariant 3", (deadlines, "self.transactions.apply_transitions()", "pass")),
 }
-"""Bugs by description: the beginning of the expected error, and changes (a module, its present text, the new text)."""
+"""For each bug, by its description: the beginning of the expected error, and the changes that plant the bug.
+
+A change is a module, a part of the module's source text, and the new text of this part.
+"""
 
 
 @pytest.mark.parametrize("bug", BUGS)
@@ -115,7 +118,7 @@ def test_a_bug_planted_in_the_code_is_found(monkeypatch: pytest.MonkeyPatch, bug
 
 
 def test_the_invariants_read_no_uncounted_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation checks no invariants after a change of a field in ``Element.uncounted``."""
+    """The simulation does not check the invariants again if only fields in ``Element.uncounted`` have changed."""
     read, check_all = set[str](), Invariants.check_all
 
     def record_read(row: Element, name: str) -> object:

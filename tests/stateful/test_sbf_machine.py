@@ -47,7 +47,7 @@ OTHERS = "p9"
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
 """Brno's pool shares the VLAN IDs 102 and 103 with the other pools.
 
-If both are claimed, a new cluster at Brno and another site gets a different VLAN ID at each of its sites.
+If both VLAN IDs are claimed, a new cluster at Brno and another site gets a different VLAN ID at each of its sites.
 """
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 

@@ -63,9 +63,10 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
 def digest(segment: Segment, guest: GuestWanted) -> str:
     """Return a digest of the guest's spec, uplink, VLAN ID and number of resets.
 
-    When a guest starts, the digest is stored in its domain. If the digest of the wanted guest differs from the stored
-    digest, the agent restarts the guest. So a reset restarts the guest exactly once, even if the agent is killed during
-    the restart. The digest does not depend on the seed. So an upgrade from an agent without seeds restarts no guest.
+    When a guest starts, the digest is stored in the guest's domain. If the digest of the wanted guest differs from the
+    stored digest, the agent restarts the guest. So a reset restarts the guest exactly once, even if the agent is killed
+    during the restart. The digest does not depend on the seed. So an upgrade from an agent without seeds restarts no
+    guest.
     """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     spec = guest.model_dump_json(exclude_none=True, exclude={"power", "seed"})

@@ -1,9 +1,9 @@
 """Guests of this host that ended by themselves: the time of the next start, and the message for the owner. Pure.
 
-The agent starts a guest again immediately after its first end, and waits longer after each further end. The cluster
-counts as complete again only when the guest has run for `GuestRuns.trial` seconds. So repeated ends do not change the
-cluster's state each time. The agent does not report such an end as drift, because the end concerns only the guest's own
-cluster.
+The agent starts a guest again immediately after its first end. After each further end, the agent waits longer than
+after the previous end, but at most `MOST_DELAY_S` seconds. The cluster counts as complete again only when the guest has
+run for `GuestRuns.trial` seconds. So repeated ends do not change the cluster's state each time. The agent does not
+report the end of a guest as drift, because the end concerns only the guest's own cluster.
 
 The records are lost when the agent ends. A restarted agent starts an ended guest immediately.
 """
@@ -21,7 +21,7 @@ from virtcloud.model.values import ClusterKey
 FIRST_DELAY_S: Final = 5.0
 MOST_DELAY_S: Final = 300.0
 TRIAL_S: Final = 10.0
-"""Seconds for which an ended guest must run before its cluster counts as complete."""
+"""The least number of seconds for which an ended guest must run before its cluster counts as complete."""
 RECOVERED_S: Final = 600.0
 """If a guest has run for this number of seconds, its next end counts as its first end."""
 
@@ -38,8 +38,9 @@ class EndCause(Enum):
 class GuestRuns:
     """The ends of one guest with an unchanged wanted state (``digest``). Times are seconds of the agent's clock.
 
-    ``since`` is the start of the running guest, or None. ``ends`` is the number of ends. ``first_end`` and ``last_end``
-    are the times of the first and the last end. ``cause`` is the cause of the last end.
+    ``since`` is the time when the agent first saw the guest run, or None if the guest does not run. ``ends`` is the
+    number of ends since the guest last ran for `RECOVERED_S` seconds. ``first_end`` and ``last_end`` are the times of
+    the first and the last of these ends. ``cause`` is the cause of the last end.
     """
 
     step: StartGuest
@@ -177,7 +178,7 @@ class GuestEnds:
         return found
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until the next start of a guest or end of a trial. None: no guest waits for either."""
+        """Return the seconds until the agent starts a guest or a trial ends. None: no guest waits for either."""
         now = self._clock()
         due = [runs.due for runs in self._ended.values() if runs.since is None or now < runs.due]
         return max(0.0, min(due) - now) if due else None

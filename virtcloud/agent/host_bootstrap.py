@@ -98,7 +98,8 @@ def _open_kernel() -> AbstractContextManager[NetlinkKernel]:
 def _open_filters(settings: AgentSettings) -> NftablesFilters | None:
     """Return the filters of guests. If the settings turn filters off, remove existing filters and return None.
 
-    If the removal fails, only log the error: the kernel may lack nf_tables, which is a reason to turn filters off.
+    If the removal fails, only log the error: the administrator may have turned filters off because the kernel lacks
+    nf_tables.
     """
     filters = NftablesFilters()
     if settings.guests.filters == "strict":
@@ -139,7 +140,8 @@ def make_guest_connector(
 def open_bridge(segment: Segment) -> BridgeSocket:
     """Open a socket on the bridge of a segment.
 
-    Raise Refused if the host has no such bridge of virtcloud, or the bridge belongs to another network.
+    Raise Refused if virtcloud has no bridge with the segment's VLAN ID on the host, or if this bridge belongs to
+    another network.
     """
     with closing(NetlinkKernel()) as kernel:
         bridge = find_bridge(segment.vlan, segment.key, kernel.list_interfaces(), segment.id)

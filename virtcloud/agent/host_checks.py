@@ -50,9 +50,10 @@ class HostCheck:
 
 
 def check_host(config: Path) -> tuple[HostCheck, ...]:
-    """Check this host with the agent's settings in ``config``. Return the results of all checks, in order.
+    """Check this host with the agent's settings in the file ``config``.
 
-    A failed check raises no error.
+    Return the results in the order in which the checks ran. A failed check raises no error. If the settings cannot be
+    read, the later checks do not run.
     """
     return tuple(_checks(config))
 

@@ -19,7 +19,7 @@ After fewer refusals, the cause may be temporary.
 
 
 class ElementApi(Protocol):
-    """The calls of SBF that the reconciler needs."""
+    """The calls to SBF that the reconciler needs."""
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document."""

@@ -102,10 +102,10 @@ class LocalHost:
             self._namespaces.receive(supported)
 
     def take_over_access(self) -> None:
-        """Take over the OpenVPN servers and the sshd of an earlier agent process, without a wanted document.
+        """Take over the OpenVPN servers and the sshd of an earlier agent process, before SBF sends a wanted document.
 
-        Then open connections end with their clusters' leases, even if SBF does not answer. Only log an error: the next
-        reading of the host tries to take over again, and reports the error.
+        Afterwards, open connections end with their clusters' leases, even if SBF does not answer. Only log an error:
+        the next reading of the host tries to take over again, and reports the error.
         """
         for read in (self._read_vpn, self._read_sshd):
             try:
@@ -267,9 +267,11 @@ class LocalHost:
             self._segments.ensure_guest_mtus(segment, segment.guests)
 
     def _recent_interfaces(self, segment: Segment) -> list[KernelInterface] | None:
-        """Return the interfaces for `SegmentInterfaces.ensure_segment`: the last reading if possible, else a new one.
+        """Return the argument ``interfaces`` for `SegmentInterfaces.ensure_segment`.
 
-        Return None for an untagged segment, because `SegmentInterfaces.ensure_segment` must then read the uplink again.
+        For a tagged segment, return the last reading of the interfaces, or a new reading if the last reading was
+        discarded. For an untagged segment, return None, so that `SegmentInterfaces.ensure_segment` reads the uplink
+        again.
         """
         if segment.untagged:
             self._interfaces = None

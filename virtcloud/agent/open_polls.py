@@ -23,7 +23,7 @@ class PolledSbf(ElementApi, Protocol):
     """The calls of SBF that the reconciler and the open poll need."""
 
     def find_settled(self, element: str, revision: int) -> WantedDocument | None:
-        """Return the document of ``revision`` that the client has stored, or None if it must be read again."""
+        """Return the stored document of ``revision``, or None if the agent must read the document from SBF again."""
 
 
 def spawn_thread(work: Callable[[], None]) -> None:
@@ -32,7 +32,10 @@ def spawn_thread(work: Callable[[], None]) -> None:
 
 
 class OpenPoll:
-    """The calls of SBF for a reconciler, with at most one open poll. Only the reconciler's thread may use it."""
+    """The calls to SBF for a reconciler, with at most one open poll.
+
+    Only the reconciler's thread may use an object of this class.
+    """
 
     def __init__(self, sbf: PolledSbf, spawn: Spawn = spawn_thread) -> None:
         """Create an object that sends all calls to ``sbf``. ``spawn`` runs a function in a new thread."""

@@ -252,7 +252,7 @@ class HostReconciler:
     def _record_boot(self) -> None:
         """Record that a reboot was reported. Without the record, a restarted agent reports the same reboot again.
 
-        Only log an error: a host with a full disk must be reconciled nevertheless.
+        If the record cannot be written, only log the error: a host with a full disk must be reconciled nevertheless.
         """
         try:
             if self._boot is not None:

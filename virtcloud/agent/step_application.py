@@ -1,4 +1,4 @@
-"""Applying steps to a host: all starts of guests are last and run at the same time; other steps run one by one.
+"""Applying steps to a host: the starts of guests are last, several at the same time; other steps run one by one.
 
 After an error of a step, the later steps of the same cluster are skipped, with these exceptions:
 
@@ -106,8 +106,9 @@ class ManagedHost(Protocol):
 class StepOutcomes:
     """The outcomes of steps, by cluster ID.
 
-    ``pending`` are the reasons of steps that could not be applied yet. ``held`` are the reasons of steps that wait
-    until SBF requests them in a later document. ``refused`` are the IDs of clusters with a step that the host refused.
+    ``errors`` are the errors of failed steps. ``pending`` are the reasons of steps that could not be applied yet.
+    ``held`` are the reasons of steps that wait until SBF requests them in a later document. ``refused`` are the IDs of
+    clusters with a step that the host refused.
     """
 
     errors: ClusterErrors = field(default_factory=dict)

@@ -74,8 +74,9 @@ class FilterGuests:
     """Replace the host's filters, because the ports of a cluster's guests or devices lack correct filters.
 
     ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if the filters of all wanted ports
-    are correct, but the sets of the nftables table also have unwanted elements. ``former`` are the names of existing
-    guests' ports that ``ports`` does not contain. These existing ports are deleted before the filters are replaced.
+    are correct, but the sets of the nftables table also have unwanted elements. ``former`` are the names of guests'
+    ports that exist on the host but are not in ``ports``. The step deletes the ports in ``former``, and then replaces
+    the filters.
     """
 
     cluster: str

@@ -37,7 +37,8 @@ class StopRequested(BaseException):
 class StopSignal:
     """The request to stop the agent.
 
-    The request ends a wait of the main thread at once. A change of the host ends when its current step is complete.
+    The request ends a wait of the main thread at once. If the agent is changing the host, the request ends this change
+    as soon as the current step of the change is complete.
     """
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -75,7 +76,10 @@ class StopSignal:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Raise StopRequested within the block as soon as a signal arrives."""
+        """Raise StopRequested within the block as soon as a signal requests the stop.
+
+        If the stop was requested before, raise StopRequested at the start of the block.
+        """
         self._interruptible = True
         try:
             self.check()

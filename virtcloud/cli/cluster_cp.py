@@ -105,7 +105,7 @@ class GuestCopy:
         timeout: float | None,
         show: ShowFanOut,
     ) -> None:
-        """Store the options. ``jobs`` is the number of simultaneous copies.
+        """Store the options. ``jobs`` is the maximum number of simultaneous copies.
 
         ``timeout`` is in seconds, for each guest. ``names`` are the guests of ``--guest``.
         """
@@ -120,8 +120,9 @@ class GuestCopy:
 
         Return the failures, or None if the copy succeeded on all guests.
 
-        Raise BadInput unless all sources are on this machine and the target is in guests, or the reverse. Also raise
-        BadInput if a path names a guest although the user has set ``--guest``.
+        Raise BadInput unless all sources are on this machine and the target is in guests, or all sources are in guests
+        and the target is on this machine. Also raise BadInput if a path names a guest although the user has set
+        ``--guest``.
         """
         try:
             self._copy(sources, target)

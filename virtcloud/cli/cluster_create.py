@@ -255,7 +255,10 @@ def _list_guest_options(context: click.Context) -> tuple[str, ...]:
 
 
 def _describe_created(created: Cluster, seconds: float | None) -> str:
-    """Return the line about a cluster that was active after ``seconds`` (None: the command did not wait)."""
+    """Return the line that reports a created cluster.
+
+    ``seconds`` is the time until the cluster was active, or None if the command did not wait.
+    """
     if seconds is None:
         return f"cluster {created.key} is {created.state}; wait for it: virtcloud cluster wait {created.key}"
     return (

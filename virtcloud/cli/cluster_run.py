@@ -39,7 +39,10 @@ THROUGH = click.option(
 
 
 def _require_key_file(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the path of a private key. ssh only warns about a missing file, and then reports a refused login."""
+    """Return the path of a private key. Raise BadParameter if the file is missing.
+
+    Without this check, ssh would only warn about the missing file, and then report a refused login.
+    """
     if value is not None and not os.path.isfile(os.path.expanduser(value)):  # noqa: PTH111, PTH113 - pathlib fails without a home
         raise click.BadParameter(f"{value}: expected a file with your private key, found none", context, parameter)
     return value

@@ -31,7 +31,7 @@ def print_cluster_dry_run(dry_run: ClusterDryRun) -> None:
 
 
 def format_transport_service(transport: ClusterTransport) -> str:
-    """Format the transport that joins a cluster's sites, and its service ID, such as ``evpn: VNI 10100``."""
+    """Format the transport that joins a cluster's sites, and the cluster's service ID, such as ``evpn: VNI 10100``."""
     return (
         f"{transport.transport}: {SERVICE_ID_NAMES[transport.kind]} {transport.service}"
         if transport.service
@@ -125,7 +125,7 @@ def format_yaml(document: Document, **first: object) -> str:
 
 
 def unified_yaml_diff(former: Document | None, wanted: Document, name: str) -> str:
-    """Return the unified diff of two documents as YAML; ``""`` if they are equal."""
+    """Format two documents as YAML and return the unified diff of the texts; ``""`` if the documents are equal."""
     before = "" if former is None else format_yaml(former)
     lines = unified_diff(
         before.splitlines(), format_yaml(wanted).splitlines(), f"{name} (current)", f"{name} (new)", lineterm=""

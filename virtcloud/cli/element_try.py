@@ -91,7 +91,7 @@ def _make_replay(record: TrialRecord, options: Mapping[str, object]) -> TrialReq
 
 
 def _make_trial(options: Mapping[str, object], password_file: Path | None, enable_file: Path | None) -> TrialRequest:
-    """Return the request to test a switch. Without a password file and a key file, prompt for the password.
+    """Return the request to test a switch. Prompt for the password if there is neither a password file nor a key file.
 
     Raise BadInput if an option is missing or malformed.
     """

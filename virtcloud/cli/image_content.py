@@ -1,6 +1,6 @@
-"""Reads an image from a file or URL on the user's machine, and determines the image's checksum, size and format.
+"""Reads an image from a file or a URL, and determines the image's checksum, size and format.
 
-The progress is shown on stderr.
+These functions run on the user's machine, and show their progress on stderr.
 """
 
 import hashlib

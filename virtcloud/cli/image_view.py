@@ -41,7 +41,10 @@ def catalogue_row(found: CatalogueImage) -> tuple[object, ...]:
 
 
 def print_image(found: CatalogueImage, summary: str | None, *, as_json: bool) -> None:
-    """Print an image as JSON, or as text: ``summary``, or all properties if ``summary`` is None."""
+    """Print an image as JSON or as text.
+
+    The text is ``summary``, or, if ``summary`` is None, a line for each property of the image.
+    """
     if as_json:
         printing.print_json(found)
         return

@@ -123,7 +123,8 @@ def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
 def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
     """Return the full ID of a job. ``job`` is the full ID or only its number.
 
-    Raise BadInput if several servers have a job with this number.
+    The full ID of a number is the key of a cluster in ``clusters``. If no key begins with this number, return ``job``.
+    Raise BadInput if jobs of several servers have this number.
     """
     if not re.fullmatch("[0-9]+", job):
         return job

@@ -236,7 +236,7 @@ def demo() -> None:
 
 
 class LabProgress:
-    """Displays the current steps of the lab with their durations, and prints completed steps."""
+    """Displays the current steps of the lab. Prints messages about steps, and each ended step with its duration."""
 
     def __init__(self, console: Console) -> None:
         """Create a display on ``console``."""

@@ -36,7 +36,7 @@ def name_of(file: IO[str]) -> str:
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click
-    """A duration on the command line, in seconds."""
+    """A duration on the command line, such as ``1h30m``. The converted value is a number of seconds."""
 
     name = "duration"
 

@@ -60,7 +60,10 @@ def print_pages(  # noqa: PLR0913 - the parameters of print_list, and a limit
 
 
 def limit_pages(pages: Iterable[Sequence[D]], limit: int | None) -> Iterator[Sequence[D]]:
-    """Yield the pages that are not empty, up to ``limit`` documents. No page is read after the last document."""
+    """Yield the pages that are not empty, up to ``limit`` documents in all. None: yield all documents.
+
+    No page is read after the page that contains the last of these ``limit`` documents.
+    """
     left = limit
     for page in pages:
         shown = page if left is None else page[:left]
@@ -83,7 +86,7 @@ def _print_json_pages(pages: Iterable[Sequence[Document]]) -> None:
 def _print_table_pages(columns: Sequence[str], pages: Iterable[Sequence[Row]], empty: str) -> None:
     """Print the rows of all pages as one table. The first page determines the widths of the columns.
 
-    In a pipe, a longer cell of a later page is wider than its column.
+    In a pipe, a cell of a later page can be wider than its column.
     """
     terminal, widths, width = sys.stdout.isatty(), None, 0
     for number, page in enumerate(pages):
@@ -119,7 +122,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Row], empty: str) -> None
 
 
 def _format_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], terminal: bool, headed: bool) -> Iterator[str]:
-    """Yield the lines of rows. On a terminal, wrap long cells, and yield a rule below the head."""
+    """Yield the lines of rows. On a terminal, wrap long cells; if ``headed``, also yield a rule below the first row."""
     for number, row in enumerate(cells):
         wrapped = [wrap_text(cell, width if terminal else sys.maxsize) for cell, width in zip(row, widths, strict=True)]
         for line in zip_longest(*wrapped, fillvalue=""):
@@ -142,8 +145,8 @@ def _format_lists(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
     """Return the width of each column, or None if the longest words do not fit side by side. Pure.
 
-    ``cells`` contains rows with equal numbers of cells. The width of a column is between its longest word and its
-    longest cell. The remaining width widens the narrowest columns first.
+    ``cells`` contains rows with equal numbers of cells. A column is at least as wide as its longest word, and at most
+    as wide as its longest cell. The remaining width widens the narrowest columns first.
     """
     columns = list(zip(*cells, strict=True))
     minimum = [max(_longest_word(cell) for cell in column) for column in columns]
@@ -170,9 +173,9 @@ def _longest_word(cell: str) -> int:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """Break a text between words into lines of at most ``width`` characters. A longer word is not broken. Pure.
+    """Break a text between words into lines of at most ``width`` characters. Pure.
 
-    An empty text is one empty line.
+    A word of more than ``width`` characters is not broken. An empty text is one empty line.
     """
     lines = [""]
     for word in text.split():

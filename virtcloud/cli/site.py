@@ -106,7 +106,10 @@ def _row(view: SiteView) -> tuple[object, ...]:
 
 
 def print_cables(cables: SiteCables) -> None:
-    """Print wrong and unknown cables with their observed neighbours, unread switches, and the number of cables."""
+    """Print the wrong and the unknown cables, each with what its switches see.
+
+    Then print the switches that could not be read, and the numbers of right, wrong and unknown cables.
+    """
     for cable in cables.wrong:
         _print_cable(cable, f"wrong: {cable.a} - {cable.b}: {CABLE_REMEDIES[cable.state]}")
     for cable in cables.cables:

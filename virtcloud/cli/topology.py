@@ -47,7 +47,7 @@ class TopologyDifference(Document):
 
 @dataclass(frozen=True, slots=True)
 class TopologyScope(Generic[D]):
-    """The part of the topology that a command reads or replaces, with its API calls."""
+    """The part of the topology that a command reads or replaces, and the API calls for this part."""
 
     name: str
     read: Callable[[], tuple[D, str | None]]
@@ -261,9 +261,10 @@ def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, opti
 
 
 def _check_missing_version(name: str, current: str | None, options: _SetOptions) -> None:
-    """Raise BadInput for a file without a version, except with ``--force``, or on a terminal.
+    """Raise BadInput, because the file has no version.
 
-    On a terminal, the user must confirm the change later, unless ``--yes`` confirms it.
+    Raise no error with ``--force``, on a terminal, or if SBF is too old to send versions (``current`` is None). On a
+    terminal, the user must confirm the change later, unless ``--yes`` confirms the change.
     """
     if current is not None and not options.force and not confirmation.is_terminal():
         raise BadInput(

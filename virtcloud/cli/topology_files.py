@@ -179,8 +179,8 @@ def _locate_faults(error: ValidationError, everything: list[_Part], sites: list[
 def write_folder(folder: Path, topology: Topology, version: str | None) -> list[Path]:
     """Write a topology to a folder, and return the files.
 
-    Raise BadInput if the folder has other YAML files or cannot be written. Also raise BadInput for a site named
-    ``topology``.
+    Raise BadInput if the folder contains a YAML file that belongs to no site of the topology, or cannot be written.
+    Also raise BadInput for a site named ``topology``.
     """
     parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
     within = {link for part in parts.values() for link in part.links}
@@ -219,10 +219,10 @@ def order_like(topology: Topology, former: Topology) -> Topology:
 
 
 def add_site(topology: Topology | None, part: SitePart) -> Topology:
-    """Return ``topology``, which is SBF's topology or None, with a new site.
+    """Return ``topology`` with the new site ``part``.
 
-    If ``topology`` is None, return a topology with this site only. Raise BadInput if SBF already has the site. If the
-    new topology is invalid, raise ValidationError, or BadInput if ``topology`` is None.
+    If ``topology`` is None, return a topology with this site only. Raise BadInput if ``topology`` already has the site.
+    If the new topology is invalid, raise ValidationError, or BadInput if ``topology`` is None.
     """
     name = part.site.name
     if topology is None:
@@ -242,8 +242,8 @@ class TopologyFile(Topology):
 def read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str | int | None]:
     """Return the wanted topology and the version on which it is based.
 
-    Raise the errors of :func:`read_folder` for a folder. Raise BadDocument for an invalid file. Raise BadInput if the
-    file describes a site that SBF already has.
+    Raise the errors of :func:`read_folder` for a folder. Raise BadDocument for an invalid file. For a file with one
+    site, raise BadInput if SBF already has the site, or if SBF's topology with the site is invalid.
     """
     if isinstance(given, Path):
         topology, version = read_folder(given)

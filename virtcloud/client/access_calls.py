@@ -55,7 +55,7 @@ class AccessCalls(SbfCalls):
         return self._documents(QuotaView, self._connection.send("GET", "/v1/quotas"))
 
     def quota_pages(self, *, size: int = PAGE_SIZE) -> Iterator[list[QuotaView]]:
-        """Yield the quotas of all users with individual limits, in pages of ``size``, by name."""
+        """Yield the quotas of all users with individual limits, sorted by name, in pages of at most ``size``."""
         return self._pages(QuotaView, "/v1/quotas", {}, size)
 
     def quota(self, user: str) -> QuotaView:

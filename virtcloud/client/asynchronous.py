@@ -54,9 +54,9 @@ def _asynchronous(method: Callable[Concatenate[Any, P], R]) -> Callable[Concaten
 def _asynchronous_wrapped(
     method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], W]
 ) -> Callable[Concatenate[Any, P], Awaitable[W]]:
-    """Return a coroutine function.
+    """Return a coroutine function that runs ``method`` in a thread, and returns ``wrap(wrapper, result)``.
 
-    The function runs ``method`` in a thread, and returns ``wrap(asynchronous object, result)``.
+    ``wrapper`` is the asynchronous object.
     """
     called = _asynchronous(method)
 
@@ -270,9 +270,9 @@ class AsyncClient:
 
 
 def _read_property(sync: object, name: str) -> object:
-    """Return an attribute of a synchronous object. Raise AttributeError for methods.
+    """Return a public property of a synchronous object. Raise AttributeError for private names and for methods.
 
-    A synchronous method would block the event loop.
+    A call of a synchronous method would block the event loop.
     """
     if name.startswith("_") or callable(getattr(type(sync), name, None)):
         raise AttributeError(name)

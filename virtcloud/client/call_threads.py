@@ -48,7 +48,7 @@ class CallThreads:
 
 
 class CallAbandoned(BaseException):
-    """Raised in a call's thread to end the call, after the waiting task was cancelled. Not raised to callers."""
+    """The error that ends a call in its thread, after the waiting task was cancelled. Callers never receive it."""
 
 
 async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: inspect.BoundArguments) -> R:

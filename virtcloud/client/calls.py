@@ -16,7 +16,7 @@ DEVICE_S = 120.0
 """Additional timeout of a call that reads or changes a device, in seconds."""
 PAGE_SIZE: Final = 100
 ANY_VERSION = "*"
-"""A value of ``version`` with which SBF replaces a document even if another caller has changed it."""
+"""The value of ``version`` with which SBF replaces a document even if another caller has changed the document."""
 UNKNOWN_KEYS: Final = "ignore"
 """Unknown keys of answers are ignored: a later version of SBF may send them."""
 D = TypeVar("D", bound=Document)

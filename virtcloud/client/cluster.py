@@ -99,7 +99,7 @@ class Cluster(PolledCluster):
         return self._sbf.traffic(self.key, self.view.id)
 
     def known_hosts(self) -> str:
-        """Return the host keys of all guests of the network, as lines for a file ``known_hosts``.
+        """Return the host keys of all guests of the cluster's network, as lines for a file ``known_hosts``.
 
         Raise Conflict if the cluster is ending or has ended.
         """
@@ -148,9 +148,9 @@ class Cluster(PolledCluster):
     ) -> None:
         """Copy files or folders to all guests, or to ``guests``. The other arguments are those of `run`.
 
-        ``remote`` is a folder in each guest, or the new name of the only file or folder. The default is the home folder
-        of the user in the guest. Raise GuestsFailed if the copy failed on any guest; no incomplete file remains. Raise
-        BadInput for a local file that does not exist.
+        ``remote`` is a folder in each guest. If only one file or folder is copied, ``remote`` can also be its new name.
+        The default is the home folder of the user in the guest. Raise GuestsFailed if the copy failed on any guest; no
+        incomplete file remains. Raise BadInput for a local file that does not exist.
         """
         sources = list_sources([local] if isinstance(local, str | Path) else local)
         with open_logins(self._sbf, self.key, self.view.id) as logins:
@@ -170,7 +170,8 @@ class Cluster(PolledCluster):
         """Copy files or folders from all guests, or from ``guests``. Return the local folder of each guest.
 
         The files of guest g1 are copied into the folder ``local/g1``. ``remote`` are paths or patterns such as
-        ``*.log``. Raise GuestsFailed if the copy failed on any guest; no incomplete file remains.
+        ``*.log``. The other arguments are those of `run`. Raise GuestsFailed if the copy failed on any guest; no
+        incomplete file remains.
         """
         paths = [remote] if isinstance(remote, str) else remote
         with open_logins(self._sbf, self.key, self.view.id) as logins:
@@ -179,10 +180,10 @@ class Cluster(PolledCluster):
         return {name: Path(local) / name for name in found}
 
     def events(self, timeout: float | None = None) -> Iterator[ClusterEvent]:
-        """Yield the present state and progress, and later each change. End when the cluster ends, or after ``timeout``.
+        """Yield the present state and progress, and later each change.
 
-        Events report the state, the lease, the VLAN IDs and the elements' progress. A value that changes twice within
-        one long poll results in one event.
+        End when the cluster ends, or after ``timeout`` seconds. Events report the state, the lease, the VLAN IDs and
+        the elements' progress. A value that changes twice within one long poll results in one event.
         """
         before = None
         for view in self.poll_views(timeout):
@@ -210,7 +211,7 @@ class Cluster(PolledCluster):
         """Allow clusters of these users to join this cluster's network. Idempotent.
 
         Raise Conflict if this cluster is a member of another network, is ending or has ended. Raise BeyondLimit for too
-        many users. After an error, some of the users may be allowed.
+        many users. This method sends one call for each user, so after an error some of the users may be allowed.
         """
         return self._share(users, shared=True)
 
@@ -227,9 +228,9 @@ class Cluster(PolledCluster):
         return self
 
     def delete(self, *, wait: bool = False, progress: ShownProgress = None, timeout: float | None = None) -> Self:
-        """Delete the cluster. Idempotent. With ``wait``, return when the cluster is removed everywhere.
+        """Delete the cluster. Idempotent. This method never deletes a later cluster with the same key.
 
-        This method never deletes a later cluster with the same key.
+        Return when SBF has begun the removal, or with ``wait``, when the cluster is removed everywhere.
         """
         try:
             self.view = self._sbf.delete_cluster(self.key, *self._fence)

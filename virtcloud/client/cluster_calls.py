@@ -26,7 +26,8 @@ class ClusterCalls(SbfCalls):
     cluster. If the key belongs to another cluster now, calls that extend, share or delete a cluster raise Gone. The
     other calls with ``cluster_id`` apply to the intended cluster, even if it has ended.
 
-    Calls about an existing cluster raise NotFound if no cluster ever had the key.
+    If no cluster ever had the key, every call about one cluster raises NotFound, except :meth:`put_cluster` and
+    :meth:`dry_run_cluster`.
     """
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
@@ -55,9 +56,9 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Return a cluster.
 
-        With ``after``, wait until the cluster's version is higher, but at most ``wait`` seconds. With ``until``, also
-        wait until the cluster has one of these states; an older SBF ignores ``until``. With ``cluster_id``, return the
-        cluster with this id, even if a later cluster has the key now.
+        With ``after``, wait until the cluster's version is higher than ``after``, but at most ``wait`` seconds. With
+        ``until``, also wait until the cluster has one of these states; an older SBF ignores ``until``. With
+        ``cluster_id``, return the cluster with this id, even if a later cluster has the key now.
         """
         query: dict[str, str | Sequence[str]] = {"until": sorted(until)} if until else {}
         query |= {} if cluster_id is None else {"id": cluster_id}
@@ -94,10 +95,11 @@ class ClusterCalls(SbfCalls):
         newest: bool = False,
         size: int = PAGE_SIZE,
     ) -> Iterator[list[ClusterView]]:
-        """Yield the clusters in pages of ``size``, in the order of their creation: oldest first, or ``newest`` first.
+        """Yield the clusters in pages of ``size``, the oldest cluster first, or the newest first if ``newest``.
 
-        Without ``ended`` and ``state``, yield only clusters that have not ended. If clusters are created or end between
-        two pages, no other cluster is skipped or repeated. Raise BadInput for an unknown ``site`` or ``element``.
+        If neither ``ended`` nor ``state`` is set, yield only clusters that have not ended. If clusters are created or
+        end between two pages, no other cluster is skipped or repeated. Raise BadInput for an unknown ``site`` or
+        ``element``.
         """
         query: dict[str, str | float | None] = {"owner": owner, "network": network, "state": state, "site": site}
         query |= {"element": element, "order": "newest" if newest else "oldest", **flag_query(ended=ended)}
@@ -130,7 +132,7 @@ class ClusterCalls(SbfCalls):
     def verify_cluster(self, key: str, cluster_id: str | None = None) -> ClusterVerification:
         """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return the result of each pair.
 
-        Raise Conflict unless the cluster is active or degraded. Also raise Conflict for too many hosts.
+        Raise Conflict unless the cluster is active or degraded. Also raise Conflict if the cluster has too many hosts.
         """
         path = f"/v1/clusters/{ClusterKey(key)}/verify"
         answer = self._connection.send("POST", path, query={"id": cluster_id}, wait=VERIFY_S)

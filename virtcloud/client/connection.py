@@ -26,7 +26,7 @@ PARTIAL_CONTENT = 206
 NOT_MODIFIED = 304
 CONNECT_S = 5.0
 USER_AGENT = f"virtcloud/{__version__}"
-"""This client's User-Agent (RFC 9110, 10.1.5). For httpx's default User-Agent, SBF answers as version 0.1 did."""
+"""This client's User-Agent (RFC 9110, 10.1.5). SBF answers a call with httpx's default User-Agent as SBF 0.1 did."""
 R = TypeVar("R")
 
 
@@ -166,7 +166,7 @@ class Connection:
             raise ServiceUnreachable(explain_request_error(self.url, error)) from error
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers of a call. Raise BadInput after ``close``, because httpx raises a RuntimeError then."""
+        """Return the headers of a call. Raise BadInput after ``close``: the call itself would raise a RuntimeError."""
         if self._http.is_closed:
             raise BadInput(
                 "this client is closed: expected all calls before the client is closed, or within the client's with "

@@ -61,9 +61,10 @@ class ElementCalls(SbfCalls):
         return self._document(ElementView, self._connection.send("GET", f"/v1/elements/{Name(name)}"))
 
     def difference(self, element: str, *, read: bool = False) -> ElementDifference:
-        """Return the changes that an element needs. With ``read``, SBF reads the device first.
+        """Return the changes that an element needs.
 
-        With ``read``, raise ElementError if the device cannot be read, and Conflict for a host or gateway.
+        If ``read`` is true, SBF reads the device first. Then raise ElementError if the device cannot be read, and
+        Conflict for a host or gateway.
         """
         path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
         answer = self._connection.send("GET", path, query=flag_query(read=read), wait=wait)
@@ -116,8 +117,9 @@ class ElementCalls(SbfCalls):
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Return the wanted state of a host or gateway.
 
-        With ``after``, wait until the revision is higher, but at most ``wait`` seconds. A document that has not changed
-        since the last call is returned from memory for three to four hours. Then the document is read again.
+        If ``after`` is set, wait until the revision is higher than ``after``, but at most ``wait`` seconds; otherwise
+        return the document immediately. If SBF answers that the document of revision ``after`` has not changed, return
+        this document from memory. But three to four hours after the document was read, read the document again.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:
@@ -188,7 +190,10 @@ class ElementCalls(SbfCalls):
         self._connection.send("PUT", f"/v1/elements/{Name(element)}/capacity", capacity)
 
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
-        """Report a gateway's counters for outside destinations. Only the gateway's agent may call this. Idempotent."""
+        """Report a gateway's counters for outside destinations. Idempotent.
+
+        Only the agent of the gateway may call this method.
+        """
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/outside", report)
 
     def report_traffic(self, element: str, report: TrafficReport) -> None:

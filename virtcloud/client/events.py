@@ -29,7 +29,7 @@ class ClusterEvent(Document):
 def find_events(before: ClusterView | None, after: ClusterView) -> Iterator[ClusterEvent]:
     """Yield the changes from one view to a later view, the state first.
 
-    Without ``before``, yield the present state and the progress of each element.
+    If ``before`` is None, yield the present state and the progress of each element.
     """
     former = {} if before is None else _describe(before)
     for (element, subject), (text, detail) in _describe(after).items():
@@ -45,7 +45,7 @@ def find_events(before: ClusterView | None, after: ClusterView) -> Iterator[Clus
 
 
 _FIRST = frozenset({"state", "progress"})
-"""The subjects of the events that ``find_events`` yields without ``before``."""
+"""The subjects of the events that ``find_events`` yields if ``before`` is None."""
 
 
 def _describe(view: ClusterView) -> dict[tuple[Name | None, str], tuple[str, str | None]]:

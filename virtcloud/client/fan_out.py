@@ -19,7 +19,10 @@ from virtcloud.client.ssh_arguments import SshArguments, require_ssh
 from virtcloud.model.errors import BadInput, TimedOut
 
 DEFAULT_JOBS = 32
-"""Default number of simultaneous guests. SBF allows each user 100 sessions (``relay.sessions_per_user``)."""
+"""Default number of guests with which the work runs at the same time.
+
+SBF allows each user 100 sessions (``relay.sessions_per_user``).
+"""
 TICK_S = 0.1
 """Pause in seconds between two checks of the time limits."""
 GRACE_S = 2.0
@@ -62,7 +65,10 @@ class GuestTask:
         return 0.0 if self._began is None else self._clock() - self._began
 
     def pause(self, seconds: float) -> bool:
-        """Wait ``seconds`` and return True. If the work is ended during the wait, return False immediately."""
+        """Wait ``seconds`` and return True. Return False at once if the work is ended.
+
+        :meth:`end` can end the work before or during the wait.
+        """
         return not self._ended.wait(seconds)
 
     @contextmanager

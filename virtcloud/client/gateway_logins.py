@@ -1,8 +1,8 @@
 """Logins to guests through a gateway: the key and certificate of a user, and the configuration of ssh.
 
-The gateway's sshd connects ssh with the sshd of a guest. For the gateway, a new private key is made on the user's
-computer, and SBF issues a certificate that is valid for some minutes. To the guest, the user logs in with the user's
-own key.
+The gateway's sshd connects ssh with the sshd of a guest. For the login to the gateway, this module creates a private
+key on the user's computer, and SBF issues a certificate that is valid for some minutes. For the login to the guest, ssh
+uses the user's own key.
 """
 
 import shlex
@@ -42,7 +42,7 @@ BANNER_S: Final = 4.0
 """Seconds for which :func:`is_reachable` waits for the beginning of the server's first line."""
 BANNER: Final = b"SSH-"
 WAIT_S: Final = 60.0
-"""Maximum wait in seconds until the elements of a cluster have confirmed a new connection to a gateway."""
+"""Maximum time in seconds to wait until a cluster's elements have confirmed the cluster's connection to a gateway."""
 POLL_S: Final = 0.3
 ALIVE_S: Final = 60
 KEY, CERTIFICATE, KNOWN_HOSTS, CONFIG = "key", "key-cert.pub", "known_hosts", "config"
@@ -117,7 +117,7 @@ def _wait_for_elements(sbf: SbfClient, view: SshAccessView, show: Callable[[SshA
 def find_reachable_access(sbf: SbfClient, key: str, cluster_id: str) -> bool:
     """Return whether the caller can reach the cluster's guests through a gateway from this computer.
 
-    Return False if SBF is too old for this access.
+    Return False if SBF does not know the cluster, or is too old for such access.
     """
     try:
         access = sbf.ssh_access(key, cluster_id)
@@ -209,7 +209,8 @@ def _alias(gateway: SshGatewayView) -> str:
 def make_login_folder(parent: Path) -> Path:
     """Return the path of a new folder for the files of a login. Remove the folders of logins that have ended.
 
-    ssh replaces this program (execve). Therefore a later login must remove the folder.
+    ssh replaces this program (execve), so this program cannot remove the folder of its own login. A later login removes
+    that folder.
     """
     remove_folders_of_ended_processes(parent, "gateway-")
     return parent / name_process_folder("gateway-")

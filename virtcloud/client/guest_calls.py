@@ -20,8 +20,9 @@ SBF waits until the agent of the guest's host connects.
 class GuestCalls(SbfCalls):
     """Calls about the guests of a cluster.
 
-    A later cluster may have the same key. Therefore ``cluster_id`` identifies the intended cluster. If the cluster has
-    ended or is ending, the calls raise Conflict. Calls of users raise NotFound if SBF has no such cluster or guest.
+    Several clusters may have had the same key. ``cluster_id`` identifies the intended cluster; None means the newest
+    cluster with the key. If the cluster has ended or is ending, the calls raise Conflict. Calls of users raise NotFound
+    if SBF has no such cluster or guest.
     """
 
     def guests(self, key: str, cluster_id: str | None = None) -> list[GuestView]:
@@ -34,7 +35,8 @@ class GuestCalls(SbfCalls):
     ) -> GuestView:
         """Return a guest.
 
-        With ``after``, wait until the guest's host has confirmed a revision above ``after``, at most ``wait`` seconds.
+        With ``after``, SBF answers when the guest's host has confirmed a revision above ``after``, or after ``wait``
+        seconds. Without ``after``, SBF answers immediately.
         """
         query = {} if cluster_id is None else {"id": cluster_id}
         return self._document(GuestView, self._connection.poll(_path(key, guest), after, wait, query))
@@ -45,8 +47,8 @@ class GuestCalls(SbfCalls):
         """Stop or start a guest. Idempotent.
 
         To reset the guest, pass ``resets``: the guest's number of resets plus one. A guest that has this number of
-        resets already is not reset again. Raise Conflict for a reset of a stopped guest, or after a reset by another
-        caller in the meantime.
+        resets already is not reset again. Raise Conflict for a reset of a stopped guest, or if another caller has reset
+        the guest in the meantime.
         """
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})

@@ -169,11 +169,11 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
     progress: ShowFanOut | None = None,
     wait: float = 0,
 ) -> dict[str, GuestResult]:
-    """Run a command on the guests ``logins``, which maps each guest to arguments of ssh. Return the results by guest.
+    """Run a command on each guest of ``logins``. Return the results by guest.
 
-    ``open_sink`` returns the object that receives a guest's output. If ``open_sink`` is None, the results contain the
-    output. ``timeout`` limits the time for each guest, in seconds. If a guest does not accept the login yet, the login
-    is repeated for up to ``wait`` seconds.
+    ``logins`` maps each guest to the arguments of ssh. ``open_sink`` returns the object that receives a guest's output.
+    If ``open_sink`` is None, the results contain the output. ``timeout`` limits the time for each guest, in seconds. If
+    a guest does not accept the login yet, the login is repeated for up to ``wait`` seconds.
     """
 
     def work(name: str, task: GuestTask) -> GuestResult:

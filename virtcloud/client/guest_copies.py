@@ -62,9 +62,9 @@ for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 """Script that unpacks a tar stream. Arguments: the destination; 1 if the destination must be a folder, otherwise 0; and
 the names of the files and folders in the stream.
 
-The name of the temporary folder contains the guest's name and the process ID. The next copy to a guest removes the
-temporary folders that killed processes of this guest have left. Folders of other guests on a common network file system
-remain.
+The name of the temporary folder contains the guest's name and the script's process ID. If the script is killed, its
+temporary folder remains. The next copy of the same guest to the same destination folder removes this temporary folder.
+On a network file system that several guests share, a copy does not remove temporary folders of other guests.
 """
 GET_SCRIPT = f"""\
 echo "$0" >&2; export LC_ALL=C; IFS=
@@ -156,8 +156,8 @@ def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
 ) -> None:
     """Copy files and folders from each guest. ``remotes`` are the paths or patterns by guest.
 
-    With ``folder_for_each``, the files of each guest are copied into the folder ``target/NAME``, which is created if it
-    is missing. Without this option, ``target`` is an existing folder, or the new name of the only source. ``jobs``,
+    If ``folder_for_each`` is true, copy the files of each guest into the folder ``target/NAME``, and create this folder
+    if it is missing. Otherwise ``target`` is an existing folder, or the new name of the only source. ``jobs``,
     ``timeout`` and GuestsFailed are as in :func:`put_files`.
     """
 
@@ -268,7 +268,7 @@ def _send_files(sources: Mapping[str, Path], errors: list[str], stream: IO[bytes
 
 
 def _make_neutral(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Return a tar member without owner and special mode bits. Raise OSError for a device or pipe."""
+    """Remove a tar member's owner and special mode bits. Return the member. Raise OSError for a device or pipe."""
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
         raise OSError(f"{member.name} is no file, folder or symbolic link")
     member.uid = member.gid = 0

@@ -262,7 +262,7 @@ class ClusterGuests(Mapping[str, ClusterGuest]):
     """The guests of a cluster, by name. Each access reads the guest from SBF."""
 
     def __init__(self, sbf: SbfClient, key: str, cluster_id: str) -> None:
-        """Create the mapping for a cluster without a call to SBF."""
+        """Create the mapping for a cluster, and send no call to SBF."""
         self._sbf = sbf
         self._key = key
         self._cluster_id = cluster_id

@@ -60,8 +60,9 @@ class HostNetworks:
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
         """Create a network at these sites (default: all) if it does not exist. Wait until the network is active.
 
-        If this call fails after the creation, it deletes the network. Raise Conflict if the network belongs to another
-        owner than ``owner``. Raise ClusterFailed, TimedOut, or an error of SBF.
+        A new network belongs to ``owner`` (None: the caller). If this call fails after the creation, it deletes the
+        network. Raise Conflict if the network exists, and belongs to another owner than ``owner`` (None: accept any
+        owner). Raise ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)
         if existing is not None:

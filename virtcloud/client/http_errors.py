@@ -45,7 +45,7 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     504: Unreachable,
     507: StorageFull,
 }
-"""The exception for each HTTP status, for problem types that this version of the client does not know."""
+"""The exception for each HTTP status, used only if this version of the client does not know the problem type."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 FIRST_SERVER_ERROR = 500
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
@@ -134,7 +134,7 @@ def error_of_answer(url: str, status: int, content: bytes, path: str) -> Virtclo
 
 
 def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError]]:
-    """Return the class of each slug. If a subclass has the slug of its base class, return the base class."""
+    """Return ``root`` and its subclasses, by slug. If a subclass has the slug of its base class, omit the subclass."""
     errors: dict[str, type[VirtcloudError]] = {}
     for kind in root.__subclasses__():
         errors |= _errors_by_slug(kind)
@@ -142,9 +142,10 @@ def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError
 
 
 def compute_retry_pause(error: VirtcloudError, pause_s: float, jitter: Callable[[], float] = random.random) -> float:
-    """Return the seconds to wait before a call is repeated: the longer of ``pause_s`` and SBF's ``Retry-After``.
+    """Return the seconds to wait before a call is repeated.
 
-    A random time is added. ``jitter`` returns a random number from 0 to 1.
+    The base is ``pause_s`` or SBF's ``Retry-After``, whichever is longer. The result is the base plus a random time of
+    at most `SPREAD` times the base. ``jitter`` returns a random number from 0 to 1.
     """
     wanted_s = error.retry_after_s if isinstance(error, TooManyRequests | ServiceBusy) else 0
     return max(pause_s, wanted_s) * (1 + SPREAD * jitter())

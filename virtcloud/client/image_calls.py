@@ -12,8 +12,9 @@ from virtcloud.model.values import Name, UserName
 class ImageCalls(SbfCalls):
     """Calls about images.
 
-    Calls about an existing image raise NotFound if the image is missing or the caller may not use it. Calls raise
-    Forbidden if the caller lacks the right.
+    All calls with a name, except the calls that add an image or check an upload, raise NotFound if SBF has no image
+    with this name or the caller may not use the image. A call raises Forbidden if the caller lacks the right for the
+    call.
     """
 
     def images(self) -> list[CatalogueImage]:

@@ -22,7 +22,7 @@ def name_process_folder(purpose: str) -> str:
 def remove_folders_of_ended_processes(parent: Path, purpose: str, suffix: str = "") -> None:
     """Remove each folder in ``parent`` that belongs to an ended process of this computer.
 
-    ``suffix`` is a regular expression for the characters that follow the name of `name_process_folder`.
+    ``suffix`` is a regular expression for the characters after the name that `name_process_folder` returned.
     """
     prefix = f"{purpose}{platform.node()}-"
     for path in parent.glob(f"{glob.escape(prefix)}*"):

@@ -52,7 +52,8 @@ def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:
     Symbolic links are recorded in ``links`` and not created: no later file can be written through a link.
 
     Raise Refused for a member that is neither file, folder nor link, or that would be outside ``folder``. Also raise
-    Refused for a name or time that this computer's file system cannot store.
+    Refused for a name or time that this computer's file system cannot store, and for a second file or link with the
+    same name.
     """
     try:
         with tarfile.open(fileobj=stream, mode="r|", ignore_zeros=True) as archive:

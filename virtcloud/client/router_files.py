@@ -43,7 +43,10 @@ class PortForward:
 
 
 def parse_forwards(texts: Iterable[str]) -> tuple[PortForward, ...]:
-    """Parse the values of ``--forward``. Raise BadInput if two values have the same protocol and port."""
+    """Parse the values of ``--forward``. Equal values are parsed as one.
+
+    Raise BadInput if two values have the same protocol and port, but different guests or ports of guests.
+    """
     forwards = tuple(map(PortForward.parse, texts))
     taken: dict[tuple[str, int], PortForward] = {}
     for forward in forwards:

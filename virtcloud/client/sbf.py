@@ -76,7 +76,10 @@ class SbfClient(
         return self._connection.trust
 
     def with_timeout(self, seconds: float) -> Self:
-        """Return a client with another timeout. Closing one client closes the shared connections of both."""
+        """Return a client with the timeout ``seconds`` that shares this client's connections.
+
+        Closing one of the two clients closes the shared connections.
+        """
         other = copy(self)
         other._connection = self._connection.with_timeout(seconds)  # noqa: SLF001 - of this class
         return other

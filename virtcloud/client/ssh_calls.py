@@ -27,9 +27,9 @@ class SshCalls(SbfCalls):
     def ssh_certificates(self, key: str, *, ended: bool = False) -> list[SshCertificateEntry]:
         """Return the certificates of a cluster.
 
-        Omit revoked certificates, and expired certificates without open connections. With ``ended``, also return these
-        certificates, if SBF still has their records. SBF keeps the record of an expired certificate for at least an
-        hour.
+        Without ``ended``, omit revoked certificates, and expired certificates without open connections. With ``ended``,
+        include these certificates, if SBF still has their records. SBF keeps the record of an expired certificate for
+        at least an hour.
         """
         answer = self._connection.send("GET", f"{_path(key)}/certificates", query=flag_query(ended=ended))
         return self._documents(SshCertificateEntry, answer)
@@ -41,13 +41,13 @@ class SshCalls(SbfCalls):
         )
 
     def ssh_connections(self, key: str) -> list[SshConnectionView]:
-        """Return the open connections with guests of a cluster, as the gateways reported them."""
+        """Return the open connections to a cluster's guests, as the gateways last reported them."""
         return self._documents(SshConnectionView, self._connection.send("GET", f"{_path(key)}/connections"))
 
     def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:
         """Report all SSH connections of a gateway; replaces the previous report.
 
-        Only the gateway's agent may call this.
+        Only the gateway's agent may make this call.
         """
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/ssh/connections", report)
 

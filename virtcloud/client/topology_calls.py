@@ -16,9 +16,9 @@ class TopologyCalls(SbfCalls):
     def put_topology(self, topology: Topology, version: str | None = None) -> Topology:
         """Replace the topology. Idempotent. ``version`` is the version that the caller read, or ``ANY_VERSION``.
 
-        The first topology needs no ``version``. Raise BadInput or Conflict for an invalid topology. Raise
-        PreconditionFailed if the topology changed since ``version``. Raise PreconditionRequired if ``version`` is
-        missing.
+        Raise BadInput or Conflict for an invalid topology. SBF checks ``version`` only if ``topology`` differs from the
+        topology that SBF already has: then, raise PreconditionRequired if ``version`` is None, and PreconditionFailed
+        if SBF's topology changed since ``version``.
         """
         answer = self._connection.send("PUT", "/v1/topology", topology, if_match=entity_tag(version))
         return self._document(Topology, answer)
@@ -39,7 +39,7 @@ class TopologyCalls(SbfCalls):
     def dry_run_topology(self, topology: Topology) -> ChangeDryRun:
         """Request that SBF reads the affected devices. Return the changes that :meth:`put_topology` would cause.
 
-        Raise the same errors as :meth:`put_topology`.
+        Raise BadInput or Conflict for an invalid topology.
         """
         path = "/v1/topology/dry-run"
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
@@ -53,14 +53,18 @@ class TopologyCalls(SbfCalls):
         return self._document_to_change(SitePart, answer), version_of(answer)
 
     def put_site_part(self, part: SitePart, version: str | None = None) -> SitePart:
-        """Replace one site's part of the topology. ``version`` and the errors are those of :meth:`put_topology`."""
+        """Replace one site's part of the topology. Idempotent.
+
+        ``version`` is the part's version that the caller read (:meth:`site_part`), or ``ANY_VERSION``. The errors are
+        those of :meth:`put_topology`, but SBF compares only the part and the part's version.
+        """
         path = f"/v1/sites/{part.site.name}/topology"
         return self._document(SitePart, self._connection.send("PUT", path, part, if_match=entity_tag(version)))
 
     def dry_run_site_part(self, part: SitePart) -> ChangeDryRun:
         """Request that SBF reads the affected devices. Return the changes that :meth:`put_site_part` would cause.
 
-        Raise the same errors as :meth:`put_site_part`.
+        Raise BadInput or Conflict for an invalid part.
         """
         path = f"/v1/sites/{part.site.name}/topology/dry-run"
         return self._document(ChangeDryRun, self._connection.send("POST", path, part, wait=DEVICE_S))
@@ -98,7 +102,7 @@ class TopologyCalls(SbfCalls):
     def dry_run_pool(self, site: str, pool: Pool) -> ChangeDryRun:
         """Request that SBF reads a site's devices. Return the changes that :meth:`put_pool` would cause.
 
-        Raise the same errors as :meth:`put_pool`.
+        Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a VLAN ID that is in use.
         """
         path = f"/v1/sites/{Name(site)}/pool/dry-run"
         return self._document(ChangeDryRun, self._connection.send("POST", path, pool, wait=DEVICE_S))

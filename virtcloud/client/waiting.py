@@ -61,7 +61,8 @@ class PolledCluster:
     ) -> Iterator[ClusterView]:
         """Yield views like `Cluster.poll_views`.
 
-        With ``until``, a poll ends early only when one of these states begins.
+        With ``until``, a change of the cluster ends a poll only if the cluster then has one of these states. Without
+        ``until``, every change ends a poll.
         """
         deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()
@@ -92,8 +93,8 @@ class PolledCluster:
     def _poll(self, answered: float, wait: float, until: Collection[ClusterState]) -> float:
         """Run one long poll of at most ``wait`` seconds for a newer view.
 
-        With ``until``, the poll ends early only when one of these states begins. ``answered`` is the time of SBF's last
-        answer before the poll. Return the time of SBF's last answer, as seconds of ``clock``.
+        ``until`` is as in `_poll_views`. ``answered`` is the time of SBF's last answer before the poll. Return the time
+        of SBF's last answer, as seconds of ``clock``.
         """
         try:
             view = self._sbf.cluster(self.view.key, self.view.version, wait, self.view.id, until)
@@ -104,7 +105,10 @@ class PolledCluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if ``view`` is of a later cluster, which only an old SBF sends."""
+        """Return ``view``. Raise ClusterFailed if ``view`` is the view of a later cluster with the same key.
+
+        Only an old SBF sends the view of a later cluster.
+        """
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.view.key} has ended, and a later cluster has its key now (attempt {view.attempt})"

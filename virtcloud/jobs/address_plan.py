@@ -79,8 +79,8 @@ def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a r
     - ``subnets``: the subnets of the request.
     - ``used``: the addresses of guests, without prefix length.
     - ``own``: the subnets of the running network that the job joins. None: the network is new, or its subnets are
-      unknown. If ``own`` is empty, guests without a subnet get no addresses.
-    - ``default``: the subnet of a new network, if the request has no subnet.
+      unknown. If ``own`` is empty and the request has no subnet, the guests get no addresses.
+    - ``default``: the subnet to use if ``own`` is None and the request has no subnet; None: `DEFAULT_SUBNET`.
     - ``others``: the addresses of gateways, users' devices and the router, without prefix length.
 
     Raise RequestError if a subnet is too small, and AddressesInUse if too few of its addresses are free.

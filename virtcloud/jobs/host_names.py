@@ -10,8 +10,8 @@ from typing import Iterable, Mapping, Tuple
 def element_of_host(host: str, names: Mapping[str, str]) -> str:
     """Return SBF's name of a host or vnode (``n1[0]``).
 
-    ``names``, from the settings, maps hosts to SBF's names. For other hosts, SBF's name is the host name up to the
-    first dot, in lower case.
+    ``names``, from the settings, maps hosts to SBF's names. If ``names`` lacks the host, SBF's name is the host name up
+    to the first dot, in lower case.
     """
     bare = host.partition("[")[0]
     return names.get(host) or names.get(bare) or bare.partition(".")[0].lower()

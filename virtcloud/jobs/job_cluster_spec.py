@@ -27,7 +27,7 @@ class JobRun(NamedTuple):
 
 
 class JobNetwork(NamedTuple):
-    """A running network that a job joins. ``used``: the addresses of guests, without prefix length.
+    """A running network that a job joins. ``used``: the addresses of other clusters' guests, without prefix length.
 
     - ``subnets``: None if neither the network's spec nor its guests name a subnet. With an empty list, guests get no
       addresses.

@@ -19,7 +19,9 @@ RESERVED_KEYS = ("access", "publish")
 class GuestRequest(NamedTuple):
     """The request of one guest. If ``name`` or ``addresses`` is None, virtcloud assigns a value.
 
-    A guest whose ``addresses`` are empty (``()``) gets no address. If a limit is None, the limit of the host applies.
+    A guest whose ``addresses`` are empty (``()``) gets no address. If ``disk_mb`` is None, a virtual machine's disk has
+    the size of the image, and a container may write any amount of data. If ``pids`` is None, the limit of the host
+    applies. If ``bandwidth_mbit`` is None, the rate is not limited.
     """
 
     image: str = ""
@@ -44,9 +46,11 @@ class JobRequest(NamedTuple):
     - ``reach``: further sites of the new network, in addition to the sites of the job's hosts.
     - ``services``: the services of hosts for the guests of the new network, such as DHCP.
     - ``service``: the services of gateways in the new network, such as NFS.
-    - ``vpn``: whether SBF connects the cluster to gateways.
+    - ``vpn``: whether SBF connects the cluster to gateways when the job starts. If false, SBF connects the cluster when
+      a user creates the first VPN profile.
     - ``outside``: the destinations that guests may reach through a gateway.
-    - ``spec``: the path of the request file, which contains the parts, or None.
+    - ``spec``: the path of the request file; None if the request has no file. The file contains the parts, so ``parts``
+      is empty until the file is read.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -84,7 +88,7 @@ GUEST_FIELDS = OrderedDict(
         ("bandwidth", "bandwidth_mbit"),
     ]
 )
-"""The keys that describe each guest, and the fields of GuestRequest with their values."""
+"""The keys of the request line that describe each guest, with the fields of GuestRequest that store their values."""
 NEW_NETWORK_KEYS = ("name", "vlan", "share", "filters", "reach", "services", "service", "outside")
 
 
@@ -176,7 +180,7 @@ def _wrong_value(pair: _Pair, expected: str, got: str) -> RequestError:
 
 
 def _check_required_keys(pairs: Dict[str, _Pair]) -> None:
-    """Raise RequestError for a key that belongs in the request file, and if both request file and image are missing."""
+    """Raise RequestError if a key beside ``spec`` belongs in the file, or if both ``spec`` and ``image`` are absent."""
     if "spec" in pairs:
         for key in (key for key in pairs if key not in KEYS_BESIDE_SPEC):
             raise _wrong_value(pairs[key], "this key in the file %s" % pairs["spec"].value, "it on the line")

@@ -81,7 +81,7 @@ def _size_between(lowest_mb: int, highest_mb: int, expected: str) -> ValueKind:
 
 
 class UnusableAddress(ValueError):
-    """An address or network that no guest can use. The message is the expectation."""
+    """An address or network that no guest can use. The message describes the expected network."""
 
 
 def _read_interface(text: str) -> str:

@@ -1,7 +1,7 @@
 """The Debian sources and transfer options of this machine's APT, for images and kernels of the lab.
 
-Images contain packages of this machine's Debian release, from the same mirrors and through the same proxies. The lab's
-kernel can come from a newer release.
+Images contain packages of this machine's Debian release. APT downloads these packages from this machine's mirrors,
+through this machine's proxies. The lab's kernel can come from a newer release.
 """
 
 import platform

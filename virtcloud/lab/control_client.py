@@ -38,7 +38,8 @@ def check_node_exists(state: LabState, node: str, service: str | None = None) ->
 def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[socket.socket]:
     """Connect to the lab's control server, and yield the connection. Raise LabIsDown if no lab is running.
 
-    Raise LabFailed if the connection is lost in the block, or if an answer takes longer than ``timeout_s`` seconds.
+    Within the context, raise LabFailed if the connection is lost, or if an answer takes longer than ``timeout_s``
+    seconds.
     """
     with socket.socket(socket.AF_UNIX) as link:
         try:
@@ -123,7 +124,7 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
     """Send the program's input in a thread, because a program may read input only after its output was received.
 
     ``sending`` is the lock of all threads that send frames. ``read`` returns the next input, at most the given number
-    of bytes, or ``b""`` at the end. If the program ends earlier, the thread ends with the connection.
+    of bytes, or ``b""`` at the end. If the program ends before the input, the thread ends with the connection.
     """
 
     def send() -> None:
@@ -151,7 +152,7 @@ def _read_stdin(size: int) -> bytes:
 def _write_outputs(link: socket.socket) -> int:
     """Write the program's output to this process's output. Return the program's exit code.
 
-    If this process's output is closed earlier, return ``-SIGPIPE``.
+    If this process's output is closed before the program has ended, return ``-SIGPIPE``.
     """
     outputs: dict[bytes, BinaryIO] = {b"o": sys.stdout.buffer, b"r": sys.stderr.buffer}
     while True:
@@ -196,7 +197,7 @@ def _raw_terminal(link: socket.socket, sending: AbstractContextManager[object]) 
 
 
 def _send_sizes(changed: int, link: socket.socket, sending: AbstractContextManager[object]) -> None:
-    """Send the window's size for each byte of the pipe ``changed``.
+    """Send the window's size each time bytes arrive in the pipe ``changed``, to which the handler of SIGWINCH writes.
 
     The signal handler must not send the size itself. While another thread sends much input, the handler would block the
     main thread, which would read no output. The program, blocked by its unread output, would then read no input.

@@ -65,7 +65,7 @@ OMITTED = tuple(
         "zoneinfo/posix",
     )
 )
-"""Files of packages that are omitted from the image.
+"""Patterns of paths. From the packages, mmdebstrap omits each file whose path matches a pattern.
 
 Without idmapped mounts, the agent changes the owner of each file at a guest's first start. Fewer files shorten this
 start.
@@ -79,9 +79,9 @@ rm -f "$1"/etc/ssh/ssh_host_*_key* "$1/etc/hostname" "$1/etc/apt/apt.conf.d/99mm
 printf '127.0.0.1 localhost\\n::1 localhost ip6-localhost ip6-loopback\\n' > "$1/etc/hosts"
 chroot "$1" systemctl --quiet disable e2scrub_reap.service e2scrub_all.timer
 """
-"""Shell commands after the installation, which delete files that an image must not contain.
+"""Shell commands that run after the installation, and delete files that an image must not contain.
 
-mmdebstrap copies this machine's host name and name servers. The package openssh-server creates host keys.
+mmdebstrap copies this machine's host name and name servers to the image. The package openssh-server creates host keys.
 """
 CUSTOMIZE_CLOUD_INIT = """\
 printf 'locale: C.UTF-8\\napt_preserve_sources_list: true\\n' > "$1/etc/cloud/cloud.cfg.d/10_image.cfg"
@@ -146,7 +146,7 @@ def ensure_debian_disk(watch: Watcher) -> Path:
 
 
 def write_image(target: Path, watch: Watcher) -> None:
-    """Write the container image to ``target`` if its suffix is ``.tar``, or the disk if its suffix is ``.qcow2``.
+    """Write the container image to ``target`` if the file's suffix is ``.tar``, or the disk if it is ``.qcow2``.
 
     Raise BadInput for another suffix, an existing file, or a folder that cannot be written. Raise LabImpossible if the
     image cannot be built or written.
@@ -181,8 +181,8 @@ def _build_disk(folder: Path, lock: IO[str]) -> None:
 def ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], watch: Watcher) -> Path:
     """Return the folder of an image. If the folder is missing, call ``build`` to create it.
 
-    ``build`` fills a temporary folder, which gets the image's name only when it is complete. Raise LabImpossible if the
-    image cannot be built.
+    ``build`` fills a temporary folder. The folder gets the image's name only when the folder is complete. Raise
+    LabImpossible if the image cannot be built.
     """
     folder = recipe.folder(apt_sources.release())
     if folder.exists():
@@ -200,7 +200,7 @@ def ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], w
 
 @contextlib.contextmanager
 def _lock_builds(watch: Watcher) -> Iterator[IO[str]]:
-    """Wait until no other process holds the lock of image builds, and hold the lock. Yield the lock's open file.
+    """Wait for the lock of image builds, and hold the lock until the context ends. Yield the lock's open file.
 
     Programs that inherit the open file hold the lock, too.
     """

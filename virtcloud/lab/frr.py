@@ -40,7 +40,10 @@ bgpd needs no configuration for each VNI (FRR's manual, EVPN)."""
 
 
 def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
-    """Return the configuration files of an edge's daemons: texts by path. Without an EVPN fabric, return no files."""
+    """Return the configuration files of an edge's daemons: texts by path.
+
+    Return no files if the edge is not attached to an EVPN fabric.
+    """
     wires = [wire for wire in core_wires(topology) if wire.node == edge.name and is_fabric(wire.transport)]
     if not wires:
         return {}
@@ -66,7 +69,7 @@ def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
 
 
 def frr_services(edge: Edge, topology: Topology) -> tuple[NodeService, ...]:
-    """Return the services of an edge's daemons. Without an EVPN fabric, return no services."""
+    """Return the services of an edge's daemons, or () if the edge is not attached to an EVPN fabric."""
     if not frr_files(edge, topology):
         return ()
     return (_daemon("zebra", "zserv.api"), _daemon("bgpd", "bgpd.vty"))

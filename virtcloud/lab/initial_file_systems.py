@@ -14,7 +14,10 @@ def write_program(path: Path, text: str) -> None:
 
 
 def store_modules(tree: Path, modules: Sequence[Path]) -> None:
-    """Copy kernel modules into the folder ``modules`` of a tree. The sorted file names are in loading order."""
+    """Copy kernel modules into the folder ``modules`` of a tree. ``modules`` are in the order of loading.
+
+    Each copy's name begins with a number, so that the sorted names have the same order.
+    """
     (tree / "modules").mkdir()
     for number, source in enumerate(modules):
         content = source.read_bytes()

@@ -130,7 +130,7 @@ class Lab:
         return text
 
     def power_off(self, node: str) -> None:
-        """Simulate a power failure of a host or a gateway. Only its disk remains. Idempotent.
+        """Simulate a power failure of a host or a gateway. Only the node's disk remains. Idempotent.
 
         Raise UnknownInLab if the node is neither a host nor a gateway of the lab.
         """

@@ -1,7 +1,7 @@
 """The lab's guest images: busybox for containers and for QEMU guests, and busybox with OpenSSH for containers.
 
-The programs of the image ``busybox-ssh`` are copied from this machine. With the lab's user key, any of the lab's users,
-and root, can log in.
+The programs of the image ``busybox-ssh`` are copied from this machine. In this image, the lab's user key permits logins
+as root and as each of the lab's users.
 """
 
 import gzip

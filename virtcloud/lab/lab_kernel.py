@@ -141,8 +141,8 @@ def uml_command(kernel: UmlKernel, state: Path, init: Path) -> tuple[str, ...]:
     """Return the command that boots User-mode Linux on the machine's own file tree.
 
     The command binds User-mode Linux to one processor. A second processor would not help: a program in User-mode Linux
-    waits while the kernel's process executes the program's system call. With both processes on the same processor, the
-    switch between them takes a third less time.
+    waits while the kernel's process executes the program's system call. The switch between the program and the kernel's
+    process takes a third less time if both run on the same processor.
     """
     processor = choose_processor(os.sched_getaffinity(0), _bound_processors())
     return (
@@ -172,7 +172,7 @@ def choose_processor(allowed: Iterable[int], used: Iterable[int]) -> int:
 
 
 def _bound_processors() -> Iterator[int]:
-    """Yield the processor of each User-mode Linux process that is bound to one processor, also in other labs."""
+    """Yield the processor of each User-mode Linux process, of any lab, that is bound to one processor."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has ended
             if (folder / "comm").read_text().strip() == PROGRAM.name:

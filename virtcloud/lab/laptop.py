@@ -33,7 +33,8 @@ STOP = 'kill "$(cat "$0.pid")" && while kill -0 "$(cat "$0.pid")" 2>/dev/null; d
 class LaptopVpn:
     """An OpenVPN client of the laptop. Clients with different names can run at the same time.
 
-    If ``namespace`` is true, the client's tap interface is in a network namespace with the name ``name``.
+    If ``namespace`` is true, the client has a network namespace with the name ``name``, and `move_interface` moves the
+    tap interface to this namespace.
     """
 
     lab: Lab

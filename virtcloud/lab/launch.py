@@ -230,5 +230,5 @@ def defer_interrupts() -> Iterator[None]:
 def _set_handler(number: int, handler: Any) -> None:  # noqa: ANN401 - a value of the signal module
     try:
         signal.signal(number, handler)
-    except ValueError:  # not the main thread, which alone receives signals
+    except ValueError:  # only the main thread can set handlers, and only the main thread executes them
         return

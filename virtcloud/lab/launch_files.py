@@ -142,7 +142,7 @@ def python_path() -> list[str]:
 def make_keys(folder: Path, devices: Iterable[str]) -> tuple[str, Mapping[str, str]]:
     """Create all SSH keys: SBF's key for devices, the users' key, and each device's host key.
 
-    Return SBF's public key, and the private host key of each device by name.
+    Return SBF's public key, and the devices' private host keys by the device's name.
     """
     _make_key(folder / "switch")
     _make_key(folder / "user")
@@ -151,7 +151,10 @@ def make_keys(folder: Path, devices: Iterable[str]) -> tuple[str, Mapping[str, s
 
 
 def known_hosts(folder: Path, addresses: Mapping[str, str]) -> str:
-    """Return the text of known_hosts with the devices' public host keys. ``addresses`` maps names to addresses."""
+    """Return the text of known_hosts with the devices' public host keys.
+
+    ``addresses`` are the devices' addresses, by the device's name.
+    """
     return "".join(f"{address} {(folder / f'host-{name}.pub').read_text()}" for name, address in addresses.items())
 
 

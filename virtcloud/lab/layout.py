@@ -36,7 +36,10 @@ def station_plan(materials: LabMaterials, *, tap: bool) -> FabricPlan:
 
 
 def fabric_plan(topology: Topology, materials: LabMaterials, *, uplink: str = "") -> FabricPlan:
-    """Return the plan of all nodes except the station. ``uplink`` is the interface to a station in another kernel."""
+    """Return the plan of all nodes except the station.
+
+    If the station runs in another kernel, ``uplink`` is the interface to the station. Otherwise, ``uplink`` is "".
+    """
     numbers = addressing.number_nodes(topology)
     hosts = addressing.hosts_file(topology)
     nodes = tuple(

@@ -1,9 +1,9 @@
 """The lab's links, and the commands (ip, bridge, tc) that create them on each node. Pure.
 
 Links connect elements with each other, and sites with the cores of transports. A core is a node that represents the
-provider's network: a bridge, or a router in an EVPN fabric. If a transport uses service VLANs, an edge's port towards
-the core is the edge's ``core_port``. In an EVPN fabric, an edge's port towards the core has the transport's name, and
-the edges reach each other at their loopback addresses.
+provider's network. The core of an EVPN fabric is a router, and every other core is a bridge. If a transport uses
+service VLANs, an edge's port towards the core is the edge's ``core_port``. In an EVPN fabric, an edge's port towards
+the core has the transport's name, and the edges reach each other at their loopback addresses.
 """
 
 from collections.abc import Collection, Iterator
@@ -49,8 +49,8 @@ class CoreWire:
 def core_wires(topology: Topology) -> Iterator[CoreWire]:
     """Yield the link of each attachment.
 
-    A core's port has the name of the attached site, such as ``brno``. Ports of a site's further attachments to the
-    transport are ``brno-2``, ``brno-3`` and so on.
+    A core's port has the name of the attached site, such as ``brno``. If a site has several attachments to one
+    transport, the core's further ports for this site have the names ``brno-2``, ``brno-3`` and so on.
     """
     count = 0
     for site in topology.sites:
@@ -89,8 +89,8 @@ def bridge_lines(ports: tuple[str, ...], protocol: str = "") -> CommandLines:
 def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, CommandLines]:
     """Return two lists of commands for a transport's core: commands of ``ip``, and commands of ``bridge``.
 
-    The core of an EVPN fabric is a router. Every other core is a bridge, whose own interface is a tagged member of the
-    VLANs. Therefore a capture on this interface contains the frames with their tags.
+    The core of an EVPN fabric is a router. Every other core is a bridge. The bridge's own interface is a tagged member
+    of all VLANs of the transport. Therefore a capture on this interface contains the frames with their tags.
     """
     ends = [wire for wire in core_wires(topology) if wire.transport == transport]
     if is_fabric(transport):

@@ -193,14 +193,14 @@ def libvirtd_service() -> NodeService:
 
 
 def agent_service() -> NodeService:
-    """Return the service of an agent. ``imports`` includes the libraries that the agent's first call to SBF uses."""
+    """Return the service of an agent. Its ``imports`` include the libraries that the agent's first call to SBF uses."""
     imports = ("virtcloud.agent.host_bootstrap", "httpcore", "encodings.idna")
     argv = ("virtcloud-agent", "--config", AGENT_FILE)
     return NodeService("agent", argv, module="virtcloud.agent.bootstrap", imports=imports, ready=f"unix:{AGENT_SOCKET}")
 
 
 def sbf_service_of_lab(materials: LabMaterials) -> NodeService:
-    """Return the service of SBF, which runs on the station. ``imports`` shortens each restart of SBF by two seconds."""
+    """Return the service of SBF, which runs on the station. Its ``imports`` make each restart two seconds shorter."""
     return NodeService(
         "sbf",
         ("sbf", "serve", "--config", f"{materials.state}/sbf.toml"),

@@ -49,7 +49,7 @@ PYTHON_PACKAGES = {
 }
 """The Python packages that the checks look for, and the extra of virtcloud that installs each package.
 
-One package of each extra is enough, because pip installs all packages of an extra together.
+The checks need not look for every package of an extra, because pip installs all packages of an extra together.
 """
 INSTALL = "apt-get install "
 PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -94,7 +94,7 @@ class Prerequisite:
     """The result of one check.
 
     ``needed`` is true if the lab cannot run without this prerequisite. If the check is for no particular lab,
-    ``needed`` refers to a minimal lab with LXC hosts. ``remedy`` describes the installation.
+    ``needed`` refers to a minimal lab with LXC hosts. ``remedy`` states how to provide a missing prerequisite.
     """
 
     group: str

@@ -112,10 +112,10 @@ menuentry Debian {{
 }}
 END
 """
-"""Shell commands after the installation of the packages.
+"""Shell commands that run after the installation of the packages.
 
-They delete files that an image must not contain, such as host keys. They write the scripts of the first program and
-GRUB's configuration.
+The commands delete files that an image must not contain, such as host keys. They write the scripts of the first program
+and GRUB's configuration.
 """
 
 SMALL = DebianRecipe("debian-small", PACKAGES, CUSTOMIZE, OPEN_FOLDER)

@@ -26,7 +26,7 @@ for file in /run/libvirt/lxc/vc-*.pid /run/libvirt/qemu/vc-*.pid; do
   [ -n "$pid" ] && [ -d "/proc/$pid" ] && echo "$file"
 done
 true"""
-"""A shell script that prints the names of libvirt's PID files. Each running guest has such a file."""
+"""A shell script that prints the path of libvirt's PID file of each running guest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,8 @@ def _members(entries: list[dict[str, int]]) -> VlanSet:
 def read_host(lab: Lab, host: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of a host's interfaces, and the names of its running guests.
 
-    A shell script reads both. In User-mode Linux, ``ip`` would take three times as long, and ``virsh`` ten times.
+    A shell script reads both. In User-mode Linux, ``ip`` would take three times as long, and ``virsh`` ten times as
+    long.
     """
     lines = run_checked(lab, host, "sh", "-c", INTERFACES + RUNNING_GUESTS).splitlines()
     interfaces = [line for line in lines if not line.startswith("/")]

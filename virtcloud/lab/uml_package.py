@@ -1,7 +1,7 @@
-"""The download of a newer User-mode Linux from a newer release of Debian. The package is unpacked and not installed.
+"""The download of User-mode Linux from Debian `SUITE`, which is newer than the release of Debian on this machine.
 
-``make setup`` runs this module. APT verifies the package with the keys of debian-archive-keyring. The package lists of
-the newer release are stored separately from this machine's lists.
+The package is unpacked and not installed. ``make setup`` runs this module. APT verifies the package with the keys of
+debian-archive-keyring. The package lists of `SUITE` are stored separately from this machine's lists.
 """
 
 import fcntl

@@ -16,7 +16,7 @@ from virtcloud.model.values import Name, PatternText, UserName
 
 
 class ClusterOrigin(Document):
-    """The owner of a cluster, and whether a batch system requested it."""
+    """The owner of a cluster, and whether a batch system requested the cluster."""
 
     owner: UserName
     batch: bool

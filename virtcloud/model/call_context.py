@@ -38,7 +38,7 @@ class CallContext(Document):
     request_id: str
     """The request ID of the call."""
     traceparent: str | None = None
-    """The trace context of the call, if it is part of a trace."""
+    """The trace context of the call; None if the call is not part of a trace."""
 
 
 def join_request_ids(calls: Iterable[CallContext]) -> str:

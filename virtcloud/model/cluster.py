@@ -61,8 +61,8 @@ GuestFilters = Literal["addresses", "open"]
 - ``addresses``: guests may use only the IP addresses of the spec, and the link-local IPv6 address that follows from
   their MAC address
 - ``open``: guests may use any MAC address, for example as bridges, and offer all services. Only hosts that allow open
-  filters run these guests. Even with ``open``, hosts drop frames that affect other clusters: frames with VLAN tags,
-  protocols of switches such as spanning tree, and broadcasts above a rate.
+  filters run guests with ``open``. Even with ``open``, hosts drop frames that affect other clusters: frames with VLAN
+  tags, protocols of switches such as spanning tree, and broadcasts above a rate.
 """
 GuestService = Literal["dhcp", "ra"]
 """A service that guests offer to other guests of their network: DHCP, or IPv6 router advertisements."""
@@ -94,9 +94,9 @@ NETWORK_KEYS: Final = (
     "outside",
     "services",
 )
-"""The keys that only the spec of a new network may contain, not the spec of a member.
+"""The keys for which only the spec of a new network may contain a value. In the spec of a member, they must be empty.
 
-The spec of a member may contain ``subnets: []``. Then SBF assigns no addresses to the member's guests.
+If the spec of a member contains ``subnets: []``, SBF assigns no addresses to the member's guests.
 """
 
 

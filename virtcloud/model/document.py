@@ -40,7 +40,7 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", regex_engine="python-re")
 
     def __init__(self, /, **keys: Any) -> None:  # noqa: ANN401 - as in pydantic
-        """Create a document. If values are invalid, raise BadInput with all errors, not ValidationError."""
+        """Create a document. If values are invalid, raise BadInput with all errors, instead of ValidationError."""
         try:
             super().__init__(**keys)
         except ValidationError as error:

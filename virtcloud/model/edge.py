@@ -43,7 +43,7 @@ Circuits = tuple[Circuit, ...]
 
 
 class EdgeWanted(Document):
-    """The wanted state of an edge: all its circuits, in order."""
+    """The wanted state of an edge: all its circuits, in the order of :func:`sort_circuits`."""
 
     circuits: Circuits = ()
 

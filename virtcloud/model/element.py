@@ -37,7 +37,7 @@ class Hypervisor(StrEnum):
 
 
 class Element(Document):
-    """A configured system with its managed ports.
+    """A system that SBF or an agent configures, with its managed ports.
 
     A port may be the interface of a link aggregate (``Port-channel1``, ``bond0``). Then ``aggregates`` lists the member
     ports of the aggregate. Cables are connected to the member ports. Member ports are never managed themselves.
@@ -58,7 +58,10 @@ class Element(Document):
         return self
 
     def members(self, port: PortName) -> tuple[PortName, ...]:
-        """Return the ports to which cables are connected: the members of an aggregate, or the port itself."""
+        """Return the ports to which the cables of ``port`` are connected.
+
+        These ports are the member ports if ``port`` is the interface of a link aggregate, otherwise only ``port``.
+        """
         return self.aggregates.get(port, (port,))
 
 
@@ -67,7 +70,8 @@ class Device(Element):
 
     ``credential`` is the name of an entry in the service's settings, because a topology contains no secrets. If
     ``keep_session`` is true, each replica of the service keeps a session with the device open. If ``keep_session`` is
-    false, a session is opened for each change, by one replica at a time.
+    false, a replica opens a session for each use of the device, and ends the session after this use. All replicas
+    together then have at most one session at a time, because some devices allow few sessions.
     """
 
     platform: UnicodeText
@@ -77,7 +81,7 @@ class Device(Element):
     credential: Name | None = None
     """The name of a credential in the service's settings."""
     keep_session: bool = True
-    """Whether sessions stay open between changes."""
+    """Whether sessions stay open between uses of the device."""
 
 
 class Switch(Device):

@@ -13,7 +13,7 @@
     │   ├── NoSuchHost        … a host of a cluster's spec
     │   └── NoSuchNetwork     … a network that a cluster joins
     ├── Conflict              the request contradicts the current state     HTTP 409
-    │   ├── NoVlanFree        no VLAN ID is free at all sites of the cluster
+    │   ├── NoVlanFree        no suitable VLAN ID or service ID is free for the cluster
     │   ├── VlanNotInPool     the requested VLAN ID is outside a site's pool
     │   ├── NameTaken         another running cluster or image has this name
     │   ├── NoPortFree        no port of a gateway is free to publish a guest
@@ -26,7 +26,7 @@
     │   ├── AttemptWaits      an earlier attempt is still being removed: retry
     │   ├── QuotaExceeded     the user's quota is exhausted
     │   └── IllegalTransition a state machine has no such transition
-    ├── PreconditionRequired  the call replaces a document without its version  HTTP 428
+    ├── PreconditionRequired  the call lacks the version of the document that it replaces  HTTP 428
     ├── PreconditionFailed    the document changed since the caller read it     HTTP 412
     ├── TooManyRequests       the caller exceeded its rate limit            HTTP 429
     ├── JobUnproven           the batch server has not confirmed the job    HTTP 503
@@ -136,7 +136,10 @@ class ServiceUnreachable(VirtcloudError):
 
 
 class AnswerUnreadable(ServiceUnreachable):
-    """SBF's answer is invalid for this version of virtcloud. ``fault`` contains the key and the expectation."""
+    """SBF's answer is invalid for this version of virtcloud.
+
+    ``fault`` names the first invalid key of the answer and the expected value.
+    """
 
     slug = "answer-unreadable"
 
@@ -199,7 +202,7 @@ class GuestsFailed(VirtcloudError):
     slug = "guests-failed"
 
     def __init__(self, subject: str, failures: Mapping[str, str], total: int) -> None:
-        """Store the reasons. ``total`` is the number of all guests."""
+        """Store the reasons. ``total`` is the number of guests, with and without a failure."""
         self.failures = dict(failures)
         reasons = "".join(f"\n{name}: {reason}" for name, reason in failures.items())
         super().__init__(f"{subject} failed on {len(failures)} of {count_of(total, 'guest')}:{reasons}")

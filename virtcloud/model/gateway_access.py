@@ -199,7 +199,7 @@ class PublishedPort(Document):
     guest: Name
     """The guest's name."""
     guest_address: IPvAnyAddress
-    """The guest's address in the network, of the same IP version."""
+    """The guest's address in the network. This address and ``address`` have the same IP version."""
     guest_port: Annotated[int, Field(ge=1, le=65535)]
     """The port of the guest."""
     protocol: Annotated[PublishedProtocol, OMIT_TCP] = PublishedProtocol.TCP
@@ -216,9 +216,9 @@ class GatewayRouter(Document):
     link: OutsideLink
     """The gateway's link to the outside."""
     destinations: tuple[Destination, ...] = ()
-    """The destinations without FQDNs that guests may reach."""
+    """Those destinations of the guests that have no FQDNs."""
     named_destinations: Annotated[tuple[Destination, ...], OMIT_EMPTY] = ()
-    """The destinations with FQDNs that guests may reach. Agents that do not know FQDNs ignore this key."""
+    """Those destinations of the guests that have FQDNs. Agents that do not know FQDNs ignore this key."""
 
     @property
     def every_destination(self) -> tuple[Destination, ...]:

@@ -16,7 +16,8 @@ DiskMb = Annotated[int, Field(ge=MIN_DISK_MB, le=64 * 1024 * 1024)]
 Pids = Annotated[int, Field(ge=16, le=4_000_000)]
 BandwidthMbit = Annotated[int, Field(ge=1, le=400_000)]
 GUEST_LIMITS: Final = "guest-limits"
-"""Capability that a segment requires if a guest has limits or extra disks. Older agents would ignore these keys."""
+"""Capability that a segment requires if a guest has limits or extra disks. Agents without this capability would ignore
+the limits and the extra disks."""
 HOST_SERVICE_MAC: Final = Mac("02:76:63:00:00:fe")
 """The MAC address of the servers (such as DHCP) that hosts run for guests. A guest with this address could answer in
 place of these servers."""

@@ -18,7 +18,10 @@ def format_event(event: str, fields: Mapping[str, object]) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return a value; as a Python literal if it is empty or has blanks, quotes, '=' or control characters."""
+    """Return the text of a value. A text that is empty, or has blanks, quotes, '=' or control characters, is quoted.
+
+    Quoted texts are Python literals.
+    """
     text = str(value)
     return text if text.isprintable() and text and not any(mark in text for mark in " \"'=") else repr(text)
 
@@ -68,10 +71,10 @@ def count_of(count: int, noun: str, plural: str = "") -> str:
 
 
 def list_known(name: str, known: Iterable[str]) -> str:
-    """Return the known names for a message about an unknown ``name``, in order, or "none" if no name is known.
+    """Return the known names for a message about an unknown ``name``. If no name is known, return "none".
 
-    If more than :data:`MAX_KNOWN_NAMES` names are known, return only the names that are alphabetically nearest to
-    ``name``, and the number of omitted names.
+    The names are in alphabetical order. If more than :data:`MAX_KNOWN_NAMES` names are known, return only this many
+    names, those that are alphabetically nearest to ``name``, and the number of omitted names.
     """
     names = sorted(known)
     first = max(0, min(bisect(names, name) - MAX_KNOWN_NAMES // 2, len(names) - MAX_KNOWN_NAMES))

@@ -9,7 +9,7 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name, PatternText, UserName
 
 NFS: Final = "nfs"
-"""Capability that segments with ``nfs`` require. Agents without it would offer no files."""
+"""Capability that segments with ``nfs`` require. An agent without this capability would offer no files."""
 OWNER: Final = "{owner}"
 """The placeholder in a folder's path for the name of the cluster's owner."""
 

@@ -42,7 +42,7 @@ class PortUse(Document):
     """The configuration lines that restore this use."""
 
     def same_configuration(self, other: "PortUse") -> bool:
-        """Return whether both uses are equal. Ignore whether the port is shut down, and the configuration lines."""
+        """Return whether both uses are equal. Differences in ``down`` and ``lines`` are ignored."""
         return self.model_copy(update={"down": other.down, "lines": other.lines}) == other
 
     def __str__(self) -> str:

@@ -42,7 +42,7 @@ class PublicationView(Document):
     address: IPvAnyAddress | None
     """The address at which users reach the guest; null: the topology no longer contains this address."""
     port: TransportPort
-    """The port of this address."""
+    """The port at which users reach the guest."""
     created_at: datetime
     """When the port was first published."""
     created_by: str

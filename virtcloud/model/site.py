@@ -13,7 +13,10 @@ from virtcloud.model.values import Name, PortRef
 
 
 class SitePart(Document):
-    """A site and the links between its elements. Only operators change transports and links to other sites."""
+    """A site and the links between its elements.
+
+    The document contains neither transports nor links to other sites, because only operators may change these.
+    """
 
     site: Site
     """The site."""
@@ -28,13 +31,13 @@ def site_part_of(topology: Topology, name: str) -> SitePart:
 
 
 def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:
-    """Return the devices in a site's part to which SBF could disclose another site's credential.
+    """Return each device in ``part`` that could obtain another site's credential, with this credential.
 
-    The values of the result are the credentials. SBF sends a device's credential to the device's address. Therefore SBF
-    checks each device that is new or has a new address, credential or platform. The credential must have been used by a
-    device of this site, and must not be used at another site. A new platform is checked because platforms verify
-    devices in different ways: by SSH host key, by certificate, or not at all. Raise NotFound if the topology does not
-    contain the site.
+    SBF sends a device's credential to the device's address. Therefore SBF checks each device that is new or has a new
+    address, credential or platform. The result omits a checked device if, in ``topology``, a device of the same site
+    uses the credential, and no device of another site uses the credential. A new platform is checked because platforms
+    verify devices in different ways: by SSH host key, by certificate, or not at all. Raise NotFound if the topology
+    does not contain the site.
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}
     others = {device.credential for site in topology.sites if site.name != part.site.name for device in site.devices}
@@ -53,7 +56,7 @@ def _login_of(device: Device) -> tuple[object, ...]:
 
 
 class CableState(StrEnum):
-    """The result of a cable's check. ``unknown``: for example, a switch could not be read."""
+    """The result of a cable's check. ``unknown``: SBF observed too little, for example because a reading failed."""
 
     RIGHT = "right"
     OTHER_NEIGHBOUR = "other-neighbour"

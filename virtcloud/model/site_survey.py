@@ -34,7 +34,7 @@ class SurveyedSwitch(Document):
     open_trunks: tuple[str, ...] = ()
     """The ports that carry every VLAN."""
     sent: tuple[str, ...] = ()
-    """The commands that were sent to a switch with a command line."""
+    """The commands that the survey sent. Empty if the switch's platform has no command line."""
 
 
 class SurveyedVlan(Document):

@@ -1,4 +1,4 @@
-"""SSH certificates of users and open SSH connections through gateways, as gateways report and users see them."""
+"""SSH certificates of users, and open SSH connections through gateways: reports of gateways, and views for users."""
 
 from datetime import datetime
 from typing import Annotated, Final

@@ -133,7 +133,7 @@ def _is_private(text: str) -> bool:
 
 
 def _describe_other_text(value: object) -> str:
-    """Describe a text that is no public key, without any part of the text."""
+    """Describe a text that is no public key. The description contains no part of the text."""
     text = value if isinstance(value, str) else ""
     if _is_private(text):
         return "a private key, which was not stored: use the file that ends in .pub"

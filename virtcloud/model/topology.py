@@ -1,4 +1,4 @@
-"""The topology: sites, elements, links and transports, as administrators describe them, without faults."""
+"""The checked topology: the sites, elements, links and transports of an administrator's document without faults."""
 
 from functools import cached_property
 from typing import Self

@@ -161,7 +161,7 @@ class TopologyDocument(Document):
 
     @cached_property
     def peers(self) -> dict[PortRef, PortRef]:
-        """The port at the other end of each linked port."""
+        """For each linked port, the port at the other end of the link."""
         return {end: peer for link in self.links for end, peer in (link.ends, link.ends[::-1])}
 
     @cached_property

@@ -72,10 +72,10 @@ def _port_uses(topology: TopologyDocument) -> Iterator[tuple[PortRef, Path]]:
 
 
 def _transport_faults(topology: TopologyDocument) -> Iterator[BadInput]:
-    """Yield a fault for each pair of transports of the same kind with common service IDs.
+    """Yield a fault for each pair of transports of the same kind with common service IDs, unless both are at switches.
 
-    A pair is allowed if neither transport is configured at provider edges. In every other pair, clusters on both
-    transports could get the same service ID.
+    If at least one transport of the pair is configured at provider edges, a cluster on one transport and a cluster on
+    the other transport could get the same service ID.
     """
     indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]
     for (_, transport), (index, other) in combinations(indexed, 2):

@@ -9,7 +9,10 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.yaml_loader import YamlLoader
 
 MAX_USER_DATA: Final = 16 * 1024
-"""Maximum size of user data in bytes, as in common clouds. Larger files belong in an image or on a disk."""
+"""Maximum size of a guest's user data in bytes: the same limit as in common clouds.
+
+Larger files belong in an image or on a disk.
+"""
 MAX_DISTINCT: Final = 128 * 1024
 """Maximum size in bytes of all distinct user data of one request, because PyYAML needs 2 s for this size."""
 HEADER: Final = "#cloud-config"
@@ -31,7 +34,10 @@ class _NodeLoader(YamlLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401 - as in PyYAML
-        """Return the next node. Raise _TooDeepError for a collection at a too deep level."""
+        """Return the next node.
+
+        Raise _TooDeepError for a collection inside ``MAX_DEPTH`` other nodes.
+        """
         self.depth += 1
         if self.depth > MAX_DEPTH and self.check_event(yaml.CollectionStartEvent):
             raise _TooDeepError

@@ -226,7 +226,7 @@ def _convert_to_utc(moment: datetime) -> datetime:
 
 
 UtcTime = Annotated[datetime, AfterValidator(_convert_to_utc)]
-"""A time with a time zone, converted to UTC. Not every time of the years 1 and 9999 exists in UTC."""
+"""A time with a time zone, converted to UTC. A time that would be outside the years 1 to 9999 in UTC is invalid."""
 
 
 def format_utc(moment: datetime) -> str:

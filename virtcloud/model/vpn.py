@@ -19,7 +19,7 @@ from virtcloud.model.values import Address, ClusterKey, Name, PatternText, UserN
 ByteCount = Annotated[int, Field(ge=0, lt=1 << 63)]
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 VPN: Final = "vpn"
-"""Capability that segments with ``grants`` require. Agents without it would admit no devices."""
+"""Capability that segments with ``grants`` require. An agent without this capability would admit no devices."""
 
 
 class Fingerprint(PatternText):

@@ -147,8 +147,8 @@ class _Merger:
 def merge(translation: Translation, former: Topology | None, *, prune: bool = False) -> NetBoxMerge:
     """Return SBF's topology and pools after an import from NetBox. ``former`` is None if SBF has no topology yet.
 
-    ``prune``: whether to remove switches and hosts of the imported sites, and links, if NetBox lacks them. Raise
-    BadInput if the merged topology is invalid.
+    If ``prune`` is true, remove the switches and hosts of the imported sites that NetBox lacks. Also remove each link
+    that NetBox lacks between two devices of NetBox. Raise BadInput if the merged topology is invalid.
     """
     return _Merger(translation, former, prune).run()
 

@@ -27,16 +27,17 @@ class NetBoxData:
     devices: tuple[Row, ...]
     interfaces: tuple[Row, ...]
     groups: tuple[Row, ...]
-    """The VLAN groups with the tag of the settings, whatever their scope is (site, rack and so on)."""
+    """The VLAN groups with the tag of the settings, in any scope (site, rack and so on). Empty without a tag."""
     vlans: tuple[Row, ...]
     """All VLANs of the sites and of ``groups``, including VLANs without the tag."""
 
 
 def read_netbox(file: NetBoxFile) -> NetBoxData:
-    """Read the sites in the settings ``file``. Raise BadInput for an unknown site, or an invalid token or address.
+    """Read from NetBox the objects of the sites that ``file`` names.
 
-    Also raise BadInput if NetBox refuses a list or a filter, or if pynetbox is not installed. Raise ServiceUnreachable
-    if NetBox does not answer, or answers with another error.
+    Raise BadInput for an unknown site, or an invalid token or address. Also raise BadInput if NetBox refuses a list or
+    a filter, or if pynetbox is not installed. Raise ServiceUnreachable if NetBox does not answer, or answers with
+    another error.
     """
     api = _open_api(file)
     sites = _read(file, "sites", partial(api.dcim.sites.filter, slug=list(file.sites)))
@@ -72,7 +73,7 @@ def _open_api(file: NetBoxFile) -> Any:  # noqa: ANN401 - pynetbox has no types
         ) from error
 
     machine = ssl.get_default_verify_paths()
-    trusted = file.ca_file or machine.cafile or machine.capath or True  # requests would trust the package certifi
+    trusted = file.ca_file or machine.cafile or machine.capath or True  # by default, requests trusts certifi
 
     class TimedSession(requests.Session):
         """A session whose requests end after a timeout."""

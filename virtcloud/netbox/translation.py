@@ -1,8 +1,8 @@
 """Translates NetBox's devices, cables and VLANs to elements, links and pools. Pure.
 
 Cables are followed through patch panels: NetBox reports the endpoints of an interface's path (``connected_endpoints``).
-The custom fields ``virtcloud_name``, ``virtcloud_platform`` and ``virtcloud_credential`` override the other fields of a
-device.
+A device's custom fields take precedence: ``virtcloud_name`` over the device's name in NetBox, ``virtcloud_platform``
+over the platform in NetBox, and ``virtcloud_credential`` over the credential in the import's settings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,7 +87,11 @@ class _Translator:
         return {member: master for member, master in masters.items() if master and master in known - {member}}
 
     def _device_names(self, sites: Mapping[int, Name], masters: Mapping[int, int]) -> dict[int, Name]:
-        """Return the name of each device by its id, except devices whose name is invalid or not unique."""
+        """Return the name of each device, by the device's id. Omit devices with an invalid name.
+
+        Also omit the devices in ``masters``, and devices whose site is not in ``sites``. Of several devices with the
+        same name, return only the first. Record a problem for each invalid or repeated name.
+        """
         names: dict[int, Name] = {}
         owners: dict[Name, int] = {}
         for row in self.data.devices:

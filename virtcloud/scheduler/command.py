@@ -62,7 +62,7 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
 
 
 def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
-    """Return the folder of OpenPBS's commands, or None if no configuration file names it."""
+    """Return the folder of OpenPBS's commands, or None if ``configuration`` is missing or does not name the folder."""
     try:
         folder = parse_pbs_conf(configuration.read_text(errors="replace")).get("PBS_EXEC")
     except OSError:

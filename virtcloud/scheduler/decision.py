@@ -99,8 +99,8 @@ The MoM hook delays the start, and PBS kills this hook after 600 s.
 class GraceRules:
     """The number of observations and the grace period after which a mismatch ends a cluster or raises an alert.
 
-    While the batch system has no job at all, ``grace_empty_s`` replaces ``grace_s``. ``interval_s``: the seconds from
-    one observation to the next.
+    While the batch system has no job at all, ``grace_empty_s`` replaces ``grace_s``. For a script that does not start,
+    the grace period is always `SCRIPT_START_S`. ``interval_s``: the seconds from one observation to the next.
     """
 
     observations: int = 2

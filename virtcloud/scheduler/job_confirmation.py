@@ -1,6 +1,7 @@
 """Confirms jobs to SBF. SBF requires this confirmation before it creates a cluster that a host requested for a job.
 
-A prologue waits for the confirmation. Therefore a separate thread confirms jobs.
+The prologue of a job waits for the confirmation. Therefore a separate thread confirms jobs, independently of the rounds
+that compare jobs with clusters.
 """
 
 import threading
@@ -36,7 +37,7 @@ class ConfirmingScheduler(Protocol):
 
 
 class JobConfirmationApi(Protocol):
-    """The calls of SBF about jobs to confirm."""
+    """The calls to SBF by which a batch system's agent confirms jobs."""
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
         """Return the jobs that ``server`` must confirm. If there is none, wait up to ``wait`` seconds for a job."""

@@ -134,7 +134,7 @@ class JobReconciler:
     ) -> None:
         """Create a reconciler without mismatches.
 
-        ``more_alerts`` returns additional alerts after each complete observation.
+        The reconciler calls ``more_alerts`` after each complete observation, and adds the returned alerts to its own.
         """
         self._scheduler = scheduler
         self._clusters = clusters

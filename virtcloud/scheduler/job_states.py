@@ -72,7 +72,10 @@ def parse_job_number(key: str, server: SchedulerServer) -> str | None:
 
 
 def parse_seconds_or_zero(text: object) -> int:
-    """Parse ``168:00:00``. Return 0 for an invalid value, so that the job's lease is extended in small steps."""
+    """Parse a duration such as ``168:00:00``. Return 0 for an invalid value.
+
+    If a job's walltime is 0, the lease of the job's cluster is extended in small steps.
+    """
     try:
         return parse_seconds(str(text))
     except ValueError:

@@ -1,8 +1,8 @@
 """Queries OpenPBS with ``qstat -f -F json``, ``qstat -B``, ``qselect`` and ``pbsnodes``, and parses their output.
 
-Jobs are queried by their numbers. ``qstat`` reports a finished or unknown job on stderr. ``qstat`` omits a job that the
-caller may not see, and exits with code 0. Therefore this module raises an error if the output lacks a job. The parsers
-were written from output of version 23.06.
+Jobs are queried by their numbers. ``qstat`` reports a finished or unknown job on stderr. If the caller may not see a
+job, ``qstat`` omits the job and nevertheless exits with code 0. Therefore this module raises an error if the output
+lacks a job. The parsers were written from output of version 23.06.
 """
 
 import json
@@ -53,7 +53,7 @@ def parse_server(result: CommandResult) -> SchedulerServer:
 
 
 def parse_job_numbers(result: CommandResult) -> set[str]:
-    """Parse the job numbers in the output of ``qselect``, except job arrays.
+    """Parse the job numbers in the output of ``qselect``, except the numbers of job arrays.
 
     Raise SchedulerUnavailable if ``qselect`` failed or printed other output.
     """

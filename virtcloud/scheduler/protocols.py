@@ -26,7 +26,7 @@ class ClusterApi(Protocol):
     """The calls of SBF that reconciliation needs."""
 
     def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
-        """Return the running clusters of all owners, or only of ``owner``.
+        """Return the running clusters of all owners, or only the running clusters of ``owner``.
 
         With ``ended``, also return ended clusters.
         """
@@ -37,7 +37,7 @@ class ClusterApi(Protocol):
     def extend_lease(
         self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
     ) -> ClusterView:
-        """Extend a cluster's lease to at least ``seconds`` from now. Raise Gone like ``delete_cluster``."""
+        """Extend a cluster's lease to at least ``seconds`` from now. Raise Gone in the cases of ``delete_cluster``."""
 
     def topology(self) -> Topology:
         """Return the topology. Raise NotFound if SBF has no topology yet."""

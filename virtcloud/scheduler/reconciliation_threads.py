@@ -28,7 +28,7 @@ CONFIRMING_SCHEDULERS: dict[str, Callable[[CommandRunner], ConfirmingScheduler]]
 STOP_WAIT_S = 2.0
 """Maximum time in seconds for which the end of reconciliation waits for each thread.
 
-A longer round ends with the process, because the threads are daemon threads.
+A round that lasts longer ends when the process ends, because the threads are daemon threads.
 """
 
 

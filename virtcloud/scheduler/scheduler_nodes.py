@@ -18,9 +18,9 @@ ALERT_SHARE = 0.1
 def find_unfit_nodes(
     nodes: Collection[str], topology: Topology, names: Mapping[str, str], apart: Collection[str]
 ) -> list[Alert]:
-    """Return an alert for each node that is not a host in the topology.
+    """Return an alert for each node that is not a host in the topology. Skip nodes that match a pattern of ``apart``.
 
-    ``names`` and ``apart`` are the settings ``hosts`` and ``apart``.
+    ``names`` is the setting ``hosts``: the names of nodes in SBF. ``apart`` is the setting ``apart``.
     """
     checked = sorted(node for node in nodes if not any(fnmatchcase(node, pattern) for pattern in apart))
     return [alert for node in checked for alert in _check_node(node, element_of_host(node, names), topology)]

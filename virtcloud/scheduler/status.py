@@ -17,7 +17,7 @@ MAX_ACTIONS = 50
 
 
 class AlertView(Document):
-    """An alert. ``about``: the job, cluster, host or service. ``since``: the start of the alert."""
+    """An alert. ``about``: the job, cluster, host or service that the alert concerns. ``since``: the alert's start."""
 
     name: AlertName
     about: str
@@ -54,7 +54,10 @@ class ReconciliationAction(Document):
 
 
 class ReconciliationReport(Document):
-    """The state after a round. ``good``: the round did not fail. ``clusters``: the number of this server's clusters."""
+    """The state after a round. ``good``: the round did not fail.
+
+    ``jobs`` and ``clusters``: how many jobs and clusters of the batch system's server this round compared.
+    """
 
     at: datetime
     good: bool

@@ -111,7 +111,7 @@ def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
 def parse_nodes(result: CommandResult) -> set[str]:
     """Return the nodes in the output of ``pbsnodes -x``.
 
-    Raise SchedulerUnavailable if ``pbsnodes`` failed or printed other output.
+    Raise SchedulerUnavailable if ``pbsnodes`` failed, or if its output is not XML.
     """
     try:
         if result.code != 0:
@@ -190,7 +190,11 @@ class TorqueScheduler:
         return parse_nodes(self._run(("pbsnodes", "-x")))
 
     def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
-        """Return a statement about a job. Raise SchedulerUnavailable, for example if the output is not XML."""
+        """Return the server's statement about a job.
+
+        Raise SchedulerUnavailable if the command fails, if its output is not XML, or if the output lists only jobs of
+        other servers.
+        """
         try:
             return parse_job_statement(self._run(("qstat", "-x", number)), number, server, names)
         except ValueError as error:

@@ -9,7 +9,7 @@ file                    meaning
 ``events/NAME.drift``   at SBF's next reading, the switch loses the VLANs of a port
 ``events/NAME.restart`` at SBF's next reading, the switch loads its startup configuration
 ``elements.json``       the kind of each element of the topology
-``cables.json``         the cables that simulated switches report as LLDP neighbours
+``cables.json``         the first topology; switches report its links as LLDP neighbours
 ``sbf.log``             SBF's log
 ======================  ======================================================================
 """
@@ -56,7 +56,7 @@ class SimulationFolder:
         return self.path / "tokens" / f"{name}.token"
 
     def begin(self, topology: Topology) -> None:
-        """Write ``cables.json`` from the first topology's links. Remove the remains of an interrupted earlier start."""
+        """Write the first topology to ``cables.json``. Remove the events that an interrupted earlier start left."""
         shutil.rmtree(self.path / "events", ignore_errors=True)
         (self.path / "cables.json").write_text(topology.model_dump_json(), encoding="utf-8")
 

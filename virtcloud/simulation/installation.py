@@ -26,7 +26,10 @@ LIBRARIES = ("sbf_service", "uvicorn", "sqlalchemy", "netmiko")
 START_S = 60.0
 STOP_S = 5.0
 NEW_AGENTS_S = 3.0
-"""Seconds between two readings of the topology's elements. After each reading, agents of new hosts are started."""
+"""Seconds between two readings of the topology's elements.
+
+After each reading, the simulation starts agents for new hosts and gateways.
+"""
 TAIL_LINES = 8
 
 
@@ -157,8 +160,8 @@ def _tail(folder: SimulationFolder) -> str:
 def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
     """Store the simulated sites, unless SBF has a topology of an earlier run. Create missing user tokens.
 
-    The tokens are created last. If a token is missing, also set the pools that are empty, because the first start may
-    have been interrupted.
+    The first start creates the tokens last. Therefore a missing token can mean that the first start was interrupted. In
+    this case, also set the pool of each site whose pool is empty.
     """
     try:
         sbf.topology()

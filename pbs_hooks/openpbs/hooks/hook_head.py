@@ -15,7 +15,7 @@ REQUEST_RESOURCES = ("vcluster", "vcluster_spec")
 
 
 def concerns(pbs: "Any") -> bool:
-    """Return whether an event concerns a job with a virtual cluster, or a host as a whole."""
+    """Return whether the current event concerns a job with a virtual cluster, or a host as a whole."""
     event = pbs.event()
     if event.type in (pbs.EXECHOST_STARTUP, pbs.EXECHOST_PERIODIC):
         return True

@@ -1,7 +1,8 @@
 """MoM events after a job's start: deletion, abort, end, and the periodic report of the jobs on this host.
 
 No handler in this module fails a job. If the agent does not answer, the server hook ends the cluster at the job's end.
-Reconciliation ends the remaining clusters. With the periodic report, the agent can end clusters of jobs that PBS lost.
+Reconciliation ends each cluster that the server hook did not end. With the periodic report, the agent can end clusters
+of jobs that PBS lost.
 """
 
 import time
@@ -54,7 +55,7 @@ def handle_preterm(event: MomEvent) -> None:
 
 
 def _cancel(event: MomEvent, *, last: bool) -> bool:
-    """Return True if no further try is needed. ``last`` is true for the last try."""
+    """Request the cancellation once. Return False if the caller must retry. ``last`` is true for the last try."""
     try:
         event.ask_about_run("cancel", event.run, grace=AGENT_TIMEOUT_S, reason=DELETED_REASON)
     except AgentUnreachable as error:
@@ -71,7 +72,8 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
 def handle_abort(event: MomEvent) -> None:
     """Remove an attempt that did not start.
 
-    If no reason is recorded, the first host records that a host could not start the job.
+    If no reason for the failed start is recorded, this hook on the first host records that a host could not start the
+    job.
     """
     _remove(event, ABORT_WAIT_S, retry_until=event.clock())
     run, variables = event.run, event.job.Variable_List

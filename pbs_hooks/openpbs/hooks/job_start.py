@@ -115,7 +115,7 @@ def handle_begin(event: MomEvent) -> None:
 
 
 def _announce(event: MomEvent, *, last: bool) -> bool:
-    """Return False if the agent is busy. If ``last`` is true, raise AgentRefused instead."""
+    """Announce the attempt. Return False if the agent is busy; if ``last`` is true, raise AgentRefused instead."""
     try:
         event.ask_about_run("up", event.run, grace=BEGIN_TIMEOUT_S, head=event.run.head)
     except AgentRefused as error:
@@ -128,7 +128,7 @@ def _announce(event: MomEvent, *, last: bool) -> bool:
 def handle_prologue(event: MomEvent) -> None:
     """Wait on the first host until the network is up.
 
-    If the network will not be up, request the removal of the attempt, and raise the StartFault.
+    Raise StartFault if the network will not be up. Before that, request the removal of the attempt.
     """
     if not event.run.head:
         return
@@ -142,9 +142,9 @@ def handle_prologue(event: MomEvent) -> None:
 def handle_launch(event: MomEvent) -> None:
     """Set the environment of the script, or of a process that the running script launches.
 
-    Before the script starts, raise StartFault if the network is lost, if the agent refuses the request, or if the agent
-    does not answer for ``LAUNCH_TIMEOUT_S`` seconds. If the script runs, only log these faults, because a requeue would
-    start the whole job again. The process then starts without the variables.
+    Before the script starts, raise StartFault if the network is lost, if the job was deleted, if the agent refuses the
+    request, or if the agent does not answer for ``LAUNCH_TIMEOUT_S`` seconds. If the script runs, only log these
+    faults, because a requeue would start the whole job again. The process then starts without the variables.
     """
     if not event.run.head:
         return

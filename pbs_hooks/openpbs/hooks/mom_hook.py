@@ -36,7 +36,7 @@ OWNER_FILE_TIMEOUT_S = 2.0
 
 
 def append_line(path: str, user: str, text: str) -> None:
-    """Append a line to a file with the rights of ``user``, in a child process, because a file server may hang.
+    """With the rights of ``user``, append a line to a file. Use a child process, because a file server may hang.
 
     Raises ChildError if the line cannot be written.
     """
@@ -65,7 +65,7 @@ def start_handlers(pbs: Any) -> Dict[int, MomHandler]:
 
 
 def report_handlers(pbs: Any) -> Dict[int, MomHandler]:
-    """Return the handlers of the other events. An error in these handlers does not fail the job."""
+    """Return the handlers of the events that cannot stop a job's start. An error in these handlers fails no job."""
     return {
         pbs.EXECJOB_PRETERM: handle_preterm,
         pbs.EXECJOB_ABORT: handle_abort,
@@ -128,7 +128,7 @@ def _refuse(event: MomEvent, fault: StartFault) -> None:
 def _requeue(event: MomEvent, run: HostRun, message: str) -> None:
     """Store the reason in a variable of the job, for the server hook, and requeue the job.
 
-    Only the first host stores the reason: its variables override those of other hosts.
+    Only the first host stores the reason, because the first host's variables override the variables of other hosts.
     """
     if event.event.type == event.pbs.EXECJOB_LAUNCH:
         event.job.rerun()

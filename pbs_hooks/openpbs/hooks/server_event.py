@@ -21,9 +21,9 @@ class ServerHookEvent:
     """A hook event of the PBS server, with its settings."""
 
     def __init__(self, pbs: Any, settings: ServerSettings, began: float) -> None:
-        """Store PBS's module, the settings, and the start time of the hook.
+        """Create an object for the current event of PBS's module ``pbs``.
 
-        The deadline of calls to SBF counts from the start time.
+        ``began`` is the start time of the hook. The deadline of calls to SBF counts from this time.
         """
         self.pbs, self.settings, self._event = pbs, settings, pbs.event()
         where = SbfAddress(settings.sbf, settings.token_file, settings.ca_file)
@@ -52,7 +52,7 @@ class ServerHookEvent:
 
     @property
     def from_here(self) -> bool:
-        """Return whether the caller's user name denotes the same user on the server's host."""
+        """Whether the caller's user name denotes the same user on the caller's host and on the server's host."""
         server = self.pbs.server()
         here = (self.pbs.get_local_nodename(), server.name, getattr(server, "server_host", None))
         flat = str(getattr(server, "flatuid", None)).lower() in {"true", "1"}
@@ -95,7 +95,7 @@ SHAPE_RESOURCES = ("select", "nodes", "place", "walltime")
 
 
 def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
-    """Return the attributes for the check of a request.
+    """Return the attributes of a job that the check of the job's request needs.
 
     In modifyjob events, ``job`` has only the changed attributes. The unchanged attributes come from ``former``, the job
     before the change.

@@ -23,8 +23,8 @@ class StartRefusal(NamedTuple):
     """The refusal to start a job now.
 
     ``wait`` is the number of seconds until the next try; 0 is the next scheduling cycle. ``hold`` names who must
-    release the job. ``u`` is the user, who must first change the job; ``s`` is an administrator. ``alert`` is true if
-    administrators should see the message.
+    release the job: ``u`` is the user, who must first change the job; ``s`` is an administrator; None: the job is not
+    held. ``alert`` is true if administrators should see the message.
     """
 
     message: str

@@ -43,8 +43,8 @@ class AdmittedJob(NamedTuple):
 def queuejob(event: ServerHookEvent) -> None:
     """Check a submitted job. Raises RequestError if the job must be rejected.
 
-    Reject an empty request (``-l vcluster=$REQUEST`` with an unset variable): PBS would treat it as unset, and run the
-    script without a cluster.
+    Reject an empty request (``-l vcluster=$REQUEST`` with an unset variable): PBS would remove the empty resource, and
+    run the script without a cluster.
     """
     job = event.job
     line, content, is_moved = (

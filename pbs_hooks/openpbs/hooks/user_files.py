@@ -61,7 +61,10 @@ def _parse_document(text: str) -> Any:
 
 
 def _dump_json(document: Any) -> str:
-    """Return JSON on one line. Limit its size, because YAML aliases can multiply a small file."""
+    """Return a document as JSON on one line. YAML aliases can expand a small file to a very large document.
+
+    Therefore, raise ChildError if the JSON has more than ``MAX_JSON_BYTES`` bytes.
+    """
     text = ""
     for part in json.JSONEncoder(separators=(",", ":")).iterencode(document):
         text += part

@@ -45,9 +45,9 @@ def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None
 
 
 def is_deleted(path: str, call: ScriptCall) -> bool:
-    """Return whether an announced job was deleted; False if the agent does not answer.
+    """Return whether an announced job was deleted; False if the agent does not answer or refuses the request.
 
-    SBF may have the cluster of a former run, so query only the agent.
+    Query only the agent, because SBF may still have the cluster of a former run of the job.
     """
     try:
         known = _find_record(path, call)
@@ -57,7 +57,7 @@ def is_deleted(path: str, call: ScriptCall) -> bool:
 
 
 def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, str]:
-    """Return the environment variables of the cluster when the cluster is up.
+    """Wait until the cluster is up, and return the cluster's environment variables.
 
     Raises ScriptExit if the cluster fails, the job was deleted, the agent refuses the request, or the time runs out.
     """
@@ -75,9 +75,9 @@ def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[st
 
 
 def _retry_while_blocked(find_obstacle: Callable[[], Optional[str]], patience: RetryBudget) -> None:
-    """Call ``find_obstacle`` until it returns None. Retry while the agent does not answer or is busy.
+    """Call ``find_obstacle`` until it returns None. Also repeat a call if the agent does not answer or is busy.
 
-    Raises ScriptExit if the time runs out or the agent refuses the request.
+    Raises ScriptExit if the time runs out, or if the agent refuses the request although it is not busy.
     """
     while True:
         try:

@@ -210,9 +210,10 @@ def _build_run(call: ScriptCall, settings: ScriptSettings) -> JobRun:
 
 
 def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Before the first host requests the cluster, check that this host can be in the cluster.
+    """Wait until this host's agent answers and has removed all remnants of a former run.
 
-    Raise ScriptExit if this host cannot be in the cluster.
+    The first host requests the cluster afterwards. Raises ScriptExit if the agent refuses the request, or the time runs
+    out.
     """
     wait_until_clear(settings.socket, call, RetryBudget(min(SISTER_WAIT_S, settings.patience)))
 

@@ -1,4 +1,7 @@
-"""Requests to SBF about one job's cluster. A request is repeated until SBF answers or the time runs out."""
+"""Requests to SBF about one job's cluster.
+
+Every request except the deletion of the cluster is repeated until SBF answers or the time runs out.
+"""
 
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 from urllib.parse import quote
@@ -87,7 +90,10 @@ class JobSbfClient:
         return found
 
     def end(self, owner: str) -> None:
-        """End the owner's cluster. Idempotent. Raises SbfUnreachable if SBF does not answer or refuses the request."""
+        """End the owner's cluster. Success if the cluster does not exist, or if the key belongs to another owner.
+
+        Raises SbfUnreachable if SBF does not answer, or if SBF refuses the request for another reason.
+        """
         path = "%s?owner=%s" % (self._path, quote(owner, safe=""))
         answer = call_sbf(self._where, "DELETE", path, None, Deadline(CALL_TIMEOUT_S), self._request_id)
         if not answer.ok and answer.status not in ENDED_STATUSES:

@@ -27,9 +27,10 @@ RESOURCES_ARGUMENT = {
 SCRIPT_ARGUMENT = {"prologue": 8, "epilogue": 11}
 """The position of the argument with the file of the job's script. Only the first host has the file."""
 TRUNCATED_FROM = 900
-"""A list of resources with more characters is possibly incomplete.
+"""A list of resources with more characters than this counts as possibly incomplete.
 
-Torque passes at most 2 kB of resources, first ``nodes`` and then ``other``, and drops the rest.
+This number is lower than Torque's limit: Torque passes at most 2 kB of resources, first ``nodes`` and then ``other``,
+and drops the rest.
 """
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]*")
 SCHEDULER_VARIABLE = "MAGRATHEA_VLANID"

@@ -40,7 +40,7 @@ SCRIPT_HANDLERS: Dict[str, Callable[[ScriptCall, ScriptSettings], None]] = {
 
 
 def main(script: str, arguments: List[str], environment: Mapping[str, str], settings_file: str) -> int:
-    """Run the script with this name and return its exit code. Messages for the user go to stderr."""
+    """Run the script with the name ``script`` and return its exit code. Messages for the user go to stderr."""
     try:
         if script in FILTERS:
             run_submit_filter(arguments, environment, settings_file)

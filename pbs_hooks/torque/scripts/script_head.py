@@ -8,7 +8,7 @@ import sys
 
 REQUEST_WORDS = ("vcluster=", "net=")
 TRUNCATED_FROM = 900
-"""If a list of resources has more characters, Torque may have truncated the list, and the request may be missing.
+"""If a list of resources has more characters than this, Torque may have truncated the list and removed the request.
 
 The value is the same as ``script_call.TRUNCATED_FROM``.
 """

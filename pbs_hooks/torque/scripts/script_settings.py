@@ -20,9 +20,10 @@ from pbs_hooks.kit.sbf_client import SbfAddress
 from virtcloud.jobs.host_names import element_of_host
 
 MAX_PATIENCE_S = 260
-"""Maximum of the setting ``patience``. Torque kills a script ten seconds before its ``$prologalarm`` (300 s).
+"""Maximum of the setting ``patience`` in seconds.
 
-A script ends itself earlier, to withdraw its request.
+Torque kills a script ten seconds before the script's time limit ``$prologalarm`` (300 s). After ``patience``, a script
+therefore has enough time to withdraw its request and to end.
 """
 
 

@@ -22,7 +22,7 @@ from virtcloud.jobs.torque_request import (
 
 PREFIX_VARIABLE = "PBS_DPREFIX"
 MAX_REQUEST_CHARACTERS = 1024
-"""Torque passes 2 kB of resources to a prologue and drops the rest."""
+"""Maximum length of a request. Torque passes only the first 2 kB of a job's resources to a prologue."""
 
 
 def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], settings_file: str) -> None:
@@ -39,7 +39,7 @@ def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], 
 def filter_submission(
     arguments: Sequence[str], script: str, settings: ScriptSettings, environment: Mapping[str, str]
 ) -> str:
-    """Return the script for qsub, with the request added if there is one. Pure.
+    """Return the script for qsub. If the submission contains a request, the script contains the request too. Pure.
 
     Raises RequestError if the request is invalid.
     """

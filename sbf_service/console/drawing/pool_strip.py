@@ -1,7 +1,7 @@
 """The drawing of a pool: a strip of VLAN IDs with the state of each VLAN ID. Pure.
 
-In a small pool, each VLAN ID has a labelled cell. A large pool has a row for each hundred VLAN IDs. In a row,
-consecutive VLAN IDs of the same state share one cell.
+In a small pool, each VLAN ID has a labelled cell. A large pool has a row for each hundred that contains VLAN IDs of the
+pool. In such a row, consecutive VLAN IDs of the same state share one cell.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -72,7 +72,10 @@ def sort_vlans(view: SiteView) -> dict[VlanUse, VlanSet]:
 
 
 def draw_pool(view: SiteView, clusters: Mapping[int, str]) -> PoolStrip:
-    """Return the drawing of a site's pool. ``clusters`` are the keys of visible clusters, by VLAN ID."""
+    """Return the drawing of a site's pool.
+
+    ``clusters`` are the keys of the clusters that the reader may see, by VLAN ID.
+    """
     sets = sort_vlans(view)
     uses = sorted((int(vlan), use) for use, vlans in sets.items() for vlan in vlans)
     if len(uses) <= MAX_CELLS:

@@ -1,6 +1,6 @@
 """The shapes of a drawing: boxes, lines and texts with positions in units of the drawing. Pure.
 
-A template writes the shapes as SVG. A shape names its kind and level for the style sheet.
+A template writes the shapes as SVG. For the style sheet, each shape names its kind, and a box also names its level.
 """
 
 from collections.abc import Iterable
@@ -119,7 +119,7 @@ class Lane:
 def assign_lanes(spans: Iterable[tuple[float, float]]) -> list[Lane]:
     """Return a lane for each span (top, bottom), so that spans in the same lane do not touch.
 
-    Short spans get the first lanes.
+    Assign the shortest spans first. Each span gets the first lane that is free.
     """
     ordered = sorted(enumerate(spans), key=lambda item: (abs(item[1][1] - item[1][0]), item[0]))
     taken: list[list[tuple[float, float]]] = []

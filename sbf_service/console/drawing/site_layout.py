@@ -21,14 +21,17 @@ PADDING: Final = 14
 TITLE: Final = 34
 GAP: Final = 18
 PathOf = Callable[[str, Name], str | None]
-"""Returns the URL path of a page, or None. The arguments are ``site`` or ``element``, and the name."""
+"""Returns the URL path of the page of a site or element, or None for no link to the page.
+
+The first argument is ``"site"`` or ``"element"``. The second argument is the name of this site or element.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MapContents:
-    """The contents of a drawing. ``lit`` are the ports that carry a cluster.
+    """The contents of a drawing. ``lit`` are the ports that carry the cluster of the drawing, if any.
 
-    If ``only`` is set, the drawing shows only these elements.
+    If ``only`` is set, the drawing shows only the elements in ``only``.
     """
 
     topology: Topology
@@ -38,7 +41,7 @@ class MapContents:
     path_of: PathOf
     only: frozenset[Name] | None = None
     transport: Name | None = None
-    """The transport that carries the cluster; None draws all transports."""
+    """The only transport to draw; None: no transports if ``only`` is set, otherwise all transports of ``sites``."""
     site_levels: Mapping[Name, Level] = field(default_factory=dict)
     """The levels of sites' own troubles, such as an empty pool."""
 

@@ -31,7 +31,7 @@ class TrafficChart:
     received: float | None
     sent: float | None
     frames: float | None
-    """The present rates; None without a recent report. ``received`` and ``sent`` are in bytes per second."""
+    """The present rates per second: ``received`` and ``sent`` bytes, and ``frames``. None without a recent report."""
     received_peak: float
     sent_peak: float
     received_lines: tuple[str, ...]

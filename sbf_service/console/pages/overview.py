@@ -45,7 +45,7 @@ class SiteRow:
     clusters: int
     elements: int
     level: Level | None
-    """None if the reader may not read elements."""
+    """None if the caller may not read elements."""
     is_own: bool
 
 

@@ -78,7 +78,7 @@ def find_shut_ports(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
 def parse_outer_tags(block: ConfigurationBlock, number: str) -> VlanSet:
     """Return the outer tags that a service instance or subinterface accepts (Cisco's ``encapsulation``).
 
-    An instance without any encapsulation is new; return its ``number`` as VLAN ID.
+    An instance without any encapsulation is new: return its ``number``, if this number is a VLAN ID.
     """
     words = block.after("encapsulation dot1q ") or block.after("encapsulation dot1ad ")
     if words is None:
@@ -99,8 +99,8 @@ ROUTED = "routed"
 def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
     """Yield a piece for each VLAN in ``vlans`` that a port carries, and a piece for each VLAN interface.
 
-    For a trunk without a list of allowed VLANs, yield no tagged VLANs. A piece's ``by_sbf`` is True for a tagged VLAN,
-    which SBF possibly set, and False for an untagged or routed VLAN.
+    For a trunk without a list of allowed VLANs, yield no pieces for tagged VLANs. A piece's ``by_sbf`` is True for a
+    tagged VLAN, which SBF possibly set, and False for an untagged or routed VLAN.
     """
     for port, block in ports.items():
         reading = _parse_port(block)
@@ -124,7 +124,7 @@ def find_empty_lists(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
 
 
 def find_other_uses(ports: Mapping[str, ConfigurationBlock]) -> dict[str, str]:
-    """Return the descriptions of the ports that are in other use, by port.
+    """Return the port use, as text, of each port that is in other use, by port.
 
     A trunk with a list of allowed VLANs is not in other use.
     """

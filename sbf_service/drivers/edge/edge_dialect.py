@@ -1,7 +1,7 @@
 """The data of a provider edge's dialect, and the readings of an edge. Pure.
 
-A circuit consists of *pieces*: an attachment (the VLAN on the port), and the pieces that join its bridge domain to the
-service. For each kind of piece, a dialect defines the lines that create, show and remove a piece.
+A circuit consists of *pieces*: an attachment (the VLAN on the port), and the pieces that join the attachment's bridge
+domain to the service. For each kind of piece, a dialect defines the lines that create, show and remove a piece.
 """
 
 import re
@@ -65,7 +65,7 @@ class CircuitRecipe:
     """The lines that create a circuit, by kind of piece, in the order of creation.
 
     ``shown`` contains the lines that a complete piece has in the device's configuration. The piece can have further
-    lines, but only lines whose first word is not in ``EdgeDialect.sorts`` of this kind of piece.
+    lines, but no line whose first word is in the result of :meth:`EdgeDialect.sorts` for this kind of piece.
     """
 
     make: Mapping[str, Commands]
@@ -73,18 +73,19 @@ class CircuitRecipe:
 
 
 CircuitRecipes = Mapping[tuple[TransportKind, bool], CircuitRecipe]
-"""The recipes of a platform. The key is the transport's kind, and whether all its clusters share one service."""
+"""The recipes of a platform, by the kind of a transport, and whether all clusters of the transport share a service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeDialect:
     """The commands and answers of a platform.
 
-    ``see`` receives the answers to ``show``, in the order of the commands, and the VLAN IDs for which it returns the
-    reading. ``see`` raises ValueError for an unknown answer. ``domain`` returns the name of a circuit's domain, or
-    raises Refused. The placeholders of templates are ``{port}``, ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``,
-    ``{core}``, ``{rd}``, ``{rt}``, ``{bgp}`` and ``{peer}``. A line with ``{peer}`` is repeated for each of the other
-    edges. ``unmake`` contains the lines that remove each kind of piece, in the order of removal.
+    The arguments of ``see`` are the answers to ``show``, in the order of the commands, and the VLAN IDs to read.
+    ``see`` returns the reading for these VLAN IDs, and raises ValueError for an unknown answer. ``domain`` returns the
+    name of a circuit's domain, or raises Refused. The placeholders of templates are ``{port}``, ``{vlan}``,
+    ``{service}``, ``{name}``, ``{domain}``, ``{core}``, ``{rd}``, ``{rt}``, ``{bgp}`` and ``{peer}``. A line with
+    ``{peer}`` is repeated for each other edge of the transport. ``unmake`` contains the lines that remove each kind of
+    piece, in the order of removal.
     """
 
     title: str
@@ -93,8 +94,8 @@ class EdgeDialect:
     show: Commands
     see: Callable[[Sequence[str], VlanSet], EdgeReading]
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Alternatives to commands of ``show``, by command. The driver sends the alternatives if the device refuses the
-    command or the answer is empty. ``see`` also parses their answers.
+    """Alternatives to commands of ``show``, by command. The driver sends a command's alternatives if the device refuses
+    the command or the answer is empty. ``see`` then parses the answer to an alternative.
     """
     domain: Callable[[Circuit, Transport], str]
     unmake: Mapping[str, Commands]

@@ -1,4 +1,4 @@
-"""The lines that create and remove pieces: a dialect's templates, filled in for one provider edge. Pure."""
+"""The lines that create and remove a circuit's pieces: a dialect's templates, filled in for one provider edge. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -85,9 +85,9 @@ class EdgeTemplates:
         return list(self._fill(self._recipe(circuit).make[kind], circuit))
 
     def matches_recipe(self, piece: CircuitPiece, circuit: Circuit) -> bool:
-        """Return whether a piece has exactly the lines of its recipe.
+        """Return whether a piece has all lines of its recipe, and no other lines that a recipe could define.
 
-        Ignore lines whose first word is not in the recipes.
+        Ignore a line of the piece if no recipe for this kind of piece has a line with the same first word.
         """
         sorts = self.dialect.sorts(piece.kind)
         shown = {line for line in piece.body if line.split()[0] in sorts}

@@ -53,7 +53,7 @@ class LinuxEdge:
         self._circuits: Circuits = ()
 
     def read(self, scope: EdgeScope) -> EdgeObserved:
-        """Read the managed circuits. Two commands read any number of circuits."""
+        """Read the managed circuits, with two commands for any number of circuits."""
         self._services = ServiceDevices(self._edge, scope.transports)
         self._shell.close_if_lost()
         links = parse_json(self._shell.device, SHOW_LINKS, run_query(self._shell, SHOW_LINKS), _LINKS)

@@ -30,7 +30,7 @@ class PieceGroup:
 
     @property
     def attachments(self) -> tuple[CircuitPiece, ...]:
-        """The VLANs on ports."""
+        """The pieces that are VLANs on ports."""
         return tuple(piece for piece in self.pieces if piece.kind == ATTACHMENT)
 
     @property
@@ -64,7 +64,10 @@ def group_pieces(reading: EdgeReading) -> list[PieceGroup]:
 
 
 def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeScope) -> EdgeObserved:
-    """Return the observed circuits within the scope. Raise Unsafe for configuration that SBF must not change."""
+    """Return the circuits, remnants and foreign VLANs of an edge within ``scope``, and the circuits that are down.
+
+    Raise Unsafe for configuration that SBF must not change.
+    """
     ports = _find_managed_ports(templates, reading, scope)
     _check_vpn_ids(templates, scope)
     circuits, down, remnants, foreign = set[Circuit](), set[Circuit](), list[CircuitRemnant](), list[ForeignVlan]()
@@ -89,7 +92,7 @@ def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, read
 
 
 def _select_pieces(pieces: Iterable[CircuitPiece], port: str | None, vlan: int | None) -> list[CircuitPiece]:
-    """Return the circuit's pieces. Include pieces on the core port or on no port."""
+    """Return the pieces with this port and VLAN ID, and all pieces that are on the core port or on no port."""
     return [
         piece
         for piece in pieces
@@ -210,7 +213,7 @@ def _build_remnant(
 
 
 def _is_complete(templates: EdgeTemplates, group: PieceGroup, attachment: CircuitPiece, circuit: Circuit) -> bool:
-    """Return whether each kind of piece exists once, with exactly the lines that SBF would create."""
+    """Return whether the circuit has one piece of each necessary kind, with exactly the lines that SBF would create."""
     pieces = [*_select_pieces(group.core, attachment.port, attachment.vlan), attachment]
     kinds = Counter(piece.kind for piece in pieces)
     exists_once = kinds == Counter(templates.kinds(circuit))

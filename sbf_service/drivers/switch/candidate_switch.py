@@ -35,10 +35,10 @@ log = get_log(__name__)
 class CandidateSession(Protocol):
     """A session that reads and changes a device's configuration.
 
-    The session connects on first use, and again on first use after :meth:`close`. Every method can raise Refused or
-    Unreachable. Refused: the device rejected a request. Unreachable: the device does not answer, ended the session, or
-    is being configured by another user. A method that raises Unreachable first closes the session; the device then
-    reverts an unconfirmed commit.
+    The session connects on first use, and again on first use after :meth:`close`. Every method except :meth:`close` can
+    raise Refused or Unreachable. Refused: the device rejected a request. Unreachable: the device does not answer, ended
+    the session, or is being configured by another user. A method that raises Unreachable first closes the session; the
+    device then reverts an unconfirmed commit.
     """
 
     def show(self) -> Sequence[str]:
@@ -48,7 +48,7 @@ class CandidateSession(Protocol):
         """
 
     def load(self, lines: Sequence[str]) -> str:
-        """Lock the configuration, load lines into the candidate, and return the printed changes."""
+        """Lock the configuration, load lines into the candidate, and return the changes as the device prints them."""
 
     def commit(self) -> None:
         """Activate the candidate, and start the confirm timer."""
@@ -98,8 +98,8 @@ class CandidateDialect:
     """The data of a platform with a candidate configuration.
 
     ``see`` parses the answers of :meth:`CandidateSession.show`, and raises ValueError for an unknown answer. ``lines``
-    returns the lines to load for a difference and a reading. ``show`` and ``documented_lines`` are only for the
-    documentation.
+    returns the lines to load for a difference and a reading. ``show`` are the commands whose answers ``see`` parses,
+    for error messages and the documentation. ``documented_lines`` are only for the documentation.
     """
 
     title: str

@@ -39,9 +39,10 @@ def render_commands(dialect: Dialect, difference: SwitchDifference, reading: Swi
 
 
 def render_closing_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the commands that vacate open access ports, and that empty the lists of :func:`find_ports_to_prepare`.
+    """Return the commands that vacate open access ports, and that empty the lists of allowed VLANs of other ports.
 
-    The driver reads the effect of these commands back before it sends the commands of :func:`render_change_commands`.
+    :func:`find_ports_to_prepare` returns these other ports. The driver reads the effect of these commands back before
+    it sends the commands of :func:`render_change_commands`.
     """
     vacated = [port for port in difference.close if port in difference.access]
     prepared = [port for port in find_ports_to_prepare(difference, reading, dialect) if dialect.prepare]
@@ -89,7 +90,7 @@ def find_ports_to_prepare(
 
 
 def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
-    """Return the ports that :func:`render_closing_commands` vacates, and the ports whose VLAN lists it empties."""
+    """Return the ports that the commands of :func:`render_closing_commands` vacate, or whose VLAN lists they empty."""
     vacated = (port for port in difference.close if port in difference.access)
     return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))
 

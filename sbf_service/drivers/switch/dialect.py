@@ -31,7 +31,7 @@ class PortReading:
     frames. ``off``: the port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port
     becomes a trunk; None if the port has no list (the trunk would allow every VLAN). ``mode``, ``native`` and ``lines``
     (the port's configuration) show whether the port is in other use, and how SBF can restore this use. ``others``: the
-    VLANs of other users on the port.
+    VLAN IDs that the configuration of other users accepts on the port.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -50,7 +50,7 @@ class PortReading:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the port allows only the default VLAN, both now and as a trunk."""
+        """Whether the port allows only the default VLAN, and would also allow only this VLAN if it became a trunk."""
         listed = self.tagged if self.ready else self.dormant
         return not self.open and listed is not None and not listed - DEFAULT_VLAN
 
@@ -176,7 +176,10 @@ class Dialect:
     repeated for each untagged VLAN ID.
     """
     unused: frozenset[str] = frozenset({"", "access"})
-    """The modes of ports that were never configured. Such a port is unused if its untagged VLAN is the default VLAN."""
+    """The modes of ports that were never configured.
+
+    A port in one of these modes is unused if the port's untagged VLAN is the default VLAN.
+    """
     kept: tuple[RestorableLine, ...] = ()
     """The lines that SBF may change on a port and restores later, in the order of restoration.
 
@@ -193,7 +196,8 @@ class Dialect:
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
     """Alternatives to commands of ``show``, by command. If the device refuses the command or the answer is empty, the
-    driver sends the alternatives in order. ``see`` also parses their answers.
+    driver sends the alternatives in order, until the device gives an answer. ``see`` parses this answer instead of the
+    answer to the command.
     """
     may_fail: frozenset[str] = frozenset()
     """Templates that some models refuse. A refusal is no fault, because the read-back shows a failed change."""
@@ -213,7 +217,7 @@ class Dialect:
     privileged: bool = False
     """Whether some accounts need the command ``enable`` and its password after the login."""
     lldp: LldpFormat | None = None
-    """The command that shows neighbours, and the form of its answer. None if SBF has no such command."""
+    """The command that shows neighbours, and the form of the answer. None if SBF cannot read the neighbours."""
 
     def format_ranges(self, ranges: Sequence[tuple[int, int]]) -> str:
         """Return ranges in the spelling of the device's commands."""

@@ -179,7 +179,7 @@ def derive_bridge_port_use(entries: Sequence[VlanEntry], *, down: bool = False, 
 
 
 def read_bridge_port(entries: Sequence[VlanEntry], *, down: bool, is_member: bool) -> PortReading:
-    """Return the reading of a port. A port with untagged VLANs only is an access port."""
+    """Return the reading of a port."""
     use = derive_bridge_port_use(entries, down=down, is_member=is_member)
     untagged = VlanSet(vlan for entry in entries if entry.flags for vlan in entry.vlan_ids)
     return PortReading(
@@ -266,8 +266,8 @@ def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], s
 def _find_removable_vlans(port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> VlanSet:
     """Return the VLANs that SBF may remove from an access port.
 
-    If the port was adopted, or SBF has configured it before, return all its VLANs; otherwise its managed VLANs and VLAN
-    1.
+    If the port was adopted, or SBF has configured the port before, return all VLANs of the port. Otherwise return the
+    port's managed VLANs, and VLAN 1 if the port carries VLAN 1.
     """
     vlans = VlanSet(vlan for entry in entries for vlan in entry.vlan_ids)
     return vlans if _is_assigned(port, scope) else vlans & (scope.vlans | DEFAULT_VLAN)

@@ -1,9 +1,9 @@
 """Parsers of LLDP neighbours (IEEE 802.1AB), from the output of devices' commands and from the JSON of lldpd.
 
-A parser raises ValueError for an unknown answer. An answer without neighbours is known only if the answer matches the
-platform's pattern, or if the device prints that the number of neighbours is 0. If the device prints the number of its
-neighbours, the parser must find the same number. A neighbour that lacks one of its two ports (the local port and the
-neighbour's port) is an error.
+A parser raises ValueError for an unknown answer. A parser accepts an answer without neighbours only if the answer
+matches the platform's pattern, or if the device prints that the number of neighbours is 0. If the device prints the
+number of its neighbours, the parser must find the same number. A neighbour that lacks one of its two ports (the local
+port and the neighbour's port) is an error.
 """
 
 import re

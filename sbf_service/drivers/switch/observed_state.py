@@ -65,7 +65,10 @@ def build_observed_state(  # noqa: PLR0913 - each parameter is a field of the ob
 
 
 def find_changed_uses(scope: SwitchScope, uses: Mapping[PortName, PortUse]) -> dict[PortName, PortUse]:
-    """Return the ports that SBF no longer manages and whose former use is not restored, with the use to restore."""
+    """Return the released ports whose present lines differ from the lines of their former use.
+
+    The values of the result are the former uses, which SBF must restore.
+    """
     returned = {port: use for port, use in scope.returned.items() if port in uses}
     return {port: use for port, use in returned.items() if use.lines != uses[port].lines}
 
@@ -194,10 +197,11 @@ def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) ->
 
 
 def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
-    """Return the managed VLAN of an access port. The port is open if it has any other configuration.
+    """Return the managed VLAN of an access port, if the port carries only this VLAN.
 
-    Exception: a port has no VLAN and is not open if SBF shut it down, or if it is shut down and in no managed VLAN.
-    Raise Unsafe for an unmanaged VLAN on a port that no administrator adopted and that SBF has not configured.
+    The port is open if it has any other configuration, with three exceptions. A port without VLANs that is not prepared
+    for VLANs, a port that SBF shut down, and a port that is shut down and in no managed VLAN have no VLAN and are not
+    open. Raise Unsafe for an unmanaged VLAN on a port that no administrator adopted and that SBF has not configured.
     """
     scope = scoped.scope
     if found.off and (port in scope.shut or found.access not in scope.vlans):

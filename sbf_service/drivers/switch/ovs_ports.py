@@ -1,4 +1,4 @@
-"""The ports of Open vSwitch: parsed from its database, and the commands that change them. Pure.
+"""A parser of the ports in the database of Open vSwitch, and the commands that change the ports. Pure.
 
 Sources: ovs-vsctl(8), ovs-vswitchd.conf.db(5).
 """
@@ -47,7 +47,10 @@ class OvsPort:
 
     @property
     def vlans(self) -> VlanSet:
-        """The VLANs in the port's columns; empty for a trunk without a list, which carries every VLAN."""
+        """The VLANs in the port's columns.
+
+        A trunk without a list carries every VLAN. But for this trunk, return only the native VLAN, if any.
+        """
         listed = self.trunks if self.is_trunk else frozenset()
         return VlanSet(vlan for vlan in (*listed, self.tag) if vlan and 0 < vlan < PLACEHOLDER_VLAN)
 
@@ -76,9 +79,9 @@ class OvsPort:
 
 
 def parse_tables(name: Name, output: str) -> tuple[dict[str, OvsPort], int, int]:
-    """Parse the output of :data:`LIST_PORTS`: ports, and numbers of the applied and wanted configuration.
+    """Parse the output of :data:`LIST_PORTS`. Raise Unsafe for any other output.
 
-    Raise Unsafe for any other output.
+    Return the ports by name, the number of the applied configuration, and the number of the wanted configuration.
     """
     try:
         ports, numbers, interfaces = (_parse_rows(json.loads(line)) for line in output.splitlines())

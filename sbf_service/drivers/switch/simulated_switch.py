@@ -228,7 +228,7 @@ def _read_switch(configuration: SimulatedConfiguration) -> SwitchReading:
 
 
 def apply_difference(configuration: SimulatedConfiguration, difference: SwitchDifference) -> SimulatedConfiguration:
-    """Return the configuration after a difference. Pure."""
+    """Return the configuration that results from applying a difference. Pure."""
     vlans: dict[int, str] = {vlan: name for vlan, name in configuration.vlans.items() if vlan not in difference.delete}
     for vlan in difference.create:
         name = vlans.get(vlan)

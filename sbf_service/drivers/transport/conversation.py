@@ -40,7 +40,7 @@ class AnswerPatterns(Protocol):
 
     @property
     def at_once(self) -> int:
-        """The maximum number of lines to send together, without waiting for the answers of the single lines."""
+        """The maximum number of lines that SBF sends together, without waiting for an answer after each line."""
 
 
 class RefusedCommand(NamedTuple):
@@ -69,7 +69,7 @@ class DeviceConversation:
         return is_session_lost(self._line)
 
     def close_if_lost(self) -> None:
-        """Close a session that the device ended. Called at the start of a reading."""
+        """Close the session if the device has ended it. Called at the start of a reading."""
         close_lost_session(self._line)
 
     def show(self, command: str) -> str:
@@ -88,8 +88,8 @@ class DeviceConversation:
     def show_any(self, commands: Sequence[str]) -> str:
         """Return the answer to the first of ``commands`` that the device supports.
 
-        With several commands, an empty answer counts as a refusal. Later calls start with the command that the device
-        answered. Raise Refused if the device refuses all commands.
+        With several commands, an empty answer counts as a refusal. A later call with the same ``commands`` first sends
+        the command that the device answered. Raise Refused if the device refuses all commands.
         """
         first = self._answered.pop(tuple(commands), commands[0])
         refusals = list[Refused]()

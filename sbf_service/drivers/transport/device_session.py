@@ -27,7 +27,7 @@ class ConversationCancelledError(OSError):
 class CancelScope:
     """The deadline of one driver's connection. Other threads can cancel the connection. Thread-safe.
 
-    ``deadline`` is a time of ``clock``, in seconds. ``reason`` is the message of the error after the deadline.
+    ``deadline`` is a time of ``clock``, in seconds. ``reason`` is the message of the error that :meth:`check` raises.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -84,7 +84,8 @@ class CommandLine(Protocol):
 
     The session connects on first use, and again on first use after :meth:`close`. If the device ended the session,
     :meth:`exchange` raises Unreachable and does not connect again: after a restart of the device, a change computed
-    from an earlier reading would be wrong. Only a reading opens a new session, with :func:`close_lost_session`.
+    from an earlier reading would be wrong. Before a new reading, :func:`close_lost_session` closes the lost session, so
+    that the next command opens a new session.
     """
 
     @property

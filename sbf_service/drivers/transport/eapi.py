@@ -29,7 +29,7 @@ CLOCK_TOLERANCE_S = 10
 
 
 class EosCommands(Protocol):
-    """The properties of the command-line dialect that an eAPI session uses."""
+    """Those properties of EOS's command-line dialect that an eAPI session uses."""
 
     @property
     def show(self) -> Sequence[str]:
@@ -158,9 +158,9 @@ class EosSession(NapalmSession):
             raise build_save_error(f"switch {self._login.device.name}", command, answers[0])
 
     def revert(self) -> None:
-        """Abort the configuration session, whether or not it was committed.
+        """Abort the configuration session, even if it was committed but not confirmed.
 
-        NAPALM's rollback is not used: it can restore the startup configuration.
+        Do not use NAPALM's rollback, because this rollback can restore the startup configuration.
         """
         if self._is_changing:
             self.call_patiently(lambda driver: driver.discard_config())

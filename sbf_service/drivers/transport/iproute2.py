@@ -111,7 +111,7 @@ def parse_json(device: str, command: str, output: str, form: TypeAdapter[T]) -> 
 def parse_vlan_entries(device: str, output: str) -> dict[str, list[VlanEntry]]:
     """Parse the output of :data:`SHOW_VLANS`, and return the VLANs of each port.
 
-    Raise Unsafe when the output has another form.
+    Raise Unsafe when the output is not a JSON list of ports with their VLANs.
     """
     return {port.ifname: port.vlans for port in parse_json(device, SHOW_VLANS, output, _PORTS)}
 

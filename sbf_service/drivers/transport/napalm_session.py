@@ -77,7 +77,7 @@ class NapalmSession:
         )
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401 - NAPALM has no types
-        """Create NAPALM's driver and open it."""
+        """Create NAPALM's driver, and open the driver's connection."""
         raise NotImplementedError
 
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
@@ -99,8 +99,8 @@ class NapalmSession:
     def call(self, action: Callable[[Any], T]) -> T:
         """Connect if necessary and run ``action``. For an error of a library, raise SBF's corresponding error.
 
-        Close the session unless the corresponding error is Refused. If ``action`` itself raises an ElementError, raise
-        this error unchanged, and do not close the session.
+        In this case, also close the session, unless the corresponding error is Refused. If ``action`` itself raises an
+        ElementError, raise this error unchanged, and do not close the session.
         """
         try:
             self._login.cancel_scope.check()
@@ -186,9 +186,9 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 def _find_meanings(error: BaseException) -> Iterator[frozenset[str]]:
     """Yield the meanings of an error, as tables of this module.
 
-    The tables with the error's text or tag come first, then the tables with its class or a base class. At a class in
-    ``UNREACHABLE``, stop, and ignore the base classes of this class: PyEZ's ``RpcTimeoutError`` is also an
-    ``RpcError``.
+    The tables with the error's text or tag come first, then the tables with the error's class or one of its base
+    classes. At a class in ``UNREACHABLE``, stop, and ignore the base classes of this class: PyEZ's ``RpcTimeoutError``
+    is also an ``RpcError``.
     """
     yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
     if getattr(error, "tag", None) in LOCK_ERROR_TAGS:

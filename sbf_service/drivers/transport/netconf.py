@@ -83,9 +83,9 @@ class JunosSession(NapalmSession):
         self.call(self._unlock)
 
     def revert(self) -> None:
-        """Roll back SBF's commit if it is unconfirmed; otherwise discard the candidate.
+        """Revert SBF's change and unlock the configuration. Do nothing if SBF is not changing the configuration.
 
-        Unlock the configuration.
+        If SBF's commit is unconfirmed, roll back the commit; otherwise discard the candidate.
         """
         if self._is_changing:
             self.call_patiently(
@@ -182,7 +182,10 @@ class IosXrSession(NapalmSession):
         self._is_changing = False
 
     def revert(self) -> None:
-        """Cancel SBF's commit, discard the candidate, and unlock the configuration."""
+        """Cancel SBF's commit, if SBF has committed. Then discard the candidate, and unlock the configuration.
+
+        Do nothing if SBF is not changing the configuration.
+        """
         if self._is_changing and self._has_committed:
             self.call_patiently(lambda driver: driver.device.cancel_commit())
         if self._is_changing:
@@ -207,8 +210,8 @@ class IosXrSession(NapalmSession):
 def write_ssh_config(known_hosts: Path | None) -> Iterator[str]:
     """Write a temporary OpenSSH configuration that names the file of known host keys. Yield the configuration's path.
 
-    ncclient reads the name of that file only from an OpenSSH configuration. The configuration of the user that runs SBF
-    is not used. A missing file of host keys counts as empty.
+    ncclient reads the name of the file of known host keys only from an OpenSSH configuration. The OpenSSH configuration
+    of the user that runs SBF is not used. A missing file of host keys counts as empty.
     """
     file = known_hosts if known_hosts and known_hosts.exists() else "/dev/null"
     with NamedTemporaryFile("w", prefix="virtcloud-ssh-", suffix=".conf", encoding="utf-8") as config:

@@ -23,9 +23,9 @@ from virtcloud.tracing import child_span
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""The maximum number of a command's first characters by which SBF finds the command's echo.
+"""SBF searches for a command's echo by at most this number of the command's first characters.
 
-So many characters fit on the terminal's line after any prompt.
+This number of characters fits on a line of the terminal after any prompt.
 """
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100

@@ -39,7 +39,7 @@ log = get_log(__name__)
 class AuthenticationMiddleware:
     """Authenticates every call, except calls of open paths, and limits the length of the body.
 
-    One query reads the tokens of simultaneous calls, because all agents call at the same time after a restart.
+    One query reads the tokens of simultaneous calls, because all agents call at the same time when SBF has restarted.
     """
 
     def __init__(self, app: ASGIApp, service: SbfService) -> None:
@@ -109,7 +109,10 @@ def find_body_limit(scope: Scope, settings: ServiceSettings) -> tuple[int, str]:
 
 
 def is_open(scope: Scope) -> bool:
-    """Return whether a call needs no token."""
+    """Return whether :class:`AuthenticationMiddleware` passes a call on without authentication.
+
+    Calls of the console are passed on, because the console itself authenticates browsers.
+    """
     path = scope["path"]
     is_static = path.startswith(f"{STATIC_DOCS}/")
     is_console = path == CONSOLE or path.startswith(f"{CONSOLE}/") or (path == "/" and _is_browser(scope))
@@ -148,7 +151,10 @@ def client_address(scope: Scope) -> str:
 
 
 def _parse_address(text: str) -> IPv4Address | IPv6Address:
-    """Return an address. An IPv6 socket shows an IPv4 address as ``::ffff:192.0.2.1`` (RFC 4291, 2.5.5.2)."""
+    """Parse an address. Return an IPv4 address for an IPv4-mapped address such as ``::ffff:192.0.2.1``.
+
+    IPv6 sockets show IPv4 addresses in this form (RFC 4291, 2.5.5.2). Raise ValueError for a text that is no address.
+    """
     address = ip_address(text)
     return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 

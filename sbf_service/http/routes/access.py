@@ -52,7 +52,7 @@ def list_tokens(
 def create_token(request: TokenRequest, caller: CurrentCaller, service: CurrentService) -> NewToken:
     """Create a token. Only this answer contains the token itself. Not idempotent.
 
-    If SBF has a topology, the sites of a site administrator must be in the topology.
+    If SBF has a topology, the topology must contain all sites of a new token for a site administrator.
     """
     caller.require(Action.MANAGE_TOKENS)
     with service.store.change(who=caller.who) as unit:

@@ -41,7 +41,7 @@ router = APIRouter(tags=["elements"], route_class=Operation)
 def check_clone(unit: Unit, service: SbfService, caller: Caller, guest: GuestView, image: Name) -> None:
     """Raise Conflict unless the guest's host has confirmed that the guest is stopped.
 
-    Raise other errors if the caller may not add an image with this name.
+    Raise other errors if the caller may not add an image with the name ``image``.
     """
     require_addition(caller)
     images.check_addition(unit, new_image(service, caller, image, UNKNOWN))

@@ -141,7 +141,7 @@ def _dry_run(service: SbfService, key: ClusterKey, request: ClusterRequest, call
 
 
 def _respond(status: HTTPStatus, document: ClusterView | ClusterDryRun) -> Response:
-    """Serialize the document here: FastAPI would validate it again, in another thread."""
+    """Serialize ``document`` here, because FastAPI would validate the document again, in another thread."""
     return Response(document.model_dump_json(), status, media_type="application/json")
 
 
@@ -174,7 +174,7 @@ async def wait_for_cluster(  # noqa: PLR0913, PLR0917 - the parameters of the ca
     newer: ClusterView | None = None
 
     def read_version() -> int:
-        """If the version ends the wait, read the view in the same transaction."""
+        """Return the cluster's version. If this version ends the wait, also read the view in the same transaction."""
         nonlocal newer
         with service.store.read() as unit:
             row = clusters.require_cluster(unit, key, cluster_id)

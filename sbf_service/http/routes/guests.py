@@ -50,10 +50,10 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     wait: Wait = 0,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> GuestView:
-    """Return a guest, or wait until its host has confirmed a revision later than ``after``."""
+    """Return a guest; with ``after``, first wait until the guest's host has confirmed a revision above ``after``."""
 
     def read() -> tuple[GuestView, int]:
-        """Check the right at each reading: another owner can have a cluster with this key after the wait."""
+        """Check the right and read the guest: after a wait, a cluster of another owner can have this key."""
         with service.store.read() as unit:
             authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
             found = guest_power.get_guest(unit, key, guest, id)
@@ -68,7 +68,7 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
         return confirmed
 
     def is_awaited() -> bool:
-        """Return whether the host answers, and has not excluded the guest's cluster from its confirmation."""
+        """Return whether the host answers and its later confirmation also includes the guest's cluster."""
         return after is None or (view.reachable and view.confirmed_revision > after)
 
     await poll.wait_until_newer(topic, poll.in_thread(read_confirmed), after, wait, is_awaited=is_awaited)

@@ -165,7 +165,7 @@ def _find_same(service: SbfService, new: NewImage) -> CatalogueImage | None:
 
 
 async def _receive(request: Request, upload: Upload) -> None:
-    """Collect the data in the event loop. A thread computes the checksum and writes."""
+    """Collect the request's body in blocks in the event loop. A thread adds each block to the checksum and the file."""
     collected = bytearray()
     async for chunk in request.stream():
         collected += chunk
@@ -273,7 +273,7 @@ def _report_addition(response: Response, caller: Caller, image: CatalogueImage, 
 
 
 def _authorize(unit: Unit, caller: Caller, action: Action, name: Name) -> CatalogueImage:
-    """Return an image. Raise NotFound if the caller may not see the image.
+    """Return an image. Raise NotFound if the image does not exist or the caller may not see the image.
 
     Raise Forbidden if the caller may see the image, but has no right to ``action``.
     """

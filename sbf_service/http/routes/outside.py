@@ -1,4 +1,7 @@
-"""The use of destinations outside clusters: gateways report it, users read which destinations their clusters used."""
+"""Routes for the use of destinations outside clusters.
+
+Gateways report counters of connections and bytes. Users read which destinations the networks of their clusters used.
+"""
 
 from http import HTTPStatus
 

@@ -1,4 +1,4 @@
-"""Publications: ports of gateways, whose connections the gateways forward to guests."""
+"""Publications of guests: a gateway forwards the connections to one of its ports to a port of a guest."""
 
 from http import HTTPStatus
 from typing import Annotated

@@ -71,7 +71,7 @@ def get_topology(caller: CurrentCaller, service: CurrentService, response: Respo
 
 @router.post("/v1/topology/dry-run", tags=["topology"], responses=problem_responses(409, 422, 503))
 async def preview_topology(topology: Topology, caller: CurrentCaller, service: CurrentService) -> ChangeDryRun:
-    """Read the switches and edges that a new topology concerns, and return the changes; changes nothing."""
+    """Read the switches and edges that a new topology concerns, and return the necessary changes; apply none."""
     caller.require(Action.SET_TOPOLOGY)
     caller.count_device_read()
     await run_in_threadpool(
@@ -119,7 +119,7 @@ def put_site_topology(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
 async def preview_site_topology(
     name: Name, part: SitePart, caller: CurrentCaller, service: CurrentService
 ) -> ChangeDryRun:
-    """Read the switches and edges that a site's new part concerns, and return the changes; changes nothing."""
+    """Read the switches and edges that a site's new part concerns, and return the necessary changes; apply none."""
     _authorize_part(caller, name, part)
     caller.count_device_read()
 
@@ -210,8 +210,8 @@ def _replace_part(topology: Topology, service: SbfService, caller: Caller, part:
 def _authorize_credentials(caller: Caller, topology: Topology, part: SitePart) -> None:
     """Check the credentials of new devices, and of devices whose address, credential or platform changes.
 
-    A site administrator may set only a credential that this site uses already and no other site uses. Raise Forbidden
-    for any other credential.
+    A site administrator may set only a credential that devices of the part's site use already and that devices of other
+    sites do not use. Raise Forbidden if a site administrator sets any other credential.
     """
     foreign = find_foreign_credentials(topology, part)
     if foreign and not is_allowed(caller.principal, Action.SET_TOPOLOGY):

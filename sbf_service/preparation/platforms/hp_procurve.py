@@ -1,7 +1,7 @@
 """Preparation texts of HP ProCurve and Aruba-OS.
 
-Such a switch must not be the backbone's device: a change of its QinQ mode reboots it and erases its configuration.
-Sources: public drivers and the vendor's guides.
+Such a switch must not be the device at the backbone's edge: a change of the switch's QinQ mode reboots the switch and
+erases its configuration. Sources: public drivers and the vendor's guides.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates

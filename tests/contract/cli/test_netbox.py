@@ -312,7 +312,10 @@ def test_a_netbox_that_is_down_is_unreachable(token_file: Path) -> None:
 def test_a_list_that_changes_between_its_pages_is_refused(
     netbox: EmulatedNetBox, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the deletion of a device of the first page, the second page lacks the third device."""
+    """A device of the first page is deleted after this page was read, so the third device moves to the first page.
+
+    The second page then lacks the third device.
+    """
     list_rows = netbox._list
 
     def list_and_delete(path: str, kind: str, query: dict[str, list[str]]) -> HttpAnswer:
@@ -347,7 +350,7 @@ def test_the_machines_authorities_are_trusted_by_default(
 def test_the_environments_authorities_do_not_replace_ca_file(
     netbox: EmulatedNetBox, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library names the missing file before it connects."""
+    """The HTTP library reports that the file of ``ca_file`` is missing, before it connects."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/of/the/environment.pem")
     with pytest.raises(ServiceUnreachable, match=r"does not answer: .* /of/netbox\.pem: check the url, ca_file"):
         read(netbox, token_file, url="https://127.0.0.1:1", ca_file="/of/netbox.pem")

@@ -1,4 +1,4 @@
-"""Tests of the streams of events."""
+"""Tests of the streams of events that the console's pages read."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -79,7 +79,10 @@ def test_the_stream_ends_with_the_session(world: World, monkeypatch: pytest.Monk
 
 
 def test_a_sign_of_life_follows_the_last_event_after_15_seconds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After 10 seconds, the change feed announces a change that does not concern the page. This causes no delay."""
+    """After 10 seconds, the change feed announces a change that does not concern the page.
+
+    This announcement does not delay the sign of life.
+    """
     world.put("hers", spec("brno-h1", owner="alice"))
     browser, now = open_browser(world), [0.0]
 

@@ -18,7 +18,7 @@ from virtcloud.model.switch_state import SwitchDifference, SwitchWanted, compare
 from virtcloud.model.vlans import VlanSet
 
 LISTS = [name for name in OPEN_BY_LIST if SWITCH_PLATFORMS[name].capabilities.access]
-"""Platforms that support access ports, and whose trunks carry every VLAN if they have no VLAN list."""
+"""Platforms that support access ports, and on which a trunk without a VLAN list carries every VLAN."""
 JOIN = {
     "cisco_ios": "access vlan 112",
     "cisco_nxos": "access vlan 112",
@@ -44,7 +44,10 @@ def platform(request: pytest.FixtureRequest) -> str:
 
 
 def converge(bench: SwitchBench, b: str = "", a: str = "") -> SwitchDifference:
-    """Configure these VLANs on access port ``b`` and trunk ``a``. Return the applied difference."""
+    """Configure the access port with the VLAN in ``b``, and the trunk with the VLANs in ``a``.
+
+    Return the applied difference.
+    """
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(a), bench.b: VlanSet.parse(b)}, access=(bench.b,))
     managed = SwitchScope((bench.a, bench.b), POOL, wanted.access)
     difference = compare_switch(wanted, bench.driver.read(managed))

@@ -1,4 +1,4 @@
-"""Tests of saves. The driver recognizes success and failure by the output."""
+"""Tests of saves on switches and edges. The driver recognizes success and failure by the output of the device."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Tests of properties of single switch platforms."""
+"""Tests of properties that only one switch platform has."""
 
 import pytest
 from emulators.switch_bench import MakeBench

@@ -1,4 +1,4 @@
-"""Tests of the check of paths, with real listeners of agents and a network that loses frames."""
+"""Tests of the check of the paths between hosts, with the agents' real listeners and a network that loses frames."""
 
 import queue
 import threading
@@ -116,7 +116,7 @@ class Served:
     def start_agent(self, host: str, number: int, mtu: int = 1500, *, earlier: bool = False) -> None:
         """Start an agent's listener, which polls for checks.
 
-        With ``earlier``, the agent has an earlier version, which cannot parse checks.
+        ``earlier``: the agent is of a version that cannot parse checks.
         """
         sbf: SbfClient = self.client(Role.AGENT, host).sbf
         if earlier:

@@ -263,7 +263,10 @@ def test_a_user_who_leaves_gets_no_image(cloning: Cloning, monkeypatch: pytest.M
 
 @contextmanager
 def open_clone(made: Installation) -> Iterator[tuple[SbfClient, GuestSession, SessionStream]]:
-    """Open a clone of the stopped guest. Yield the agent's client, the session and the user's side of the session."""
+    """Stop the guest, and open a session in which the agent would clone the guest.
+
+    Yield the agent's client, the session, and the user's side of the session.
+    """
     stop(made)
     agent = made.client(Role.AGENT, "brno-h1").sbf
     with ThreadPoolExecutor(1) as user:

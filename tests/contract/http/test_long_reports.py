@@ -1,4 +1,4 @@
-"""Tests of reports that name more clusters than a statement of a database has parameters."""
+"""Tests of reports that name more clusters than a database statement can have parameters."""
 
 import pytest
 from sbf_fakes.http_calls import ask

@@ -68,7 +68,7 @@ def test_agents_receive_the_networks_filters(world: World) -> None:
 
 
 def test_agents_of_hosts_with_guests_must_know_the_services(world: World) -> None:
-    """An older agent would start no DHCP server, so its guests would get no address."""
+    """An older agent would start no DHCP server, so the guests of the agent's host would get no address."""
     put(
         world,
         "a",

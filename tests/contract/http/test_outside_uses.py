@@ -1,4 +1,7 @@
-"""Tests of the traffic with external destinations that gateways report to SBF, for each cluster and destination."""
+"""Tests of gateways' reports to SBF about the traffic of clusters with external destinations.
+
+SBF sums the traffic for each cluster, destination and gateway.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

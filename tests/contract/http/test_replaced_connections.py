@@ -1,4 +1,4 @@
-"""Tests of a profile that is used at two gateways. SBF requests the end of the older connection."""
+"""Tests of a profile that is used at two gateways: the gateway of the older connection must end this connection."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -54,7 +54,10 @@ Case = schemathesis.Case[Any]
 
 
 def as_operator(case: Case) -> Case:
-    """Remove generated tokens, which SBF would refuse, so that the caller is an operator. Shorten long polls."""
+    """Remove a generated token from a call, and shorten a long poll. Return the call.
+
+    SBF would refuse the token. Without a token, the caller is root, who is an operator.
+    """
     if case.headers:
         case.headers.pop("Authorization", None)
     query = case.query or {}
@@ -98,7 +101,7 @@ def without_workers(app: ASGIApp) -> ASGIApp:
 
 
 def calls() -> Iterator[tuple[str, GenerationMode]]:
-    """Yield every operation with valid arguments and, if it has arguments, with invalid arguments."""
+    """Yield (operation, mode) for each operation: valid arguments and, if the operation has any, invalid arguments."""
     for path, methods in openapi_document()["paths"].items():
         for method, call in methods.items():
             yield f"{method.upper()} {path}", GenerationMode.POSITIVE

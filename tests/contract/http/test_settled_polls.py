@@ -290,7 +290,10 @@ def test_an_agent_calls_twice_before_it_counts_as_silent(settled: World, revisio
 
 
 class EndingListener:
-    """A listener that runs ``change``, receives one notice without topics, and then loses its connection."""
+    """A listener that loses its connection.
+
+    If ``change`` is set, the listener first runs ``change`` and returns one notice without topics.
+    """
 
     def __init__(self, change: Callable[[], object] | None = None) -> None:
         self.change = change

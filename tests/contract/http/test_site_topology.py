@@ -162,7 +162,7 @@ def test_a_shared_credential_keeps_its_devices(world: World) -> None:
 
 @pytest.mark.parametrize("change", [{"platform": "arista_eapi"}, {"address": "192.0.2.66"}])
 def test_a_shared_credential_is_used_with_no_other_platform(world: World, change: dict[str, object]) -> None:
-    """The platform determines how SBF verifies a device before the login: by host key, by certificate, or not."""
+    """The platform determines how SBF verifies a device before the login: host key, certificate, or no verification."""
     document = world.topology().model_dump(mode="json")
     for site in document["sites"][:2]:
         site["switches"][0] |= {"credential": "shared", "address": "192.0.2.1"}

@@ -1,4 +1,4 @@
-"""Tests of the traffic of clusters."""
+"""Tests of the traffic counters that agents report for clusters."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,6 +1,6 @@
 """Tests of ``site verify``: SBF reads a site's switches between reconciliations.
 
-If one switch fails, the answers of the other switches are reported.
+If one switch fails, SBF still reports the answers of the other switches.
 """
 
 import asyncio

@@ -143,9 +143,10 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
 
 
 def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agent) -> None:
-    """The agent of the script's host ends the cluster of a lost run. The other agents only forget the run.
+    """The agent of the script's host ends the cluster of a lost run.
 
-    A removal request to an agent without the script nevertheless ends the cluster.
+    The agents of the job's other hosts only forget the run. If one of these agents receives a removal request, the
+    agent nevertheless ends the cluster.
     """
     active(world, host, head=False)
     host.ask("running", clusters=[])

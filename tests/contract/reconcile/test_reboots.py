@@ -1,4 +1,4 @@
-"""Tests of switches that restart from an old startup configuration (docs/explanation/invariants.md, 2).
+"""Tests of switches that restart from an old startup configuration (invariant 2 in docs/explanation/invariants.md).
 
 A restart must not put a port into another cluster's VLAN. The tests run the whole service with the real driver and an
 emulated switch of each platform.
@@ -85,7 +85,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def create_and_delete(world: OneSwitch) -> tuple[str, str]:
-    """Create alice's cluster with VLAN 112 and delete it. Return the ports of alice and of bob.
+    """Create alice's cluster with VLAN 112 and delete it. Return the ports to alice's host and bob's host.
 
     The hosts, but not the switch, have confirmed the removal.
     """

@@ -285,7 +285,7 @@ def test_late_confirmations_of_former_revisions_are_refused(machines: Machines) 
 def test_revisions_exceed_all_revisions_before_the_restore(machines: Machines) -> None:
     """Each agent waits for a higher revision than the last revision that it received.
 
-    The backup may lack this last revision, so the restored SBF must continue with still higher revisions.
+    The backup may lack this last revision, but the restored SBF must assign only revisions above the last revision.
     """
     machines.back_up()
     with machines.world.store.change() as unit:

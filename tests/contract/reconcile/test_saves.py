@@ -47,7 +47,7 @@ def create_active(world: World, key: str = "alice") -> None:
 
 
 def delete_on_hosts(world: World, key: str = "alice") -> None:
-    """Delete a cluster. The hosts, but not the switches, have confirmed the removal."""
+    """Delete a cluster, and confirm the removal for the hosts but not for the switches."""
     world.delete(key)
     world.confirm_hosts()
 

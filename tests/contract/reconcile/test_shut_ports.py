@@ -1,4 +1,7 @@
-"""Tests of managed ports that another user shut down. Such ports carry no cluster, and SBF does not enable them."""
+"""Tests of managed ports that another user of the switch shut down.
+
+A port that is shut down carries no cluster. SBF does not enable a port that another user shut down.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

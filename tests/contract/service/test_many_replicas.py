@@ -40,7 +40,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
 
 
 def test_twenty_replicas_start_at_once_on_an_empty_database(empty_postgresql: str) -> None:
-    """Only one replica must migrate the database. A second migration would fail, because the tables exist."""
+    """Exactly one replica migrates the database. A second migration would fail, because the tables exist."""
     start, ready = Barrier(REPLICAS), Barrier(REPLICAS)
 
     def run_replica(name: str) -> None:
@@ -65,7 +65,7 @@ def test_twenty_replicas_start_at_once_on_an_empty_database(empty_postgresql: st
 def test_a_database_restart_under_load_loses_and_doubles_nothing(
     postgresql: str, postgres_server: PostgresServer
 ) -> None:
-    """Four threads call two replicas. Their only error is DatabaseUnavailable, after which they repeat the call."""
+    """Four threads call two replicas. If a call raises DatabaseUnavailable, the thread repeats the call."""
     world = World(postgresql)
     world.furnish(pool="100-399")
     stores = [world.store, world.restarted().store]

@@ -269,7 +269,7 @@ def test_a_file_at_the_sockets_path_is_not_replaced(tmp_path: Path, make: Callab
 
 @pytest.mark.postgresql
 def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, postgresql: str) -> None:
-    """Without a check, if no migration is necessary, SBF would detect a standby only after SBF began to listen."""
+    """If no migration is necessary, only a separate check detects a standby before SBF begins to listen."""
     read_only = f"{postgresql}&options=-c%20default_transaction_read_only%3Don"
     ended = run_sbf("serve", "--config", str(write_settings(tmp_path, database=read_only)))
     assert ended.returncode == 2

@@ -45,7 +45,10 @@ def put(world: World, key: str, *hosts: str) -> str:
 
 
 def names_by_parent(spans: tuple[ReadableSpan, ...], trace_id: str) -> dict[str, str]:
-    """Map the name of each span in a trace to its parent's name: ``hook`` for an unknown parent, "" for no parent."""
+    """Map the name of each span in a trace to the name of the span's parent.
+
+    The parent's name is "hook" if the parent is not in ``spans``, and "" if the span has no parent.
+    """
     names = {found.context.span_id: found.name for found in spans}
     chosen = [found for found in spans if format(found.context.trace_id, "032x") == trace_id]
     return {found.name: names.get(found.parent.span_id, "hook") if found.parent else "" for found in chosen}

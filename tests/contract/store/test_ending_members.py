@@ -1,4 +1,4 @@
-"""Tests of members that leave a network, fail, or change their path. Other members do not change."""
+"""Tests of members that leave a network, fail, or change their path. The network's other members do not change."""
 
 from concurrent.futures import ThreadPoolExecutor
 

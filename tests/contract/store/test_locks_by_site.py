@@ -1,4 +1,8 @@
-"""Tests of PostgreSQL locks for sites. Replicas change different sites at once, but one site in sequence."""
+"""Tests of PostgreSQL locks for sites.
+
+Replicas change different sites at the same time. While one replica changes a site, other replicas wait before they
+change the same site.
+"""
 
 import random
 from collections.abc import Callable, Iterator

@@ -28,7 +28,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links
 
 BEFORE_LONG_NUMBERS = "0040"
-"""After this migration, audit rows on PostgreSQL have numbers of 32 bits. A later migration extends them to 64."""
+"""After this migration, audit rows on PostgreSQL have numbers of 32 bits. A later migration extends them to 64 bits."""
 BEFORE_PARTS = "0048"
 """After this migration, the topology is one document. A later migration divides it into parts."""
 BEFORE_UDP = "0038"
@@ -88,7 +88,10 @@ def test_old_databases_keep_the_times_of_releases(empty_database: str) -> None:
 
 
 def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> None:
-    """SQLite copies the elements to a new table. The placements remain, and their foreign keys are still checked."""
+    """In SQLite, a migration copies the elements to a new table. The placements remain.
+
+    The foreign keys of the placements are still checked.
+    """
     engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-139')",
@@ -184,9 +187,9 @@ def test_the_error_names_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 
 def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
-    """The migration records the VLANs in the switch's last reading.
+    """The migration records two kinds of VLANs as created by SBF.
 
-    Of the claimed VLANs, the migration records only the VLANs of clusters that the switch has confirmed.
+    These are the VLANs in the switch's last reading, and the claimed VLANs of clusters that the switch has confirmed.
     """
     engine = make_engine(empty_database)
     cluster = "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, quarantined)"  # noqa: E501 - all columns

@@ -26,7 +26,7 @@ NAMED = {"name": "data", "fqdns": ["Data.Example.org."], "ports": ["tcp/443"]}
 
 
 def make_topology(*destinations: Mapping[str, object]) -> Topology:
-    """Return a topology of three sites. Brno has destinations, and two gateways with links to the outside."""
+    """Return a topology of three sites. Brno has ``destinations``, and two gateways with links to the outside."""
     gateways = tuple(gateway(name, outside=LINK) for name in ("brno-gw", "brno-gw2"))
     document = topology_with_gateways(brno=gateways).model_dump(mode="json")
     document["sites"][0]["destinations"] = destinations or (WEB, ARCHIVE)
@@ -164,9 +164,9 @@ def test_the_first_gateway_that_answers_again_is_the_router(world: World) -> Non
 
 
 def test_a_gateway_that_answers_with_an_error_becomes_the_router(world: World) -> None:
-    """The error report must move the router to the gateway.
+    """The error report itself must make the gateway the router.
 
-    A later confirmation does not move the router, because the gateway then already counts as reachable.
+    A later confirmation would not do this, because the gateway counts as reachable after the error report.
     """
     put(world, outside=["web"])
     stop_agents(world, "brno-gw")
@@ -199,7 +199,7 @@ def test_a_new_link_replaces_a_router_that_is_dead_already(world: World) -> None
 
 
 def test_a_gateway_connected_later_replaces_a_dead_router(world: World) -> None:
-    """All gateways of the network stop answering. Later, SBF adds a gateway, because a user's device needs one."""
+    """All gateways of the network stop answering. Later, SBF adds another gateway, which a user's device needs."""
     document = topology_with_gateways(brno=tuple(gateway(name, outside=LINK) for name in GATEWAYS))
     put(world, outside=["web"])
     world.put_topology(document)

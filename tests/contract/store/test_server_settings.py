@@ -13,7 +13,7 @@ pytestmark = pytest.mark.postgresql
 
 @pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres, MDY"])
 def test_times_are_read_with_any_default_date_style(empty_postgresql: str, style: str) -> None:
-    """The library psycopg reads times with a time zone in PostgreSQL's ISO format only."""
+    """The library psycopg can read a time with a time zone only if the time has PostgreSQL's ISO format."""
     engine = make_engine(empty_postgresql)
     with engine.connect() as connection:
         connection.execute(text(f"ALTER DATABASE {make_url(empty_postgresql).database} SET datestyle = '{style}'"))
@@ -42,9 +42,9 @@ def test_texts_are_texts_in_any_encoding_of_the_database(empty_postgresql: str, 
 
 
 def test_options_in_the_address_keep_the_other_options(empty_postgresql: str) -> None:
-    """If the address's options replaced all of SBF's options, a suspended replica would hold its locks for ever.
+    """An administrator may add options to the database's address, for example to set a ``search_path``.
 
-    An administrator may add options, for example to set a ``search_path``.
+    If these options replaced all of SBF's options, a suspended replica would hold its locks for ever.
     """
     engine = make_engine(f"{empty_postgresql}&options=-c%20search_path%3Dpublic%20-c%20lock_timeout%3D7s")
     names = ("search_path", "lock_timeout", "idle_in_transaction_session_timeout")

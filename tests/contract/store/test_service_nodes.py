@@ -1,4 +1,4 @@
-"""Tests of service nodes."""
+"""Tests of service nodes: gateways that offer a service, here a file server, in the networks of clusters."""
 
 from collections.abc import Iterator
 from contextlib import suppress

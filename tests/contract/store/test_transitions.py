@@ -1,4 +1,7 @@
-"""Tests that the SQL condition selects exactly the clusters for which ``find_transition`` returns a transition."""
+"""Tests that SQL finds exactly the clusters for which ``find_transition`` returns a transition.
+
+This is true for the condition ``HAS_DUE_TRANSITION`` and for the query of ``find_due_clusters``.
+"""
 
 from datetime import timedelta
 from random import Random

@@ -280,7 +280,7 @@ def test_a_malformed_file_or_address_exits_with_code_2(
     ],
 )
 def test_an_output_that_cannot_be_written_is_no_traceback(redirection: str, exit_code: int, message: str) -> None:
-    """The help text is printed in an encoding that lacks some of its characters."""
+    """The help text contains characters that the encoding of the output lacks."""
     command = ["sh", "-c", f"{sys.executable} -m virtcloud.cli image add --help {redirection}"]
     environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - our own

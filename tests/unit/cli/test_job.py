@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud job``, which shows the cluster of a batch job to its user."""
+"""Tests of ``virtcloud job``, which shows the cluster of a batch job to the job's user."""
 
 import json
 

@@ -142,7 +142,10 @@ def test_a_network_with_hosts_is_released_only_by_force(sbf_with_network: FakeSb
 
 
 def test_a_network_is_found_behind_an_older_member(sbf_with_network: FakeSbf) -> None:
-    """SBF lists clusters by creation time. If SBF's clock was set back, a later member can precede the network."""
+    """SBF lists clusters by creation time.
+
+    If SBF's clock was set back, a member can precede the cluster that created the network.
+    """
     run_sbf(sbf_with_network, "addhosts", "mine", "h1")
     sbf_with_network.networks["mine"] = ["mine_h1", "mine"]
     assert run_sbf(sbf_with_network, "addhosts", "mine", "h1").exit_code == 0

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud topology``. ``set`` prints a difference before it sets the topology or a site."""
+"""Tests of ``virtcloud topology``. ``set`` prints a difference before it replaces the topology or one site's part."""
 
 import json
 from pathlib import Path

@@ -55,7 +55,7 @@ def public_methods(kind: type) -> dict[str, list[inspect.Parameter]]:
 
 @pytest.mark.parametrize(("kind", "twin"), [(Client, AsyncClient), (Cluster, AsyncCluster), (ClusterGuest, AsyncGuest)])
 def test_every_method_has_a_twin_with_the_same_parameters(kind: type, twin: type) -> None:
-    """After you add a method, add one line for it to the twin."""
+    """After you add a method to a class, add one line for the method to the asynchronous twin of the class."""
     twins = public_methods(twin)
     assert {name: twins.get(name) for name in public_methods(kind)} == public_methods(kind)
 

@@ -83,9 +83,9 @@ def configured(folder: Path, host: str) -> set[str]:
 
 
 def run_proxy(folder: Path, *codes: int) -> list[str]:
-    """Run the proxy command with a fake ssh, whose successive calls end with ``codes``.
+    """Run the proxy command with a fake ssh. Return the gateways that the proxy command tried.
 
-    Return the gateways that the proxy command tried.
+    ``codes`` are the exit codes of the successive calls of the fake ssh.
     """
     ssh = folder / "ssh"
     ssh.write_text(

@@ -1,4 +1,4 @@
-"""Tests of files from a guest that is not trusted."""
+"""Tests of the receipt of files from an untrusted guest."""
 
 import io
 import platform

@@ -112,7 +112,10 @@ def test_a_joining_job_continues_after_the_highest_address() -> None:
 
 
 def test_a_member_that_is_listed_first_is_not_the_network() -> None:
-    """SBF lists clusters by creation time. If the database's clock was set back, a member can precede the network."""
+    """SBF lists clusters by creation time.
+
+    If the database's clock was set back, a member can precede the cluster that created the network.
+    """
     network = parse_network(
         [{**MEMBER, "network": "7.pbssrv"}, {**ROOT, "other_addresses": ["10.0.0.41"]}], "12.pbssrv"
     )
@@ -126,7 +129,10 @@ def test_a_joining_job_reuses_lower_addresses_at_the_end() -> None:
 
 
 def test_a_joining_job_skips_addresses_of_gateways() -> None:
-    """New guests get free addresses above the guests' highest address, then lower addresses. A gateway has 10.0.0.5."""
+    """New guests get free addresses above the highest address of a guest, and then free lower addresses.
+
+    In this test, a gateway has 10.0.0.5.
+    """
     root = {"key": "7.pbssrv", "spec": {"guests": [{"name": "g1", "addresses": ["10.0.0.4/29"]}]}}
     network = parse_network([{**root, "other_addresses": ["10.0.0.5"]}], "12.pbssrv")
     assert addresses("image=a:net=mine", network=network) == [["10.0.0.6/29"], ["10.0.0.1/29"]]

@@ -1,4 +1,4 @@
-"""Tests of the conditions for a Torque job with a cluster, and of the copy of its request in ``other``."""
+"""Tests of the conditions for a Torque job with a cluster, and of the copy of the request in the resource ``other``."""
 
 import pytest
 from hypothesis import given

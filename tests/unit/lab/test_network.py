@@ -1,4 +1,4 @@
-"""The lab's network between the sites."""
+"""Tests of the lab's network between the sites."""
 
 from pathlib import Path
 

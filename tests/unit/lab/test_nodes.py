@@ -17,9 +17,9 @@ Ends = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    """The two ends of a node's channel. The first end is the end of the lab's main process (the fabric).
+    """The two sockets of a node's channel. The first socket belongs to the lab's main process (the fabric).
 
-    The second end is the end of the node's first process. The test plays the role of this process.
+    The second socket belongs to the node's first process. The test plays the role of this process.
     """
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with fabric_end, node_end:

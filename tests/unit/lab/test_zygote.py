@@ -1,4 +1,4 @@
-"""Tests of the start of services after the end of the zygote, the process whose forks are the services on nodes."""
+"""Tests of starting services after the zygote has ended. The zygote is the process that forks the nodes' services."""
 
 import os
 import socket

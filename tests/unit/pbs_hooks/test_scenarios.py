@@ -32,8 +32,8 @@ def shared_stage(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> 
 def stage(shared_stage: ScenarioStage) -> Iterator[ScenarioStage]:
     """The stage without jobs.
 
-    After the test, the fixture deletes unfinished jobs, and checks that switches and hosts carry nothing of the test's
-    jobs.
+    After the test, the fixture deletes unfinished jobs, and checks that all switches and hosts return to their initial
+    state.
     """
     shared_stage.jobs.clear()
     yield shared_stage

@@ -29,7 +29,7 @@ def test_an_upload_continues_after_an_incomplete_write(tmp_path: Path) -> None:
 
 
 def lock_as_on_nfs(file: BinaryIO, operation: int) -> None:
-    """Lock a file as NFS does: the exclusive lock needs a file that is open for writing (flock(2))."""
+    """Lock a file as NFS does: an exclusive lock needs a file that is open for writing (flock(2))."""
     if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     LOCK(file, operation)

@@ -1,4 +1,4 @@
-"""Tests that SBF survives a lack of file descriptors."""
+"""Tests that SBF survives a lack of file descriptors, and closes connections whose requests stay incomplete."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ HALF = b"GET /slow HTTP/1.1\r\nhost: "
 
 @contextmanager
 def without_descriptors() -> Iterator[None]:
-    """Allow fewer descriptors than are open. poll(2) refuses more descriptors than the limit."""
+    """Allow fewer descriptors than are open. poll(2) fails for a list of more descriptors than the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (2, hard))
     try:
@@ -34,7 +34,10 @@ def without_descriptors() -> Iterator[None]:
 
 
 def test_the_change_reader_waits_without_a_new_descriptor() -> None:
-    """If the wait needed a new descriptor, the thread would end, and SBF would record no further heartbeats."""
+    """If the wait needed a new descriptor, the change reader's thread would end.
+
+    SBF would then record no further heartbeats.
+    """
     bell = Doorbell()
     with without_descriptors():
         bell.wait(0.01)
@@ -83,7 +86,10 @@ async def serve(app: FastAPI) -> AsyncIterator[tuple[asyncio.StreamReader, async
 
 
 async def exchange(app: FastAPI, first: bytes, then: bytes = b"") -> bytes:
-    """Send ``first`` to a server and, after the answer, ``then``. Return all data that the server has sent."""
+    """Send ``first`` to a server and, after the answer, ``then``.
+
+    Return all data that the server has sent before it closes the connection.
+    """
     async with serve(app) as (reader, writer):
         writer.write(first)
         received = await reader.readuntil(b"answered") if then else b""

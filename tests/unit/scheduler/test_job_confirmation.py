@@ -1,4 +1,4 @@
-"""Tests of the confirmation of jobs to SBF, parsed from output of Torque's server."""
+"""Tests of the confirmation of jobs to SBF, and of the job statements that are parsed from Torque's output."""
 
 import threading
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Tests of the choice of the next work unit of a worker of pytest-xdist, and of the files of ``--quick``."""
+"""Tests of two choices: a pytest-xdist worker's next work unit, and the test files that ``--quick`` runs."""
 
 from distribution import Record, WorkUnit, choose, is_quick
 

@@ -42,7 +42,8 @@ def batch(folder: Path, **rejection: object) -> Iterator[FakeBatch]:
     """Run a batch system of three hosts.
 
     ``rejection`` has the keys ``at``, ``runs`` and ``rerun``. The hook rejects the event ``at`` (HOST/EVENT) in the
-    first ``runs`` runs of a job, and requeues the job if ``rerun`` is true. Without these keys, it rejects no event.
+    first ``runs`` runs of a job, and requeues the job if ``rerun`` is true. Without these keys, the hook rejects no
+    event.
     """
     hook = HookDefinition(REJECTING_HOOK, config=json.dumps(rejection))
     with FakeBatch(

@@ -1,4 +1,4 @@
-"""Tests that hooks in the fake PBS receive the values in hook input files, which were recorded on OpenPBS 23.06."""
+"""Tests that hooks in the fake PBS receive the values of hook input files that were recorded on OpenPBS 23.06."""
 
 import json
 import re

@@ -231,7 +231,8 @@ def _mount_export(descriptor: int, target: Path, flags: int) -> None:
 def _bind(source: Path, target: Path, flags: int) -> None:
     """Bind-mount ``source`` at ``target``, without the mounts below ``source``.
 
-    A second call of mount(2) sets the flags, because the kernel ignores the flags of a bind mount.
+    A second call of mount(2) sets ``flags``, because the kernel ignores these flags in the call that creates a bind
+    mount.
     """
     _mount(source, target, "", MS_BIND)
     _mount("", target, "", MS_REMOUNT | MS_BIND | flags)

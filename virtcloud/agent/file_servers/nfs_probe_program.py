@@ -21,7 +21,7 @@ RECORD = struct.pack("!I", 1 << 31 | len(CALL)) + CALL
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Probe all servers at the same time, and print the words."""
+    """Probe all servers at the same time, and print one word for each namespace."""
     port, limit_s, *namespaces = arguments
     waiting = {number: opened for number, text in enumerate(namespaces) if (opened := _open(int(text), int(port)))}
     silent, deadline = set(waiting), time.monotonic() + float(limit_s)

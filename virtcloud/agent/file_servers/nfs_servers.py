@@ -1,8 +1,8 @@
 """The file servers of this gateway: one process of NFS-Ganesha for each network with the service ``nfs``.
 
-A server runs in the gateway's namespace of the network, so networks with identical addresses do not conflict. The
-server continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` contains a record of the server's
-process.
+A gateway has a network namespace for each of these networks. The server of a network runs in this namespace, so
+networks with identical addresses do not conflict. The server continues while the agent restarts. The folder
+``<state>/nfs/<cluster id>`` contains a record of the server's process.
 """
 
 import os
@@ -113,7 +113,7 @@ class NfsServers:
         log.info("file_server_started", cluster=segment.key, vlan=segment.vlan, pid=record.pid)
 
     def ensure_no_server(self, cluster: str) -> None:
-        """Stop the server of a network, and remove its record. An absent server is success."""
+        """Stop the server of a network, and remove the folder with the server's record. An absent server is success."""
         self._stop(cluster)
         with refuse_os_errors(f"remove {self._path(cluster)}"), suppress(FileNotFoundError):
             shutil.rmtree(self._path(cluster))

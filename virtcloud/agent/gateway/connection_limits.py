@@ -41,7 +41,7 @@ class ConnectionLimits:
         self._is_supported = True
 
     def find_faults(self, port: int | None) -> tuple[str, ...]:
-        """Return the differences from the filter for ``port``. If ``port`` is None, no filter is wanted."""
+        """Return how the kernel's packet filter differs from the filter for ``port``; None: no filter is wanted."""
         if not self._is_supported:
             return ()
         listing = self._tables.read(*TABLE)

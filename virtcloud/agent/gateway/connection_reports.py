@@ -48,8 +48,9 @@ class ConnectionReport(Generic[C]):
     def report(self) -> bool:
         """Report the connections, and log errors. Return False if the report must be repeated soon.
 
-        Send no report if there are no connections and the previous report contained no connections either, except the
-        first report of a host with a server: connections may have ended while no agent was running.
+        Send no report if there are no connections and the previous report contained no connections either. As an
+        exception, a host with a server sends its first report even without connections, because connections may have
+        ended while no agent was running.
         """
         read = self._read()
         connections = read or ()

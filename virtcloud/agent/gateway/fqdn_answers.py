@@ -1,7 +1,7 @@
 """The addresses of FQDNs: which answers of the resolver a gateway admits, and for how long. Pure.
 
-The owner of a DNS name decides its addresses, and could direct guests to the gateway itself or its neighbours (DNS
-rebinding). Therefore a gateway admits no address of the following kinds, even for a name that is allowed:
+The owner of a DNS name decides the name's addresses, and could direct guests to the gateway itself or to the gateway's
+neighbours (DNS rebinding). Therefore a gateway admits no address of the following kinds, even for an allowed name:
 
 ======================================  ==============================================================================
 address                                 how the gateway recognizes the address

@@ -1,8 +1,8 @@
 """The messages of OpenVPN's management interface (management-notes.txt of OpenVPN 2.6): parser and commands. Pure.
 
 For a device that waits for a decision, OpenVPN sends a line ``>CLIENT:CONNECT`` or ``>CLIENT:REAUTH``. Lines
-``>CLIENT:ENV,NAME=VALUE`` follow; the last line is ``>CLIENT:ENV,END``. The device can choose only values named
-``IV_…`` or ``UV_…``.
+``>CLIENT:ENV,NAME=VALUE`` follow; the last line is ``>CLIENT:ENV,END``. The device chooses the values whose names begin
+with ``IV_`` or ``UV_``, and can choose no other value.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from virtcloud.agent.gateway.admission import DeviceRequest
 
 KILL: Final = "client-kill"
-"""The command that sends a notice to a device. OpenVPN's answer begins with the same word."""
+"""The command that sends a device a notice and ends its connection. OpenVPN's answer begins with the same word."""
 FINGERPRINT: Final = "tls_digest_sha256_0"
 _ANSWERED: Final = {"CONNECT", "REAUTH"}
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")

@@ -103,7 +103,8 @@ class UnixManagementSocket:
 def wait_for_event(connection: ManagementSocket, kind: type[ManagementEvent]) -> list[ManagementEvent]:
     """Receive events until an event of this kind arrives. Return all received events in order.
 
-    Raise Unreachable with OpenVPN's reason if OpenVPN ends, or if no such event arrives within `ANSWER_S`.
+    If OpenVPN ends, raise Unreachable, with OpenVPN's reason if OpenVPN sent a reason. Also raise Unreachable if no
+    event of this kind arrives within `ANSWER_S` seconds.
     """
     events: list[ManagementEvent] = []
     deadline = time.monotonic() + ANSWER_S

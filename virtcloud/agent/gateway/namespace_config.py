@@ -7,7 +7,7 @@ family.
 
 Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. The filter also
 accepts ARP, neighbour discovery, answers and errors of ICMP, and TCP connections that a program in the namespace
-opened. All other packets to these addresses are dropped. A TCP packet with SYN and without ACK opens a connection
+opened. The filter drops all other packets to these addresses. A TCP packet with SYN and without ACK opens a connection
 (RFC 9293). The filter accepts such packets only to the file server. The filter drops fragments, because their flags
 cannot be checked. The namespace forwards packets only if the network has a link to the outside (`outside_links`).
 """

@@ -17,9 +17,9 @@ from virtcloud.model.wanted import Segment
 class ObservedNamespace:
     """A gateway's namespace in a network.
 
-    ``state`` is the state that `namespace_program` read, or None if there is no namespace. ``ports`` has the faults of
-    the ports on the network's bridges, by VLAN ID. ``links`` has the faults of the links to the outside. A port or link
-    without faults has an empty tuple.
+    ``state`` is the state that `namespace_program` read, or None if there is no namespace. ``ports`` contains the
+    faults of the ports on the network's bridges, by VLAN ID. ``links`` contains the faults of the links to the outside,
+    by VLAN ID. A port or link without faults has an empty tuple.
     """
 
     cluster: str

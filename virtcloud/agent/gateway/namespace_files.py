@@ -42,7 +42,7 @@ class NamespaceFiles:
     def open(self, cluster: str) -> Iterator[int]:
         """Open the namespace of a network. Yield its descriptor, which a child process can pass to setns(2).
 
-        Raise NotFound if this gateway has no namespace in the network. Thread-safe.
+        Raise NotFound if this gateway has no namespace of the network. Thread-safe.
         """
         descriptor = self._open(cluster)
         if descriptor is None:
@@ -87,7 +87,7 @@ class NamespaceFiles:
             descriptor = os.open(self._folder / cluster, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
-        with suppress(OSError):  # no namespace is mounted at the file
+        with suppress(OSError):  # raised if no namespace is mounted at the file
             if fcntl.ioctl(descriptor, NS_GET_NSTYPE) == CLONE_NEWNET:
                 return descriptor
         os.close(descriptor)

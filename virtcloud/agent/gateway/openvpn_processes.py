@@ -36,9 +36,9 @@ CAPABILITIES: Final = "-all,+setuid,+setgid,+net_bind_service,+sys_chroot"
 class VpnServerRecord(Document):
     """The record of a server's process.
 
-    ``started`` is the start in clock ticks after the boot ``boot``. Together with ``pid``, these values identify the
-    process. ``tap`` is the index of the server's tap. ``config`` is the digest of the configuration, or "" until the
-    server accepts connections.
+    ``started`` is the time at which the process started, in clock ticks after the boot ``boot``. ``pid``, ``started``
+    and ``boot`` together identify the process. ``tap`` is the index of the server's tap. ``config`` is the digest of
+    the configuration, or "" until the server accepts connections.
     """
 
     protocol: VpnProtocol

@@ -27,7 +27,7 @@ class ObservedOutside:
 class RouteOutside:
     """Replace the packet filter of the networks that have a link to the outside.
 
-    Without ``segments``, remove the packet filter.
+    ``segments`` are these networks. If ``segments`` is empty, remove the packet filter.
     """
 
     segments: tuple[Segment, ...]

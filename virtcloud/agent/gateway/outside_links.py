@@ -1,9 +1,10 @@
 """The links between a gateway's namespaces and the gateway's network stack, and the filter of their packets. Pure.
 
 The router of a network sends packets to allowed destinations through a veth pair. One end is `OUTSIDE` in the network's
-namespace. The other end is ``vu<vlan>`` in the gateway's main namespace. Each end has an address in `LINKS4` and in
-`LINKS6`. Guests of different clusters may have the same address. Therefore the namespace replaces a packet's source
-address by the address of `OUTSIDE`, and the gateway replaces this address by its own address.
+namespace. The other end is ``vu<vlan>`` in the gateway's main namespace. Each end has one address in `LINKS4` and one
+in `LINKS6`. Guests of different clusters may have the same address. Therefore the network's namespace replaces a
+packet's source address by the address of `OUTSIDE`, and the main namespace replaces this address by the gateway's own
+address.
 
 ====================================  ================================================================================
 packets from a cluster to             are dropped, because
@@ -148,8 +149,8 @@ def make_sets(segments: Iterable[Segment], list_admitted: ListAdmitted) -> dict[
 def make_gateway_sets(addresses: Iterable[str]) -> dict[str, OwnedSet]:
     """Return the sets of the gateway's own addresses, by name.
 
-    The addresses of links, loopback addresses and link-local addresses are omitted: `_list_forbidding_rules` forbids
-    them.
+    Omit the addresses of links, loopback addresses and link-local addresses, because the rules of
+    `_list_forbidding_rules` drop packets to these addresses.
     """
     found = [ip_address(text) for text in addresses]
     links = [one for one in found if one in (LINKS4 if one.version == _IPV4 else LINKS6)]

@@ -45,7 +45,10 @@ class OutsideRouting:
     """The packet filter for the links of all networks to the outside. All operations are idempotent."""
 
     def __init__(self, kernel: ForwardingKernel, fqdns: FqdnAddresses | None = None) -> None:
-        """Create an object for interfaces of ``kernel``. ``fqdns`` has the addresses of FQDNs. None: no addresses."""
+        """Create an object for interfaces of ``kernel``.
+
+        ``fqdns`` has the addresses of FQDNs. If ``fqdns`` is None, the packet filter admits no addresses of FQDNs.
+        """
         self._kernel = kernel
         self._fqdns = fqdns
         self._list_admitted = fqdns.list_admitted if fqdns is not None else admit_none
@@ -100,7 +103,7 @@ class OutsideRouting:
             return self._segments
 
     def restore(self) -> None:
-        """If the packet filter differs from the filter for the latest wanted document, replace it and log a warning.
+        """Restore the packet filter that the latest wanted document requires. Log a warning if the filter was changed.
 
         Raise Refused if the kernel refuses the filter. Thread-safe.
         """
@@ -118,8 +121,9 @@ class OutsideRouting:
     def ensure(self, segments: tuple[Segment, ...]) -> None:
         """Replace the packet filter, and enable forwarding at the gateway's interfaces towards the outside.
 
-        Without segments, remove the packet filter. Raise Refused if the kernel refuses the filter or an interface is
-        missing. Also raise Refused if IPv6 is needed and the gateway's sysctl for IPv6 forwarding is 0.
+        If no network has a link to the outside, remove the packet filter. Raise Refused if the kernel refuses the
+        filter or an interface is missing. Also raise Refused if a network needs IPv6 and the gateway's sysctl for IPv6
+        forwarding is 0.
         """
         with self._lock:
             self._segments = tuple(segments)

@@ -17,8 +17,8 @@ after the end of the lease                        the rules compare the kernel's
 of a UDP flow whose publication ended             in addition, the flow's entry is removed from the connection table
 ================================================  ====================================================================
 
-A guest's packets are only accepted as answers if they belong to a translated connection. So a guest cannot open a
-connection to the outside with packets that look like answers.
+The rules accept packets of a guest as answers only if the packets belong to a translated connection. So a guest cannot
+open a connection to the outside with packets that look like answers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,8 +41,8 @@ _IPV4: Final = 4
 def make_outer_chains(segments: Iterable[Segment], link_addresses: Iterable[tuple[str, ...]]) -> dict[str, OwnedChain]:
     """Return the main namespace's chains that publish guests. The keys are the chains' names.
 
-    Return {} if there are no publications. ``link_addresses`` has, in the order of ``segments``, the addresses of the
-    link's end in the network's namespace.
+    Return {} if there are no publications. For each of ``segments``, in the same order, ``link_addresses`` has the
+    addresses of the link's end in the network's namespace.
     """
     pairs = [pair for pair in zip(segments, link_addresses, strict=True) if pair[0].publications]
     if not pairs:
@@ -134,9 +134,9 @@ def list_inner_rules(segment: Segment) -> Iterator[str]:
 
 
 def list_inner_sources(segment: Segment, device: str) -> Iterator[str]:
-    """Yield rules that replace clients' addresses by the gateway's address.
+    """Yield rules that replace clients' addresses by the gateway's address in the network.
 
-    The rules are for guests whose router is not this gateway.
+    The rules are for packets to guests whose router is not this gateway.
     """
     routers = [ip_interface(text) for text in (segment.router.addresses if segment.router else ())]
     for one in segment.publications:

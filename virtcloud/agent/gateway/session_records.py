@@ -1,4 +1,4 @@
-"""The record of a server's connections, by which a restarted agent recognizes open connections.
+"""The record of a VPN server's connections, by which a restarted agent recognizes open connections.
 
 If the record cannot be written, devices can connect nevertheless. After a restart of the agent, these devices are
 disconnected, and connect again.
@@ -16,13 +16,13 @@ from virtcloud.model.errors import Refused
 
 
 class RecordedSessions(Document):
-    """The connections of a server."""
+    """The content of a record: the connections of one VPN server."""
 
     sessions: tuple[DeviceSession, ...] = ()
 
 
 class SessionRecords:
-    """The connections of a server, stored in a file."""
+    """Reads and writes the record of one VPN server's connections, which is a file."""
 
     def __init__(self, path: Path) -> None:
         """Create an object that uses the file ``path``."""

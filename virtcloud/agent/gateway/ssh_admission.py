@@ -48,7 +48,7 @@ class SshTarget(NamedTuple):
 
 
 class SshSession(Document):
-    """A user's connection to a guest. The agent records sessions, to end them in time even after a restart."""
+    """A user's connection to a guest. The agent records sessions, so that it can end them even after its restart."""
 
     pid: int
     started: int

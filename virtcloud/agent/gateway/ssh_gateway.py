@@ -48,7 +48,7 @@ from virtcloud.model.ssh_connections import SshConnection
 from virtcloud.model.wanted import HostWanted, Segment
 
 USER: Final = "sshd"
-"""The user as which the sshd runs, created by the package of OpenSSH for sshd's unprivileged processes."""
+"""The user as which the sshd runs. OpenSSH's package creates this user for sshd's unprivileged processes."""
 REMEDY: Final = "apt-get install openssh-server (Debian), dnf install openssh-server (RHEL)"
 SEARCH_PATH: Final = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
 IPV6: Final = Path("/proc/net/if_inet6")
@@ -187,7 +187,7 @@ class SshGateway:
         """
         if self._requests is not None:
             return
-        # A stopped thread may still run. Until it ends, a new thread would also obey the request to stop.
+        # A thread may outlive `close`. Until this thread ends, a new thread would also obey the request to stop.
         for thread in self._threads:
             thread.join()
         path = self._folder / REQUESTS / SOCKET
@@ -245,7 +245,7 @@ class SshGateway:
 
 
 def run_again(work: Callable[[], object]) -> None:
-    """Call ``work`` until it returns. After an error, log it and wait `RETRY_S` seconds."""
+    """Call ``work`` until a call ends without an error. After an error, log the error and wait `RETRY_S` seconds."""
     while True:
         try:
             work()

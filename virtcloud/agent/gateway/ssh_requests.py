@@ -1,7 +1,8 @@
 """The agent's socket for the relays of a gateway's sshd.
 
 A separate thread answers each request: it checks the request, connects to the guest, and sends the connected socket to
-the relay. A request without a grant waits `GRANT_S` seconds for a new wanted document, and is then refused.
+the relay. A request without a grant waits for a new wanted document. The thread refuses the request if no wanted
+document contains the grant within `GRANT_S` seconds.
 """
 
 import array
@@ -40,7 +41,8 @@ from virtcloud.model.wanted import Segment
 T = TypeVar("T")
 SSH_PORT: Final = 22
 MAX_REQUESTS: Final = 128
-"""Limit of requests that are answered at the same time. A further relay is refused after `REQUEST_S` seconds.
+"""Limit of requests that are answered at the same time. A further relay is refused if none of these requests ends
+within `REQUEST_S` seconds.
 
 A guest that does not answer occupies a thread for ten seconds. A user may occupy half of the threads that other users
 leave free, so that a few users cannot lock all others out.

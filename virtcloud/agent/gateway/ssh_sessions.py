@@ -35,13 +35,13 @@ ends earlier than the agent computed.
 
 
 class RecordedSshSessions(Document):
-    """The connections of a gateway's sshd."""
+    """The content of the file in which `SshSessions` records the open connections."""
 
     sessions: tuple[SshSession, ...] = ()
 
 
 class SshSessions:
-    """The connections of a gateway's sshd. Thread-safe."""
+    """The open connections through a gateway's sshd. Thread-safe."""
 
     def __init__(self, path: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         """Create an object that stores the connections in the file ``path``."""

@@ -74,7 +74,7 @@ class RunVpnServer:
 
 @dataclass(frozen=True, slots=True)
 class LimitVpnConnections:
-    """Limit each client's connections to the OpenVPN server's TCP port. Without ``port``, remove the limits."""
+    """Limit each client's connections to the OpenVPN server's TCP port. If ``port`` is None, remove the limits."""
 
     port: int | None
     faults: tuple[str, ...] = ()
@@ -207,9 +207,9 @@ def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Vpn
 
 
 def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[LimitVpnConnections | RunVpnServer]:
-    """Yield the steps that start missing servers, and restart servers with faults or other settings.
+    """Yield the steps that start missing servers, and restart servers with faults or outdated settings.
 
-    The first step corrects the limits of connections, if necessary.
+    If the limits of connections have faults, the first step corrects the limits.
     """
     if observed.limit_faults:
         port = wanted.vpn.ports.get(VpnProtocol.TCP) if wanted.vpn else None

@@ -1,7 +1,7 @@
-"""The VPN of this gateway: its OpenVPN servers and their devices.
+"""The VPN of this gateway: its OpenVPN servers, and the users' devices that connect to these servers.
 
-The servers and connections continue while the agent restarts, and are found by their records in files. While no agent
-runs, no new device can connect.
+The servers and connections continue while the agent restarts. The restarted agent finds them by their records in files.
+While no agent runs, no new device can connect.
 """
 
 import threading
@@ -95,7 +95,8 @@ class VpnGateway:
     def read(self, interfaces: Sequence[KernelInterface]) -> ObservedVpn:
         """Return the observed VPN. Take over running servers of an earlier agent process.
 
-        Raise Refused if servers are wanted and the host lacks an unprivileged user for them.
+        Raise Refused if servers are wanted and the host lacks an unprivileged user for them. Also raise Refused if a
+        server's record cannot be read because too many files are open.
         """
         servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
         port = self._wanted.ports.get(VpnProtocol.TCP) if self._wanted else None

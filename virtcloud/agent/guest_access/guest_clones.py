@@ -1,8 +1,8 @@
 """Clones of guests: the root or disk of a stopped guest becomes an image in SBF's catalogue.
 
 A session of kind ``clone`` starts a clone, and sends the progress as lines of JSON. The agent packs the root or disk
-into a temporary file, because SBF requires the checksum and the size first. Then the agent uploads the file. If the
-user disconnects, the agent stops the clone, and SBF discards the upload.
+into a temporary file, because SBF requires the checksum and the size before the content. Then the agent uploads the
+file. If the user disconnects, the agent stops the clone, and SBF discards the upload.
 """
 
 import queue
@@ -26,7 +26,7 @@ from virtcloud.model.values import Name
 from virtcloud.model.wanted import GuestWanted, Segment, WantedDocument
 
 REPORT_S: Final = 0.5
-"""Shortest time in seconds between two lines of progress."""
+"""Shortest time in seconds between two lines of progress, except lines that must always be sent."""
 CloneSource = GuestRoot | StoppedGuestDisk
 ReserveSource = Callable[[str, str], AbstractContextManager[CloneSource]]
 """Function that reserves a guest's root or disk within a block. The arguments are the names of the domain and of the

@@ -34,7 +34,7 @@ class AdmissionRules:
     def check(self, segment: Segment, guest: GuestWanted, images: Path) -> None:
         """Raise Refused unless the rules admit the guest. ``images`` is the folder of images.
 
-        Read permission is only checked for images in this folder. SBF checks who may use images of its catalogue.
+        The agent checks read permission only for images in this folder. SBF checks who may use images of its catalogue.
         """
         if segment.filters == "open" and not self.open_filters:
             raise Refused(

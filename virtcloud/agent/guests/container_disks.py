@@ -11,8 +11,8 @@ in the guest's folder    content
 
 A guest accesses only the mounted file system, not the file. If the guest could write to the file, it could attack the
 host's kernel with a malformed file system. The disks are kept when the guest or the host restarts, and removed with the
-guest's folder. After a change of a disk's wanted size, the disk is replaced by an empty disk. A disk that the spec no
-longer has is removed.
+guest's folder. If the wanted size of a disk has changed before the guest starts again, the agent replaces the disk by
+an empty disk. If the guest's spec no longer has a disk, the agent removes the disk.
 """
 
 import os
@@ -38,7 +38,8 @@ def disk_file(name: str) -> str:
 def ensure_container_disks(folder: Path, guest: GuestWanted, id_shift: int) -> None:
     """Create and mount a stopped container's extra disks. Remove disks that are not in the guest's spec. Idempotent.
 
-    ``id_shift`` is the host's ID of the guest's root user. Raise Refused if a disk cannot be created or mounted.
+    If the size of a disk is not the wanted size, replace the disk by an empty disk. ``id_shift`` is the host's ID of
+    the guest's root user. Raise Refused if a disk cannot be created or mounted.
     """
     with refuse_os_errors(f"create the disks of guest {guest.name} in {folder}"):
         mounts.unmount_below(folder / DISKS)

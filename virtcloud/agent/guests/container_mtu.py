@@ -1,7 +1,7 @@
-"""The MTU of a container's ``eth0``, which libvirt's LXC driver does not set (observed with libvirt 9.0).
+"""Sets the MTU of a container's ``eth0``, because libvirt's LXC driver does not (observed with libvirt 9.0).
 
-A thread of the agent sets the MTU in the container's network namespace. The thread runs no program of the container and
-reads no files of the container, which are untrusted.
+A thread of the agent sets the MTU in the container's network namespace. The container's programs and files are
+untrusted: the thread runs none of these programs and reads none of these files.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _CLONE_NEWNET = 0x40000000  # linux/sched.h
 
 
 def set_container_mtu(name: str, controller: int, mtu: int) -> None:
-    """Set the MTU of a running container. ``controller`` is the ID of libvirt's process of the container.
+    """Set the MTU of a running container. ``controller`` is the ID of the container's libvirt process.
 
     Raise Refused if the container has ended, or the kernel refuses the change.
     """

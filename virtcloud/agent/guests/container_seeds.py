@@ -5,8 +5,9 @@ the user and the user's SSH keys, the host key, and the private key of the clust
 folder of the host (``peer_folders.py``) has the names of the network's other guests. In the container, this folder is
 ``/etc/virtcloud`` and read-only.
 
-A root is kept while its guest is stopped. At the next start, the agent writes the guest's name and the host key again.
-The agent does not write the user's SSH files again, because the guest may have changed them.
+The agent keeps a guest's root while the guest is stopped. At the next start, the agent again writes the NoCloud data
+or, without cloud-init, the guest's name and the host key. The agent does not write the user's SSH files again, because
+the guest may have changed them.
 """
 
 from pathlib import PurePosixPath
@@ -38,7 +39,8 @@ PASSWD_FIELDS = 7
 def write_container_seed(root: GuestRoot, segment: Segment, guest: GuestWanted, seed: GuestSeed) -> None:
     """Write a container's seed to its root. Idempotent.
 
-    Raise Refused if the spec has a cloud-config but the image has no cloud-init, or the root cannot be written.
+    Raise Refused if the spec has a cloud-config but the image has no cloud-init. Also raise Refused if the root cannot
+    be written.
     """
     files = RootedFiles(root)
     try:

@@ -59,7 +59,8 @@ def check_ids(first_id: int, files: Iterable[Path] = GRANTED_IDS) -> str:
 def describe_qemu_confinement(capabilities: str) -> str:
     """Return a text with QEMU's user and libvirt's security drivers.
 
-    ``capabilities`` are libvirt's capabilities (XML). Raise Refused if QEMU runs as root, or its user is not listed.
+    ``capabilities`` are libvirt's capabilities (XML). Raise Refused if QEMU runs as root, or if the capabilities do not
+    contain QEMU's user.
     """
     models = {model.findtext("model"): model for model in ET.fromstring(capabilities).iter("secmodel")}  # noqa: S314 - libvirt's
     labels = [label.text or "" for label in models[DAC].iter("baselabel")] if DAC in models else []

@@ -127,8 +127,8 @@ class ControlGroups:
 def find_scope(text: str) -> str:
     """Return the scope of systemd in the content of a file ``/proc/PID/cgroup``. Pure.
 
-    With control groups of version 1, the file has a line for each controller. Raise ValueError unless the lines have
-    exactly one scope.
+    With control groups of version 1, the file has a line for each controller. Raise ValueError if the file contains no
+    scope, or if two lines contain different scopes.
     """
     scopes: list[str] = sorted(set(re.findall(r"/([^/\n]+\.scope)", text)))
     if len(scopes) != 1:

@@ -39,7 +39,10 @@ from virtcloud.model.image import (
 
 POLL_S: Final = 0.2
 PART: Final = 16
-"""A key's line is recognized by its first or last 16 characters, because its rest may be in another block."""
+"""A line of a key is recognized by the line's first or last 16 characters.
+
+The rest of the line may be in another block.
+"""
 BACKING_FIELDS: Final = slice(8, 20)
 """The bytes of a qcow2 header that contain the reference to the backing file."""
 BLOCK_BYTES: Final = 512
@@ -213,8 +216,9 @@ def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
 def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int]]:
     """Yield the begin and end of each range of ``data`` that matches the beginning or end of ``line``.
 
-    ``part`` is the line's first or last `PART` characters. From the first characters, a range extends forwards to the
-    first difference from ``line``; from the last characters, backwards.
+    ``part`` is the line's first or last `PART` characters. A range that starts with the first characters extends
+    forwards to the first difference from ``line``. A range that ends with the last characters extends backwards to the
+    nearest difference from ``line``.
     """
     found = data.find(part)
     while found >= 0:

@@ -204,7 +204,7 @@ def _add_seed(devices: ET.Element, image: Path, machine: MachineDevices) -> None
 
 
 def _add_extra_disk(devices: ET.Element, file: Path) -> ET.Element:
-    """Add an extra disk. Return the element, without target and serial number."""
+    """Add an extra disk. Return its element, to which the caller must add the target and the serial number."""
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "driver", name="qemu", type="raw", discard="unmap")
     _add(element, "source", file=str(file))

@@ -9,8 +9,9 @@ folder
 ``disk-NAME.raw``    the extra disk NAME: a sparse file, which uses space only for data that the guest wrote
 ===================  ====================================================================================
 
-The disks are kept when the guest or the host restarts. If the image or the wanted size changes, the agent replaces the
-overlay by an empty overlay. If the wanted size of an extra disk changes, the agent replaces this disk by an empty disk.
+The disks are kept when the guest or the host restarts. If the image or the wanted size of the overlay changes, the
+agent replaces the overlay by an empty overlay. If the wanted size of an extra disk changes, the agent replaces this
+extra disk by an empty disk.
 Only root and QEMU's user may read a disk. libvirt makes QEMU's user the owner.
 
 The content of an image's disk is untrusted. The agent reads only the header, and refuses a disk that refers to other
@@ -76,7 +77,7 @@ def extra_disk_file(name: str) -> str:
 def ensure_disks(folder: Path, image: QemuImage, guest: GuestWanted) -> None:
     """Create a guest's missing disks in its folder, and remove extra disks that are not in its spec.
 
-    Raise Refused if a disk cannot be created.
+    Replace a disk whose image or wanted size has changed by an empty disk. Raise Refused if a disk cannot be created.
     """
     size_mb = guest.limits.disk_mb if guest.limits else None
     with refuse_os_errors(f"create the disks of guest {guest.name} in {folder}"):
@@ -208,7 +209,11 @@ def _find_program(over: Path) -> str:
 
 
 def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] | None = None) -> str:
-    """Run a program and return its output. Raise Refused if its exit code is not in ``codes``."""
+    """Run a program and return its output.
+
+    With ``lent``, the program inherits this file, and runs as the user that `_drop_rights` chooses for this file.
+    Raise Refused if the program cannot be started, exceeds `TIMEOUT_S`, or has an exit code that is not in ``codes``.
+    """
     limited = {} if lent is None else _drop_rights(lent)
     try:
         result: subprocess.CompletedProcess[str] = subprocess.run(  # noqa: S603 - no shell
@@ -225,9 +230,9 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
 def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
     """Return the arguments of subprocess for a program that inherits the file ``lent``.
 
-    The program runs as a user who may read this file.
-
-    All users may read the disks of SBF's catalogue, but not always the disks in the folder of images.
+    If all users may read the file, the program runs as a user whose ID no account has; otherwise, as the file's owner.
+    All users may read the disks of SBF's catalogue, but not always the disks in the folder of images. If the agent does
+    not run as root, the program runs as the agent's user.
     """
     status = os.fstat(lent.fileno())
     stranger = secrets.choice(CLONE_IDS)

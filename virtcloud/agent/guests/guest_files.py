@@ -21,7 +21,9 @@ LIBVIRT_LOGS = Path("/var/log/libvirt")
 DRIVERS = ("lxc", "qemu")
 CONSOLE = "console.log"
 PENDING_LIMIT = "pids.new"
-"""A file with the wanted limit of a container's processes. It exists from before the start until the limit is set."""
+"""A file with the wanted limit of a container's processes. The file exists from shortly before the container's start
+until the limit is set.
+"""
 FOLDER_MODE = 0o711  # QEMU's user needs to enter the folder
 
 
@@ -53,7 +55,10 @@ class GuestFiles:
         return self._folder / domain / CONSOLE
 
     def request_limit(self, domain: str, limits: ContainerLimits | None) -> None:
-        """Record the wanted limit of a container's processes for `limit_started`. Raise Refused on failure."""
+        """Record the wanted limit of a container's processes, which `limit_started` sets later.
+
+        Do nothing if ``limits`` is None. Raise Refused on failure.
+        """
         path = self._folder / domain / PENDING_LIMIT
         if limits is not None:
             with refuse_os_errors(f"write {path}"):

@@ -12,10 +12,10 @@ folder
 ``root.json``        the image and the size from which the layers were created; written after the layers
 ===================  ===================================================================================
 
-In a container, user IDs start at 0; on the host, at the first ID of the guest's range. So the owners of the image's
-files must be shifted. An idmapped mount (mount_setattr(2)) shifts the owners without a change of the files. If the
-image's file system does not support idmapped mounts, the agent changes the owners in the overlay. With the option
-``metacopy``, the overlay then copies only owners and modes, not the content.
+In a container, user IDs start at 0. On the host, the container's user IDs start at the first ID of the guest's range.
+So the owners of the image's files must be shifted. An idmapped mount (mount_setattr(2)) shifts the owners without a
+change of the files. If the image's file system does not support idmapped mounts, the agent changes the owners in the
+overlay. With the option ``metacopy``, the overlay then copies only owners and modes, not the content.
 
 The layers are kept when a guest or the host restarts. After a change of the image or the wanted size, the layers are
 replaced by empty layers.
@@ -39,7 +39,7 @@ from virtcloud.agent.guests.shifted_owners import shift_owners
 from virtcloud.model.document import Document
 
 ROOT, LAYERS, IMAGE, LAYERS_FILE, RECORD = "root", "layers", "image", "layers.ext4", "root.json"
-FOLDER_MODE = 0o710  # of the guest's users, only root may enter the folder
+FOLDER_MODE = 0o710  # the guest's root may enter the folder, and the guest's other users may not
 REMOVE_TIMEOUT_S = 600.0
 
 
@@ -94,8 +94,9 @@ class GuestRoots:
     def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
         """Mount a guest's root over the folder ``image``, and return the root. The guest's folder must exist.
 
-        Layers of the same image and size are kept, with all files that the guest wrote. Otherwise the root starts with
-        the image's files. Raise Refused if the root cannot be created.
+        If the guest's layers were created from this image with this size, keep the layers, with all files that the
+        guest wrote. Otherwise, create empty layers, so the root has only the image's files. Raise Refused if the root
+        cannot be created.
         """
         path, source = self._folder / domain, _identify(image)
         with refuse_os_errors(f"create the root of guest {domain} in {path}"):

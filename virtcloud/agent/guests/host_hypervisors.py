@@ -18,7 +18,7 @@ class HostHypervisors:
     """The hypervisors of this host by kind."""
 
     def __init__(self, hypervisors: Mapping[Kind, HypervisorApi], pause: Callable[[float], None]) -> None:
-        """Store the hypervisors. ``pause`` waits some seconds, or raises StopRequested."""
+        """Store the hypervisors. ``pause`` waits for the given seconds, or raises StopRequested."""
         self._hypervisors = hypervisors
         self._pause = pause
 

@@ -128,8 +128,9 @@ class LibvirtHypervisor:
     def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
         """Call libvirtd with a deadline, which is longer if ``changes``.
 
-        ``repeat``: repeat the call once if the connection is lost. Raise Unreachable if libvirtd does not answer in
-        time. Raise Refused if libvirtd refuses the call.
+        ``repeat``: if the connection is lost, repeat the call once, unless this call has opened the connection. Raise
+        Unreachable if libvirtd does not answer in time, or if the connection is lost and the call is not repeated.
+        Raise Refused if libvirtd refuses the call.
         """
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
         try:

@@ -1,7 +1,7 @@
 """The ranges of user and group IDs of this host's containers. Each container has a separate range.
 
-A container's user 0 has the first ID of the range on the host, user 1 the second ID, and so on. No account of the host
-has these IDs. The file ``ids`` in the guest's folder records the first ID.
+On the host, user 0 of a container has the first ID of the container's range, user 1 has the second ID, and so on. No
+account of the host has these IDs. The file ``ids`` in the guest's folder records the first ID of the range.
 """
 
 import threading
@@ -32,7 +32,7 @@ class IdRanges:
         """First IDs, by domain, of ranges whose records are being written. Other threads skip these ranges."""
 
     def find(self, domain: str) -> int | None:
-        """Return the first ID of a guest's range, or None."""
+        """Return the first ID of a guest's range, or None if no range is recorded for the guest."""
         try:
             return int((self._folder / domain / RECORD).read_text())
         except (FileNotFoundError, ValueError):

@@ -21,7 +21,7 @@ from virtcloud.model.values import Name
 
 DownloadFromSbf = Callable[[str, int, str | None], AbstractContextManager[FileTransfer]]
 """A function that opens a transfer of an image's file from SBF. The arguments are the image's name, the offset in
-bytes, and the ETag of the fetched part, or None.
+bytes, and the ETag of the file from which the bytes before the offset came (None if the ETag is unknown).
 """
 
 
@@ -43,7 +43,8 @@ class ImageSources:
 
         ``etag`` is the ETag of the file from which the bytes before ``offset`` came. For a file of this host, ``etag``
         is ignored. If the server now has another version of the file, the transfer starts at the file's beginning. The
-        context manager raises Refused if the source has no such file, and Unreachable if the source does not answer.
+        context manager raises Refused if the source does not have the file, and Unreachable if the source does not
+        answer.
         """
         if source.file is not None:
             return _open_host_file(self.folder, source.file, offset)
@@ -87,8 +88,9 @@ def _open_host_file(folder: Path, path: HostFile, offset: int) -> Iterator[FileT
 class ImageFetch:
     """The fetch of one image.
 
-    After a cut connection, ``pause`` is called with the number of attempts without progress, and the last error.
-    ``pause`` waits, or raises the error if no guest needs the image.
+    If the file is incomplete after an attempt, ``pause`` is called with a number and the error of this attempt. The
+    number is 1 after the first attempt and after each attempt that received data. After any other attempt, the number
+    is greater by 1 than after the previous attempt. ``pause`` waits, or raises the error if no guest needs the image.
     """
 
     sources: ImageSources

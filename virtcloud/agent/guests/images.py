@@ -1,6 +1,6 @@
 """Images of guests. The file ``<images>/<name>/image.yaml`` describes an image: its kind and its files.
 
-A user needs read permission for the description to use the image.
+To use an image, a user needs permission to read the image's description.
 """
 
 import grp
@@ -142,7 +142,7 @@ def list_images(folder: Path) -> list[ImageView]:
 
 
 def _is_image(path: Path) -> bool:
-    """Return True if a folder contains an image's description, or the caller may not enter the folder."""
+    """Return whether a folder contains an image's description. Return True if the caller may not enter the folder."""
     try:
         return (path / IMAGE_FILE).exists() or not os.access(path, os.X_OK, effective_ids=True)
     except PermissionError:

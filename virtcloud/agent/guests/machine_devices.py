@@ -1,7 +1,7 @@
 """The devices of virtual machines, which differ between QEMU and Xen. Pure.
 
-On Xen, a machine whose image has a kernel is paravirtualized (PV). Other machines are like a PC (HVM): Xen's BIOS boots
-from the disk ``hda``, which Linux then uses as ``xvda``.
+On Xen, a machine whose image has a kernel is paravirtualized (PV). The other machines on Xen are like a PC (HVM): Xen's
+BIOS boots from the disk ``hda``, which Linux then uses as ``xvda``.
 
 Sources: https://libvirt.org/drvxen.html, https://libvirt.org/formatdomain.html, xl-disk-configuration(5)
 """

@@ -64,7 +64,8 @@ class MemoryKills:
     def find_cause(self, domain: str, within_s: float) -> EndCause:
         """Return the cause of the last kill in a domain, or UNKNOWN. Remove the domain's recorded kills.
 
-        The domain has ended within the last ``within_s`` seconds. Ignore earlier kills.
+        The domain has ended within the last ``within_s`` seconds. Ignore kills that were read more than
+        ``within_s + _LATE_S`` seconds ago.
         """
         self.read()
         is_own, first = re.compile(rf"(?:^|[/-]){re.escape(domain)}\.").search, self._clock() - within_s - _LATE_S

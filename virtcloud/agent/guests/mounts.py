@@ -77,7 +77,7 @@ def mounted_with_shifted_owners(source: Path, target: Path, shift: int, count: i
 
 
 def mount_file_system(image: Path, target: Path) -> None:
-    """Mount the file system in the file ``image`` on ``target``. The kernel needs loop devices."""
+    """Mount the file system in the file ``image`` on ``target``. The kernel must support loop devices."""
     _run("mount", "-o", "loop,nodev", "--", str(image), str(target))
 
 

@@ -1,4 +1,4 @@
-"""The program that packs a container's root as a tar archive, without its cluster's keys and state.
+"""The program that packs a container's root as a tar archive. The archive omits keys and the guest's state.
 
 The agent runs ``python -I -S pack_program.py ROOT NAMESPACE``, so the file uses only the standard library. ROOT is the
 open descriptor of the guest's root folder. NAMESPACE is the open descriptor of a user namespace with the guest's IDs.
@@ -6,10 +6,10 @@ stdin has a JSON list of texts. Each file of at most 1 MiB that contains one of 
 written to stdout (pax format, gzip). The same root always results in the same archive.
 
 The guest controls all names, links and files in the root. Therefore the program enters the guest's user namespace,
-where it has only the rights of the guest's root user. Then the program calls chroot(2) with the guest's root. So it
-cannot read other files of the host, and sees owners as IDs of the guest. After chroot(2), the program imports no
-modules, because the guest may have replaced the files of modules. The program does not look up user names, because the
-C library would load libraries of the guest.
+where it has only the rights of the guest's root user. Then the program calls chroot(2) with the guest's root folder. So
+the program cannot read other files of the host, and sees owners as IDs of the guest. After chroot(2), the program
+imports no modules, because the guest may have replaced the files of modules. The program does not look up user names,
+because the C library would load libraries of the guest.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ CLUSTER_LINK = "/etc/virtcloud/"
 """Symbolic links to files in this folder are omitted: the guest's seed created them."""
 HOSTS = ("etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")
 SEARCHED_BYTES = 1 << 20
-"""Larger files are not searched for the texts."""
+"""The maximum size in bytes of the files that are searched for the texts from stdin."""
 NOBODY = 65534
 CAPABILITY = "security.capability"
 MEMORY_BYTES = 1 << 30
@@ -162,7 +162,7 @@ def add_content(
 
 
 def add_text(archive: tarfile.TarFile, path: str, content: bytes) -> None:
-    """Add a file with this content, which belongs to the guest's root user."""
+    """Add a file with the content ``content`` to the archive. The file belongs to the guest's root user."""
     entry = tarfile.TarInfo(f"./{path}")
     entry.mode, entry.size = 0o644, len(content)
     archive.addfile(entry, io.BytesIO(content))

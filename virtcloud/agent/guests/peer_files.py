@@ -66,8 +66,8 @@ def cluster_key(segment: Segment, guest: GuestWanted) -> ClusterKey:
 def full_name(name: str, key: str) -> str:
     """Return a guest's full name, which is unique in the network and legal in DNS (RFC 1123).
 
-    For example, "n1" and "demo" become "n1.demo.internal". A label with the legal characters and a digest replaces a
-    key or name that is not legal.
+    For example, "n1" and "demo" become "n1.demo.internal". If the key or the name is not legal, a label replaces it:
+    the legal characters of the key or name, and a digest.
     """
     is_legal = len(key) <= MAX_KEY and not HASHED.fullmatch(key) and all(map(LABEL.fullmatch, key.split(".")))
     domain = key if is_legal else _hashed_label(key)
@@ -91,7 +91,10 @@ def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
 
 
 def _service_lines(segment: Segment, own_key: str) -> Iterator[str]:
-    """Yield the lines of ``hosts`` for the network's services: the full name, and an unambiguous plain name."""
+    """Yield the lines of ``hosts`` for the network's services: the full name and, if unambiguous, the plain name.
+
+    The plain name is ambiguous if a guest of the own cluster has the same name.
+    """
     own_names = {peer.name for peer in segment.peers if peer.cluster == own_key}
     for service, address in list_service_addresses(segment):
         names = full_name(service, segment.key), *((service,) if service not in own_names else ())

@@ -56,8 +56,8 @@ def open_root_archive(folder: Path) -> Iterator[RootArchive]:
 def list_key_lines(seed: GuestSeed | None) -> list[str]:
     """Return lines of the private keys of a guest and its cluster. These lines identify files that contain the keys.
 
-    The first two lines and the last line are left out: other keys in OpenSSH's format contain the same lines. Lines
-    with fewer than `MIN_KEY_LINE` characters are left out too.
+    The result omits the first two lines and the last line of each key, because other keys in OpenSSH's format contain
+    the same lines. The result also omits lines with fewer than `MIN_KEY_LINE` characters.
     """
     keys = () if seed is None else (seed.host_key, seed.cluster_key)
     lines = (line for key in keys for line in key.get_secret_value().splitlines()[2:-1])

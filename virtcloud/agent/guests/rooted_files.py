@@ -1,4 +1,4 @@
-"""Safe access to the files in a container's root, which the image's author and the guest control.
+"""Safe access to the files in a container's root. The image's author and the guest control these files.
 
 The kernel resolves each path as if the container's root were the root directory (openat2(2), RESOLVE_IN_ROOT). So no
 symbolic link and no ``..`` leads to a file outside of the root. A file is written as a new file and then renamed. So
@@ -35,7 +35,9 @@ class _OpenHow(ctypes.Structure):
 
 
 class RootedFiles:
-    """Reads and writes files in a container's root. Paths are relative to the root. User IDs are the guest's.
+    """Reads and writes files in a container's root.
+
+    Paths are relative to the root. Each argument ``owner`` is a user ID inside the guest.
 
     If the kernel refuses an access, `read_link` and `has_systemd` report that there is no link. The other methods raise
     OSError. Methods that create a file raise ValueError for an owner outside the guest's range.

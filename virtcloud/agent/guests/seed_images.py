@@ -1,6 +1,6 @@
-"""The seed of a virtual machine: an ISO 9660 image with NoCloud data, a read-only disk of the guest.
+"""The seed of a virtual machine: an ISO 9660 image with NoCloud data.
 
-cloud-init finds the disk by its volume label ``cidata``.
+The image is a read-only disk of the guest. cloud-init finds the disk by the volume label ``cidata``.
 """
 
 import os
@@ -16,7 +16,10 @@ from virtcloud.model.errors import Refused
 SEED = "seed.iso"
 VOLUME_LABEL = "cidata"
 MODE = 0o600
-"""Only root may read the seed's private keys. While the guest runs, libvirt makes QEMU's user the file's owner."""
+"""Only the file's owner may read the seed, which contains private keys.
+
+The owner is root, or QEMU's user while the guest runs: libvirt changes the owner.
+"""
 
 
 def write_seed_image(guest_folder: Path, data: NoCloudData) -> None:
@@ -30,7 +33,7 @@ def write_seed_image(guest_folder: Path, data: NoCloudData) -> None:
 
 
 def render_iso(data: NoCloudData) -> bytes:
-    """Return an ISO 9660 image of the files. Joliet and Rock Ridge store the files' full names.
+    """Return an ISO 9660 image with the files in ``data``. Joliet and Rock Ridge store the files' full names.
 
     Raise Refused if pycdlib is not installed.
     """
@@ -45,7 +48,7 @@ def render_iso(data: NoCloudData) -> bytes:
 
 
 def _import_pycdlib() -> ModuleType:
-    """Return the module pycdlib, imported only for a virtual machine, because it needs 6 MB of memory."""
+    """Import and return pycdlib. The agent imports pycdlib only for a virtual machine: pycdlib needs 6 MB of memory."""
     try:
         return import_module("pycdlib")
     except ImportError as error:

@@ -57,7 +57,10 @@ def _read_capabilities(path: str) -> bytes | None:
 
 
 def _confine_capabilities(capabilities: bytes, root: int) -> bytes:
-    """Return capabilities that are valid only in the user namespace whose user 0 is the host's ID ``root``."""
+    """Convert capabilities of version 2 to version 3, and return capabilities of other versions unchanged.
+
+    The converted capabilities are valid only in the user namespace whose user 0 is the host's ID ``root``.
+    """
     (revision,) = struct.unpack_from("<I", capabilities)
     if revision & REVISION_MASK != REVISION_2:
         return capabilities

@@ -1,7 +1,7 @@
 """The program that unpacks the archive of a container's root file system.
 
 The agent runs ``python -I -S unpack_program.py FOLDER COMPRESSION BYTES FILES MACHINE``, with the archive on stdin. The
-file uses only the standard library.
+program uses only the standard library.
 
 The program calls chroot(2) with the folder before it unpacks the archive. Therefore no name and no symbolic link in the
 archive leads to a file outside the folder. Then the program drops the capabilities that it does not need, among them
@@ -78,7 +78,8 @@ def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
 
     Return the size of the regular files in bytes, plus ``BLOCK_BYTES`` for each member.
     """
-    archive.extraction_filter = lambda member, _: member  # accept all; Python up to 3.11.3 has no argument for a filter
+    # Accept all members. Python up to 3.11.3 has no argument for a filter.
+    archive.extraction_filter = lambda member, _: member
     size = 0
     for count, member in enumerate(archive, 1):
         archive.members = []  # type: ignore[attr-defined] # otherwise tarfile keeps every member in memory

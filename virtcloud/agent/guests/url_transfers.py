@@ -40,10 +40,11 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...] | None) -> Iterator[FileTransfer]:
     """Yield a transfer of the file at a URL, from ``offset`` on. Follow at most `MAX_REDIRECTS` redirects.
 
-    If ``etag`` is None or belongs to another version, the transfer starts at the file's beginning. ``permitted`` lists
-    the beginnings of permitted URLs. If ``permitted`` is None, every URL is permitted, but only public addresses: with
-    other addresses, a user could make this host send requests to internal services. Raise Refused for a forbidden or
-    missing URL, and Unreachable if the server does not answer.
+    If ``etag`` is None, or if the server now has another version of the file than the version with this ETag, the
+    transfer starts at the file's beginning. ``permitted`` lists the beginnings of permitted URLs. If ``permitted`` is
+    None, every URL is permitted, but only public addresses: with other addresses, a user could make this host send
+    requests to internal services. Raise Refused for a forbidden or missing URL, and Unreachable if the server does not
+    answer or is too slow.
     """
     headers = {"user-agent": f"virtcloud/{__version__}", "accept-encoding": "identity"}
     if offset and etag:
@@ -176,10 +177,10 @@ def _connect(url: str, permitted: tuple[str, ...] | None, watchdog: _Watchdog) -
 
 
 def _begins_with(url: str, beginning: str) -> bool:
-    """Return whether a URL is below a permitted beginning, so that it names no file outside of this beginning.
+    """Return whether ``url`` starts with ``beginning``, and contains no ``..`` that could lead out of ``beginning``.
 
-    If ``beginning`` has a host's name, the URL must have the same name: ``https://mirror`` must not permit
-    ``https://mirror.attacker.example``.
+    If ``beginning`` contains a host's name, ``url`` must contain the same host's name: ``https://mirror`` must not
+    permit ``https://mirror.attacker.example``.
     """
     host, parts = urlsplit(beginning).hostname, urlsplit(url)
     return url.startswith(beginning) and host in {None, parts.hostname} and ".." not in unquote(parts.path).split("/")

@@ -1,9 +1,9 @@
 """The files of a cluster's dnsmasq on one host: DHCP, DHCPv6 and router advertisements, and DNS. Pure.
 
-The DHCP server answers only the guests of its host, by their MAC addresses. The DNS server answers for the names of all
-guests of the network, and forwards no queries. The servers of all hosts have the same address, outside of the cluster's
-subnets. The bridge forwards no frames between the server's port and the uplink, because both ports are ``isolated``
-(bridge(8)). So the servers of two hosts do not conflict.
+The DHCP server answers only the guests of its host, which it recognizes by MAC address. The DNS server answers for the
+names of all guests of the network, and forwards no queries. The servers of all hosts have the same address, outside of
+the cluster's subnets. The bridge forwards no frames between the server's port and the uplink, because both ports are
+``isolated`` (bridge(8)). So the servers of two hosts do not conflict.
 
 The server's IPv4 address is outside of the guests' subnets, so guests get a route to this address by DHCP (option 121,
 RFC 3442). The server's interface has one address of each IPv6 subnet, because dnsmasq advertises only subnets in which
@@ -59,9 +59,9 @@ _COMMON_LINES: Final = (
     "quiet-dhcp6",
     "quiet-ra",
 )
-"""The settings of every server: only its own interface, and no configuration of the host."""
+"""The common settings: each server listens only on its own interface, and reads no configuration files of the host."""
 BROADCAST_LINE: Final = "dhcp-broadcast"
-"""The setting with which dnsmasq broadcasts its answers. This setting is used with a metadata service. For a unicast
+"""The setting with which dnsmasq broadcasts its answers, used if the network has a metadata service. For a unicast
 answer, dnsmasq would replace the guest's permanent neighbour entry by an entry that guests can change by ARP.
 """
 _DNS_LINES: Final = (f"local=/{peer_files.PRIVATE_DOMAIN}/", "domain-needed", "cache-size=0")

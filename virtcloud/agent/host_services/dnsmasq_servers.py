@@ -6,9 +6,10 @@ A veth pair connects the namespace to the cluster's bridge. The pair's end on th
 alias. The namespace has no name: the kernel removes the namespace and the veth pair when the last process ends. Servers
 continue while the agent restarts.
 
-The folder ``<state>/servers/<cluster id>`` contains the server's files, and a record of the process, which is valid for
-one boot. Only root can write to the folder, so a guest that controls the server cannot change these files. Before the
-agent signals a process, it opens a descriptor of the process (pidfd_open(2)) and then checks the command line.
+The folder ``<state>/servers/<cluster id>`` contains the server's files and a record of the process. The record is valid
+for one boot. Only root can write to the folder, so a guest that controls the server cannot change these files. Before
+the agent signals a process, the agent opens a descriptor of the process (pidfd_open(2)) and then checks the process's
+command line.
 """
 
 import os
@@ -224,7 +225,10 @@ class DnsmasqServers:
         self._write_record(record.model_copy(update={"names": files.names_digest}))
 
     def _remove_server(self, cluster: str, interfaces: Iterable[KernelInterface]) -> None:
-        """Remove a cluster's server ports and processes. A port without an alias disappears when its process ends."""
+        """Remove a cluster's server ports and processes.
+
+        A port without an alias is not deleted here: the kernel removes the port when the server's processes end.
+        """
         for interface in interfaces:
             is_server_port = names.vlan_of_server_port(interface.name) is not None
             if is_server_port and names.cluster_of_alias(interface.alias) == cluster:

@@ -3,14 +3,14 @@
 The filters of guests (`guest_filters`) drop a guest's frames whose source MAC address is not the guest's. The server's
 network namespace binds each IP address to one guest's MAC address, in both directions:
 
-* Rules of nftables drop requests whose source MAC address and source IP address do not belong together. By default,
-  guests may use any IP address, also the address of another guest.
+* Rules of nftables drop requests whose source MAC address and source IP address do not belong together. These rules
+  are necessary because, by default, the filters of guests accept any source IP address, even another guest's.
 * Permanent neighbours (ip-neighbour(8)) send answers to the guest's MAC address. A guest cannot redirect the answers by
   ARP or neighbour discovery.
 
-The rules also limit each guest's connections, so a guest that floods the server does not delay others. The rules drop
-fragments, because a guest could hide the flags of a connection's first packet in fragments. Sources: nft(8), RFC 4291
-(link-local addresses).
+The rules also limit the rate of each guest's new connections, so a guest that floods the server does not delay other
+guests. The rules drop fragments, because a guest could hide the flags of a connection's first packet in fragments.
+Sources: nft(8), RFC 4291 (link-local addresses).
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """The documents of the metadata service: for each guest, the text at each path. Pure.
 
-The paths are those of two data sources of cloud-init, which many other programs can read:
+The paths are those of two data sources of cloud-init. Many other programs can also read these data sources:
 
 * NoCloud with the seed ``http://169.254.169.254/``: ``meta-data``, ``user-data``, ``network-config``, ``vendor-data``,
   with the texts of the seed's disk

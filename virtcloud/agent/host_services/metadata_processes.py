@@ -1,8 +1,8 @@
 """The metadata services of this host: one process for each cluster, in the network namespace of the cluster's dnsmasq.
 
-The documents contain private keys, so the agent sends them through a pipe, and the process stores them only in memory.
-When the documents change, the agent starts a new process. The folder ``<state>/servers/<cluster id>`` contains a record
-of the process, with a digest of the documents.
+The documents that a process serves contain private keys. The agent therefore sends the documents through a pipe, and
+the process stores them only in memory. When the documents change, the agent starts a new process. The folder
+``<state>/servers/<cluster id>`` contains a record of the process, with a digest of the documents.
 """
 
 import os
@@ -30,7 +30,7 @@ RECORD: Final = "metadata.json"
 
 
 class MetadataRecord(RecordedProcess):
-    """The record of a process. ``documents`` is the digest of its documents, or "" while the process starts."""
+    """The record of a process. ``documents`` is the digest of the served documents, or "" while the process starts."""
 
     documents: str = ""
 
@@ -63,10 +63,10 @@ class MetadataProcesses:
             )
 
     def ensure(self, segment: Segment, server: RecordedProcess, user: pwd.struct_passwd) -> None:
-        """Start the service in the namespace of ``server``, unless it runs with the segment's documents.
+        """Start the segment's metadata service in the network namespace of ``server``. Raise Refused if this fails.
 
-        First stop a service with other documents. If the segment needs no service, only stop the running service. Raise
-        Refused if the service cannot start.
+        If the service already runs with the segment's documents, change nothing. If the service runs with other
+        documents, stop it first. If the segment needs no service, only stop a running service.
         """
         record, wanted = self._read_record(segment.id), hash_metadata(segment)
         if record is not None and record.documents == wanted and record.is_running(self._boot):
@@ -116,7 +116,8 @@ class MetadataProcesses:
     def _opened_namespace(self, server: RecordedProcess) -> Iterator[int]:
         """Yield a descriptor of the network namespace of a process. Raise Refused if the process has ended.
 
-        The process is checked after the descriptor was opened, because its ID may have passed to another process.
+        The process is checked after the descriptor was opened. Otherwise, the process could end, and its ID could pass
+        to another process, between the check and the opening.
         """
         with refuse_os_errors("open the network namespace of dnsmasq"):
             descriptor = os.open(f"/proc/{server.pid}/ns/net", os.O_RDONLY)

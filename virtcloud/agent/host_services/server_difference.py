@@ -21,8 +21,8 @@ SERVICE_NAMES: Final[dict[HostService, str]] = {"dhcp": "DHCP", "dns": "DNS", "m
 class ObservedServer:
     """The server of a cluster's guests on this host.
 
-    ``config`` and ``names`` are the digests of the files that the server has read. ``metadata`` is the digest of its
-    metadata service's documents, or "" without such a service.
+    ``config`` and ``names`` are the digests of the files that the server has read. ``metadata`` is the digest of the
+    documents of the server's metadata service, or "" if the server has no metadata service.
     """
 
     cluster: str
@@ -35,7 +35,7 @@ class ObservedServer:
 
 @dataclass(frozen=True, slots=True)
 class ServeGuests(SegmentStep):
-    """Start the server of a segment's guests, or correct its faults, its names and its metadata."""
+    """Start the server of a segment's guests, or correct the server's faults, settings, names and metadata."""
 
     def __str__(self) -> str:
         """Describe the step."""
@@ -64,7 +64,7 @@ def has_server(segment: Segment) -> bool:
 
 
 def find_unwanted_servers(segments: Iterable[Segment], observed: Iterable[ObservedServer]) -> Iterator[StopServing]:
-    """Yield the steps that remove servers of segments that are not wanted or need no server."""
+    """Yield a step that removes the server, for each observed server whose segment is not wanted or needs no server."""
     wanted = {(segment.id, segment.vlan) for segment in segments if has_server(segment)}
     for server in observed:
         if (server.cluster, server.vlan) not in wanted:
@@ -72,7 +72,7 @@ def find_unwanted_servers(segments: Iterable[Segment], observed: Iterable[Observ
 
 
 def find_server_changes(segment: Segment, observed: Iterable[ObservedServer]) -> Iterator[ServeGuests]:
-    """Yield the step that starts or corrects a segment's server, if necessary."""
+    """Yield the step that starts or corrects a segment's server. Yield no step if the server is correct."""
     if not has_server(segment):
         return
     found = (server for server in observed if (server.cluster, server.vlan) == (segment.id, segment.vlan))

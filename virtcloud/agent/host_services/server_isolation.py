@@ -26,7 +26,7 @@ LIMITS = {
     resource.RLIMIT_AS: 256 << 20,
 }
 NICENESS = 5
-"""The nice value of a server: the host's other processes have precedence over many requests of a guest."""
+"""The nice value of a server. If a guest sends many requests, the host's other processes have precedence."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -36,7 +36,10 @@ def create_network_namespace() -> None:
 
 
 def join_network_namespace(descriptor: int) -> None:
-    """Move this process to a network namespace, and close ``descriptor``, an open file such as ``/proc/PID/ns/net``."""
+    """Move this process to the network namespace of ``descriptor``, and close ``descriptor``.
+
+    ``descriptor`` is an open file such as ``/proc/PID/ns/net``.
+    """
     call("join a network namespace", _LIBC.setns(descriptor, CLONE_NEWNET))
     os.close(descriptor)
 

@@ -34,7 +34,7 @@ IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses that are probed at once (a batch), and limit of batches in each subnet."""
 MAX_ROTATED = 256
-"""A job's search begins at one of at most this number of addresses."""
+"""Without ``first_candidate``, a job's search begins at one of at most this number of addresses."""
 PROBE_S = 0.15
 """Time limit of a probe in seconds. Even guests at the farthest site answer within this time. A second probe follows,
 because a frame may be lost.
@@ -50,7 +50,8 @@ class JobAccess(Document):
     job's user on this host. ``vlan`` is the VLAN ID at this host's site. ``peers`` are the guests of the cluster's
     network with their public host keys. ``login`` is the user name in the cluster's guests, or None if unknown.
     ``network`` is the ID of the cluster whose network the guests use, or None if unknown. ``first_candidate`` is the
-    index of the first address in the search (`list_host_addresses`).
+    index of the address at which the search begins (`list_host_addresses`), or None if the job's key determines this
+    address.
     """
 
     key: ClusterKey
@@ -88,8 +89,8 @@ def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:
 def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
     """Find a free address in each subnet of the guests. Return the found addresses with prefix lengths.
 
-    Searches for different jobs usually begin with different addresses, so that two hosts do not choose the same
-    address.
+    Omit a subnet if none of the probed addresses is free. Searches for different jobs usually begin with different
+    addresses, so that two hosts do not choose the same address.
     """
     candidates = {network: list_host_addresses(network, access) for network in guest_subnets(access.guests)}
     chosen: dict[IpNetwork, IpAddress] = {}

@@ -5,8 +5,8 @@ The agent copies this file to the job's folder. The job's user runs the copy wit
 
 With ``--hand-over``, the program passes the connected socket to the parent process and ends (``ProxyUseFdpass``,
 ssh_config(5)). Without this option, the program copies its input to the socket, and data from the socket to its output.
-With ``--wait``, the program retries for S seconds if the guest refuses the connection: sshd may start after the
-network.
+With ``--wait``, the program retries for S seconds if the guest refuses the connection: the guest's network may be up
+before sshd starts.
 """
 
 import argparse

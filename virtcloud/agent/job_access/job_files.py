@@ -50,7 +50,7 @@ class RelayProvider(Protocol):
         """Remove a relay. An absent relay is success."""
 
     def is_lost(self, key: str) -> bool:
-        """Return whether a relay's process has ended, and no connection through it is left."""
+        """Return whether a relay's process has ended, and no connection through the relay is left."""
 
 
 class JobFiles:
@@ -103,9 +103,9 @@ class JobFiles:
         self._folders.ensure_none(key)
 
     def is_lost(self, key: str) -> bool:
-        """Return whether the relay's process has ended, and no connection through it is left.
+        """Return whether the relay's process has ended, and no connection through the relay is left.
 
-        The result remains true until `open` has created the relay again.
+        Once true, the result remains true until `open` has created the relay again, or `close` has removed the relay.
         """
         if self._relays.is_lost(key):
             self._lost.add(key)

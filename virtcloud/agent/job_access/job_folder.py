@@ -38,9 +38,9 @@ class FileSystemMounts(Protocol):
         """Return whether a file system is mounted at ``path``."""
 
     def mount(self, path: Path, size: int, files: int) -> None:
-        """Mount an empty file system of at most ``size`` bytes and ``files`` files, which only root may enter.
+        """Mount an empty file system that only root may enter. Raise OSError if the kernel refuses the mount.
 
-        Raise OSError if the kernel refuses the mount.
+        The file system can contain at most ``size`` bytes and ``files`` files.
         """
 
     def unmount(self, path: Path) -> None:

@@ -1,8 +1,8 @@
 """Creation and removal of jobs' relays. A relay process (`relay_program`) runs in a separate network namespace.
 
-A veth pair connects the namespace to the bridge of the job's cluster. The port on the bridge has the cluster's
-ownership alias, so it is removed with the cluster's segment. The relay process then ends. A job's connections survive a
-restart of the agent.
+A veth pair connects the namespace to the bridge of the job's cluster. The pair's interface on the bridge, the job's
+port, has the cluster's ownership alias. Therefore the agent deletes the port together with the cluster's segment. The
+relay process then ends. A job's connections survive a restart of the agent.
 """
 
 import json
@@ -100,7 +100,7 @@ class JobRelays:
             return not any(names.is_job_port(interface.name, key) for interface in kernel.list_interfaces())
 
     def socket_path(self, key: str) -> Path:
-        """Return the path of a relay's socket. Its name begins with a dot, unlike every job's folder."""
+        """Return the path of a relay's socket. Its file name begins with a dot; the names of jobs' folders do not."""
         return self._root / f".relay-{names.file_name(key)}"
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:
@@ -146,7 +146,7 @@ class JobRelays:
 def find_bridge(
     vlan: int, key: str, interfaces: Iterable[KernelInterface], network: str | None = None
 ) -> KernelInterface:
-    """Return the bridge of a VLAN. Raise Refused if the host has no such bridge of virtcloud. Pure.
+    """Return the bridge of a VLAN. Raise Refused if the host has no bridge of virtcloud for this VLAN. Pure.
 
     Error messages name the cluster by ``key``. If ``network`` is set, also raise Refused if the bridge belongs to
     another network, because the VLAN ID may have passed to another cluster while the agent was not running.
@@ -165,7 +165,10 @@ def find_bridge(
 
 
 def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface) -> dict[str, Any]:
-    """Return the specification of a relay. The value of ``about`` is a digest of the other values and of the bridge."""
+    """Return the specification of a relay.
+
+    The value of ``about`` is a digest of the other values, and of the bridge's alias and name.
+    """
     spec: dict[str, Any] = {
         "uid": uid,
         "socket": str(path),

@@ -45,7 +45,10 @@ class RelayProcess:
         self.pid = int(pid)
 
     def configure(self, spec: Mapping[str, Any]) -> None:
-        """Send the specification, and wait until the relay is ready. If it fails, raise Refused with its error."""
+        """Send the specification, and wait until the relay is ready.
+
+        If the relay fails, raise Refused with the relay's error.
+        """
         if self._pipes.stdin is not None:
             self._pipes.stdin.write(json.dumps(spec) + "\n")
             self._pipes.stdin.flush()

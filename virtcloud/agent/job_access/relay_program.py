@@ -223,7 +223,7 @@ def _listen(path: str, uid: int) -> socket.socket:
 
 
 def _drop_privileges() -> None:
-    """Change to the user `nobody`. The kernel then prevents other processes of `nobody` from reading this process."""
+    """Change to the user `nobody`. Other processes of `nobody` then cannot read this process's memory."""
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)

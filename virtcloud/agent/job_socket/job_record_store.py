@@ -53,8 +53,8 @@ class JobRecordStore:
     def change(self, cluster: ClusterKey, transition: Callable[[JobRecord | None], RecordT]) -> RecordT:
         """Replace a record by ``transition(record)``, first on disk and then in memory. Return the new record.
 
-        None stands for no record. Raise Refused if the record cannot be written. Also raise the errors of
-        ``transition``. An equal record is not written, but replaces the object in memory.
+        None stands for no record. If the new record equals the former record, only replace the object in memory. Raise
+        Refused if the record cannot be written. Also raise the errors of ``transition``.
         """
         with self._changed:
             before = self._jobs.get(cluster)
@@ -74,7 +74,7 @@ class JobRecordStore:
             return after
 
     def wait(self, condition: Callable[[JobRecord | None], bool], cluster: str, seconds: float) -> bool:
-        """Wait at most ``seconds`` until ``condition(record)`` is true. Return whether it is true."""
+        """Wait at most ``seconds`` until ``condition(record)`` is true. Return the last result of ``condition``."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self._jobs.get(ClusterKey(cluster))), seconds)
 

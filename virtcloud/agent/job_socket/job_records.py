@@ -3,8 +3,8 @@
 =============  ============================================================================
 phase          meaning
 =============  ============================================================================
-``asked``      the request ``up`` announced the run; its cluster is being set up, or is up
-``cancelled``  the run was cancelled; its script must not start
+``asked``      the request ``up`` announced the run; the cluster is being set up, or is up
+``cancelled``  the run was cancelled; the job's script must not start
 ``leaving``    the run is over; the agent requests the end of the cluster from SBF and
                waits until the cluster is removed from this host
 ``gone``       the cluster is removed from this host; the record remains for a week, so
@@ -43,8 +43,9 @@ class RecordPhase(StrEnum):
 class JobRecord(Document):
     """The latest run of a job on this host.
 
-    ``head``: the job's script runs on this host. ``was_up``: the cluster was up when a hook asked for its state. At
-    this time, the agent also sets ``opening``, which describes the script's access to the guests.
+    ``head``: the job's script runs on this host. ``was_up``: the cluster was up when a hook asked for the cluster's
+    state. When the agent sets ``was_up``, it also sets ``opening``: the script's access to the guests, or None if the
+    script has no access on this host.
     """
 
     cluster: ClusterKey

@@ -59,7 +59,7 @@ class JobRemovals:
         self._delete_sent: set[JobRunId] = set()
         self._missing: dict[JobRunId, list[str]] = {}
         self._never_up: list[JobRecord] = []
-        """The runs whose cluster was never up, at the last search for lost runs."""
+        """The runs whose cluster had not been up yet at the last search for lost runs that had no errors."""
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -99,12 +99,13 @@ class JobRemovals:
             self._records.pause(PROGRESS_S if is_open and not ending else pause, unless=partial(self._has_new, runs))
 
     def _forget_lost_runs(self, report_progress: ReportProgress) -> bool:
-        """Close the access of each lost run, and delete its record. Return False if a run must be checked again.
+        """Close the access of each lost run, and delete its record. Return False if the search must be repeated.
 
-        Torque counts no attempts, sends no lists of jobs, and does not report the end of a job if the host crashes. A
-        run without an attempt number is lost if SBF has removed the cluster from this host and the cluster was up. If
-        the cluster was never up, two searches must find the same record: a new run's cluster may not exist yet. The
-        records are compared by identity, because the records of two runs can be equal.
+        The search must be repeated if the check of a run failed. Torque counts no attempts, sends no lists of jobs, and
+        does not report the end of a job if the host crashes. A run without an attempt number is lost if its cluster was
+        up, and SBF has removed the cluster from this host. If the cluster was never up, the run is lost only if the
+        previous search also found the run's record, because the cluster of a new run may not exist yet. The records are
+        compared by identity, because the records of two runs can be equal.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]
@@ -186,7 +187,10 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """Return why a run is not removed from ``element`` according to SBF's answer ``view``, or None. Pure."""
+    """Return one sentence that states why a run is not removed from ``element`` yet; None: the run is removed. Pure.
+
+    ``view`` is SBF's answer about the run's cluster.
+    """
     if job.belongs_to_other(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
         return None
     placement = start_barrier.find_placement(view, element)

@@ -72,7 +72,7 @@ class RequestHandler:
         self._closing = threading.Event()
 
     def close(self) -> None:
-        """Answer all waiting requests at once, because the agent stops."""
+        """Answer all waiting requests immediately, because the agent stops."""
         self._closing.set()
         self._dependencies.records.wake()
 
@@ -171,16 +171,16 @@ class RequestHandler:
         return OK_ANSWER
 
     def _end_missing(self, job: JobRecord) -> None:
-        """End the run of a missing job and the job's cluster, if the job's script runs on this host.
+        """End the run of a missing job. If the job's script runs on this host, also end the job's cluster.
 
-        If the script runs on another host, that host's agent ends the cluster. In this case, only delete the record,
-        and the files of an earlier attempt whose script ran on this host.
+        If the script runs on another host, that host's agent ends the cluster. In this case, only delete the job's
+        record, and the files of an earlier attempt whose script ran on this host.
         """
         if not job.head:
             self._last_results.pop(job.run, None)
             try:
                 self._dependencies.script_access.close(job)
-            except Refused as error:  # the record stays, so the next list of jobs tries again
+            except Refused as error:  # the record stays: at the next list of jobs, the agent tries again
                 log.warning("access_not_closed", cluster=job.cluster, error=error)
                 return
             self._dependencies.records.change(job.cluster, lambda known: forget_run(known, job.run))

@@ -102,7 +102,7 @@ class ScriptAccess:
         """Read a job's record again, because a later run may have replaced it, and open the access in the record.
 
         If the network is unknown, open no access: the VLAN ID may belong to another network by now. A relay that still
-        runs remains. A lost access keeps its environment until it is open again.
+        runs remains. The agent keeps the environment of a lost access until the access is open again.
         """
         with self._lock:
             job = self._records.get(cluster)
@@ -162,9 +162,10 @@ def _job_access(job: JobRecord, view: ClusterView, site: Name) -> JobAccess | No
 
 
 def _is_same_access(recorded: JobAccess, access: JobAccess) -> bool:
-    """Return whether a recorded access equals ``access``, apart from data that is read from SBF later.
+    """Return whether a recorded access equals ``access``, apart from the peers and the login.
 
-    These data are the peers and the login. If one of the accesses has no network, the networks are not compared either.
+    The agent reads the peers and the login from SBF later. If one of the two accesses has no network, the networks are
+    not compared either.
     """
     networks = {recorded.network, access.network}
     return recorded.model_copy(update=NO_PEERS | {"network": access.network}) == access and (

@@ -76,7 +76,7 @@ class StartBarrier:
     def __init__(
         self, element: Name, sbf: JobClusterApi, open_prober: OpenProber, pause: Callable[[float], object]
     ) -> None:
-        """Create a barrier on the host ``element``. After an error, ``pause`` waits a number of seconds."""
+        """Create a barrier on the host ``element``. After an error, the barrier waits with ``pause`` (seconds)."""
         self._element = element
         self._sbf = sbf
         self._open_prober = open_prober
@@ -137,8 +137,8 @@ class StartBarrier:
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
         """Return the cluster from SBF after a change, or after ``seconds``.
 
-        Do not wait at the first call. Do not wait for an active cluster either, because the caller then probes the
-        guests.
+        Do not wait at the first call. If the cluster is active and on this host, do not wait either, because the caller
+        then probes the guests.
         """
         former = self.view
         if former is None:

@@ -138,7 +138,7 @@ def build_probe(mac: bytes, address: IpAddress) -> bytes:
 
 
 def parse_frame(frame: bytes) -> AddressAnswer | None:
-    """Parse a frame. Return None if it contains no address, or is truncated or damaged."""
+    """Parse a frame. Return None if the frame contains no address, is truncated, or is damaged."""
     if len(frame) < _ETHERNET.size:
         return None
     ether_type = _ETHERNET.unpack_from(frame)[2]
@@ -197,7 +197,7 @@ def _parse_arp(packet: bytes) -> AddressAnswer | None:
 
 
 def _parse_ipv6(packet: bytes) -> AddressAnswer | None:
-    """Parse a neighbour advertisement. Return None if it is invalid (RFC 4861 §7.1.2)."""
+    """Parse a neighbour advertisement. Return None for an invalid advertisement (RFC 4861 §7.1.2) or another packet."""
     if len(packet) < _IPV6.size + _ICMP.size:
         return None
     _, length, following, hops, source, destination = _IPV6.unpack_from(packet)

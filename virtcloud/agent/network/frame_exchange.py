@@ -106,9 +106,9 @@ class FrameCounts:
         self._duplicates: Counter[int] = Counter()
 
     def add(self, octets: bytes) -> None:
-        """Count a received frame. Ignore a frame unless a host of the check sent it to this host.
+        """Count a received frame. Ignore a frame unless a host of the check sent it to this host or as a broadcast.
 
-        Count a broadcast only once, because a guest can send it again.
+        Count a broadcast only once, because a guest can send a received broadcast again.
         """
         frame = parse_check_frame(self._exchange, octets)
         if frame is None or frame.receiver not in {self._exchange.number, EVERYBODY}:

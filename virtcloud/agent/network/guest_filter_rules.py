@@ -2,14 +2,15 @@
 
 The table drops frames that a guest must not send, with the same few rules for any number of guests. Its sets list the
 guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set, for example
-after a start by another version of the agent, the source addresses of this guest's frames are not checked. Each
-expression costs time for each frame. Therefore the first rule accepts most frames of guests, and two comparisons are
-enough to accept a frame from an uplink.
+because another version of the agent started the guest, the source addresses of this guest's frames are not checked.
+Each expression costs time for each frame. Therefore the first rule accepts most frames of guests, and two comparisons
+are enough to accept a frame from an uplink.
 
 =============================  ==============================================================================
 frames that are dropped        reason
 =============================  ==============================================================================
-other source MAC addresses     switches and bridges would send the frames of another guest to this guest
+source MAC addresses that      switches and bridges would send the frames of another guest to this guest
+the guest does not have
 802.1Q and 802.1ad tags        a switch could accept a second tag as another cluster's VLAN
 802.3 frames without a type    spanning tree, CDP, VTP, DTP and LACP configure switches. A switch with BPDU guard
 (LLC), link-local protocols    disables the host's port, and therefore all clusters of the host.
@@ -20,13 +21,14 @@ router advertisements
 ARP and ND messages that       a guest could serve seeds to other guests, and answer their DNS queries. Only in
 claim the address of the       clusters with ``host_services``
 hosts' server
-other IP addresses             only in clusters whose spec has ``filters: addresses``
+IP addresses that the guest    only in clusters whose spec has ``filters: addresses``
+may not use
 =============================  ==============================================================================
 
 Devices of a gateway's VPN share one port for each network and VPN protocol (UDP or TCP). The same rules filter the
 devices' frames, even in clusters with ``filters: open``, with these differences. A device may use every MAC address
 except those of the network's guests; OpenVPN limits the number of MAC addresses. Frames of duplicate address detection
-are dropped, because the port is in hairpin mode. The device would receive its own frame, and assume that another device
+are dropped: because the port is in hairpin mode, the device would receive its own frame, and assume that another device
 uses the address. If a device is the network's router, all devices may use IP addresses outside of the network's
 subnets.
 
@@ -73,8 +75,8 @@ this is the type of the tag.
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
 """Matches UDP packets that no DHCP server sends.
 
-Without sets, nft would combine both comparisons into one. The combined comparison would be true if only one port
-differs.
+Without sets, nft would combine both comparisons into one. The combined comparison would be true even if only one of the
+two ports differs.
 """
 
 
@@ -190,8 +192,8 @@ set               elements
 ``addresses4``    ports of ``addressed`` with each allowed IPv4 address, and 0.0.0.0 (RFC 5227, DHCP)
 ``addresses6``    ports of ``addressed`` with each allowed IPv6 address, and ``::`` (RFC 4862)
 ``targets``       ports of ``addressed`` with each IPv6 address that the guest may claim in neighbour advertisements
-``routed4``       ports of devices, one of which is the IPv4 router of its network
-``routed6``       ports of devices, one of which is the IPv6 router of its network
+``routed4``       ports of devices in networks whose IPv4 router is a device
+``routed6``       ports of devices in networks whose IPv6 router is a device
 ``subnets4``      ports of ``routed4`` with the network's IPv4 subnets; in these, only ``addresses4`` are allowed
 ``subnets6``      ports of ``routed6`` with the network's IPv6 subnets; in these, only ``addresses6`` are allowed
 ``dhcp_servers``  ports of guests that may answer as DHCP servers

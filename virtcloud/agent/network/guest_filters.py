@@ -1,4 +1,4 @@
-"""The bridge ports of guests and devices, and the table of nftables that filters their frames. Pure.
+"""The bridge ports of guests and devices, and the nftables table that filters the frames at these ports. Pure.
 
 `guest_filter_rules` contains the rules. This module computes the elements of the table's sets, and renders the table.
 """
@@ -109,7 +109,7 @@ def _list_device_elements(port: DevicePort) -> Iterator[SetElement]:
 
 
 def _merge_overlapping(subnets: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
-    """Yield the subnets, but no subnet that is a part of another: the kernel refuses a set with overlapping subnets."""
+    """Yield subnets that cover ``subnets`` and do not overlap: the kernel refuses a set with overlapping subnets."""
     networks = [ip_network(subnet) for subnet in subnets]
     yield from collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
     yield from collapse_addresses(network for network in networks if isinstance(network, IPv6Network))
@@ -137,10 +137,10 @@ def link_local_address(mac: str) -> IPv6Address:
 
 
 def _render_set(name: str, elements: list[list[str]]) -> str:
-    """Render a set whose size is the number of its elements: the kernel then finds elements faster.
+    """Render a set. If the set has no intervals, its size is the number of its elements.
 
-    The size is never too small, because each change of the elements replaces the whole table. Sets of intervals have no
-    size.
+    With this size, the kernel finds elements faster. The size is never too small, because each change of the elements
+    replaces the whole table.
     """
     listed = ", ".join(" . ".join((f'"{port}"', *values)) for port, *values in elements)
     size = f"size {len(elements)};" if elements and "interval" not in SETS[name] else ""

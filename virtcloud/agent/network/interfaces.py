@@ -107,7 +107,7 @@ class Kernel(Protocol):
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
 
     def read_mtu(self, name: str) -> int | None:
-        """Return the MTU of an interface, or None if it does not exist. Thread-safe."""
+        """Return the MTU of an interface, or None if the interface does not exist. Thread-safe."""
 
     def set_mtu(self, name: str, mtu: int) -> None:
         """Set the MTU of an interface. Thread-safe."""

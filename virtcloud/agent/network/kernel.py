@@ -31,7 +31,7 @@ class NetlinkKernel:
 
     def __init__(self) -> None:
         """Open the sockets."""
-        pyroute2.config.nlm_generator = True  # a dump yields each message when it arrives, so not all are in memory
+        pyroute2.config.nlm_generator = True  # a dump yields each message on arrival, so memory holds few messages
         self._socket = IPRoute()
         self._control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # for netdevice(7)
 

@@ -43,7 +43,7 @@ MAX_DOMAIN_NAME = 64  # systemd-machined limits the name of a domain
 MAX_FILE_NAME = 63
 ALIAS_PREFIX = "virtcloud:"
 SESSIONS_PREFIX = "guests."
-"""The key of the relay for sessions with a network's guests: this prefix and the network's ID."""
+"""The relay for sessions with a network's guests has a key that consists of this prefix and the network's ID."""
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
 _JOB_PORT = re.compile(r"vj([1-9][0-9]{0,3})-[0-9a-f]{8}")
 _SERVER_PORT = re.compile(r"vs([1-9][0-9]{0,3})")
@@ -201,7 +201,7 @@ def domain_name(cluster: str, guest: str) -> str:
 
 
 def domain_name_patterns(cluster: str) -> tuple[str, str]:
-    """Return two file patterns for the names of a cluster's domains: full names, and shortened names."""
+    """Return two glob patterns for the names of a cluster's domains: one for full names, one for shortened names."""
     return f"vc-{cluster}-*", f"vc-{_digest(cluster, 24)}-*"
 
 

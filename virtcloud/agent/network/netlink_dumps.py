@@ -18,8 +18,8 @@ def read_dump(request: Callable[[], Iterable[Any]], parse: Callable[[Any], T]) -
     """Return the parsed messages of a dump. If the dump was interrupted, request a new dump.
 
     If an interface or an address changes during a dump, the kernel marks the later messages as interrupted. Such a dump
-    can lack an interface that exists all the time (seen with Linux 6.1). pyroute2 0.9 ignores the mark. pyroute2 0.7
-    raises NetlinkDumpInterrupted.
+    can lack an interface that existed during the whole dump (seen with Linux 6.1). pyroute2 0.9 ignores the mark.
+    pyroute2 0.7 raises NetlinkDumpInterrupted.
 
     Interfaces may change all the time, so even the last of `ATTEMPTS` dumps may be interrupted. If pyroute2 ignores the
     mark, return all messages of this dump. If pyroute2 raises NetlinkDumpInterrupted, raise this error, because the

@@ -12,9 +12,9 @@ def find_segments(
 ) -> Iterator[ObservedSegment]:
     """Yield the segments whose interfaces have an ownership alias, with their faults. Pure.
 
-    ``records`` are the records of untagged segments' uplinks. A segment with a record is yielded even without a bridge,
-    because the segment's uplink must be restored. ``filters`` are the sysctls that pass frames of all bridges to the
-    host's packet filter. Each sysctl is a fault of every segment.
+    ``records`` are the records of untagged segments' uplinks. A segment with a record is yielded even without
+    interfaces, because the segment's uplink must be restored. ``filters`` are the sysctls that pass frames of all
+    bridges to the host's packet filter. Each of these sysctls is a fault of every segment that has an interface.
     """
     by_index = {interface.index: interface for interface in interfaces}
     clusters_and_vlans = {

@@ -50,8 +50,9 @@ class OwnedTable:
     def render(self, listing: Mapping[str, Any] | None = None) -> str:
         """Return commands that replace the table's rules and sets in one transaction.
 
-        Wanted counters keep their values. ``listing`` is the existing table as in `find_faults`. The commands delete
-        unwanted chains and counters and, if ``sets`` is empty, unwanted sets.
+        Wanted counters keep their values. ``listing`` is the existing table as in `find_faults`. The commands also
+        delete the unwanted chains and counters in ``listing`` and, if `sets` is empty, the unwanted sets in
+        ``listing``.
         """
         counters = "".join(f" counter {name} {{ }}\n" for name in self.counters)
         sets = "".join(f" {declaration}\n" for declaration in self.sets)

@@ -37,7 +37,10 @@ def find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> Ker
 
 
 def check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface) -> None:
-    """Raise Unsafe if another cluster or uplink, or the host, uses a name or port that the segment needs."""
+    """Raise Unsafe if the segment's uplink, VLAN ID or interface names are in other use.
+
+    In other use means: used by another cluster, by another uplink of the segment's cluster, or by the host itself.
+    """
     own_names = {
         names.tagged_interface_name(segment.port, segment.vlan): "vlan",
         names.bridge_name(segment.vlan): "bridge",

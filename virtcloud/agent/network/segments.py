@@ -1,7 +1,7 @@
 """The segments of clusters on a host.
 
 A tagged segment is a bridge and a tagged interface on the uplink. An untagged segment is a bridge whose port is the
-uplink itself. All operations are idempotent. An operation raises Unsafe if it would change an interface without the
+uplink itself. All operations are idempotent. An operation raises Unsafe if it would change an interface that lacks the
 cluster's ownership alias.
 """
 
@@ -58,10 +58,10 @@ class SegmentInterfaces:
         ``interfaces`` are all interfaces of the host, possibly read before other segments were created. If
         ``interfaces`` is None, read the interfaces, which is slow on a host with many segments.
 
-        Raise Unsafe if another cluster's or a foreign interface conflicts with the segment. Also raise Unsafe if the
-        uplink of an untagged segment has an address of the host. Raise Unsafe if the host's packet filter receives the
-        frames of all bridges, unless the settings accept this. Raise Refused if the uplink is missing or down, or the
-        kernel refuses a change.
+        Raise Unsafe if an interface of another cluster, or a foreign interface, conflicts with the segment. Also raise
+        Unsafe if the uplink of an untagged segment has an address of the host. Unless the settings permit filtered
+        bridges, raise Unsafe if the host's packet filter receives the frames of all bridges. Raise Refused if the
+        uplink is missing or down, or if the kernel refuses a change.
         """
         check_unfiltered(segment, self._unaccepted_filters())
         existing = {interface.name: interface for interface in self._remove_leftovers(segment.vlan, interfaces)}
@@ -103,7 +103,8 @@ class SegmentInterfaces:
         """Delete guests' ports by name. Absent ports are success.
 
         A guest may still run, because its hypervisor did not answer or could not stop the guest. The guest's port is
-        deleted nevertheless, because the port would have no filters. Afterwards, the guest has no network.
+        deleted nevertheless, because the new filters of the host do not cover this port. Afterwards, the guest has no
+        network.
         """
         if any(self._kernel.read_mtu(port) is not None for port in ports):
             for interface in self._kernel.list_interfaces():

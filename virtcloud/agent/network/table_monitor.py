@@ -1,7 +1,7 @@
 """Monitor of a table of nftables: the kernel notifies the agent of each change.
 
 The reconciler reads the host only every `timing.check` seconds. While SBF does not answer, the reconciler corrects only
-the filters of guests. A table that protects a gateway must be restored sooner.
+the filters of guests. A table that protects a gateway must be restored sooner than the reconciler would restore it.
 """
 
 import select

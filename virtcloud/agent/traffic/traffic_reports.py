@@ -29,7 +29,7 @@ class TrafficApi(Protocol):
     """The call of SBF's API by which the agent sends the reports."""
 
     def report_traffic(self, element: str, report: TrafficReport) -> None:
-        """Report the counters of a host or gateway. Raise NoSuchCall if an earlier version of SBF lacks this call."""
+        """Report the counters of a host or gateway. Raise NoSuchCall if SBF is of a version without this call."""
 
 
 def find_counters(interfaces: Iterable[KernelInterface]) -> tuple[SegmentCounters, ...]:
@@ -69,7 +69,7 @@ def _is_uplink_port(port: KernelInterface, bridge: KernelInterface, cluster: str
 
 
 class TrafficReporter:
-    """Reports the counters of one host after readings. Does not repeat failed reports."""
+    """Reports the counters of one host after the reconciler has read the host. Does not repeat failed reports."""
 
     def __init__(self, element: Name, sbf: TrafficApi, clock: Callable[[], float] = time.monotonic) -> None:
         """Create a reporter. ``clock`` returns seconds."""

@@ -1,4 +1,4 @@
-"""The chapters of the demonstration about guests of Debian: the user's key, a login with ssh, and an MPI program."""
+"""The demonstration's chapters with Debian guests: the user's key, a login with ssh, and an MPI program."""
 
 import re
 import shlex

@@ -44,7 +44,7 @@ class DemoReport:
         self.console.print(f"   {text}", highlight=False, soft_wrap=True)
 
     def check(self, claim: str, is_true: bool, observation: str = "") -> None:
-        """Print a claim and whether ``is_true``. If the claim is false, also print ``observation``."""
+        """Print a claim with the result ``is_true`` of its check. If the claim is false, also print ``observation``."""
         chapter = self.chapters[-1]
         if is_true:
             chapter.passed += 1

@@ -62,7 +62,7 @@ class Fabric:
             run_in_threads(NodeHandle.network, self.nodes.values())
 
     def serve(self) -> None:
-        """Start the services of all nodes in parallel. The services of a node start one after the other."""
+        """Start all services: different nodes in parallel, and the services of one node one after the other."""
         run_in_threads(self._serve_node, [node.name for node in self._plan.nodes if node.services])
 
     def power_off(self, name: str) -> None:

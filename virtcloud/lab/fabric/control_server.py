@@ -34,7 +34,10 @@ PAUSE_S = 0.1
 
 
 class ControlServer:
-    """Serves the requests for the nodes of one kernel. Relays requests for other nodes to the other control server."""
+    """Serves the requests for the nodes of one kernel. Relays other requests to the control server of the other kernel.
+
+    If there is no other kernel, requests for unknown nodes are errors.
+    """
 
     def __init__(
         self,
@@ -148,8 +151,8 @@ class ControlServer:
 def _reset_without_client(connection: socket.socket, other: socket.socket) -> None:
     """Wait until the client disconnects. Then reset the connection with the other control server.
 
-    TCP delivers the end of a connection only after all data. A side that does not read the data never learns of the
-    end.
+    TCP delivers the end of a connection only after all data. A control server that does not read the data would
+    therefore never detect the end.
     """
     wait_until_disconnected(connection)
     with contextlib.suppress(OSError):

@@ -13,7 +13,8 @@ from pathlib import Path
 class LabEvent:
     """An event of the lab's start. ``step`` is the name of a step, such as ``"brno-h1 agent"``.
 
-    ``state`` is ``begin``, ``done`` or ``failed``, or ``note`` for a message about the step. ``text`` is the message.
+    ``state`` is ``begin``, ``done`` or ``failed``, or ``note`` for a message about the step. ``text`` is this message,
+    or the error of a failed step.
     """
 
     step: str
@@ -40,7 +41,10 @@ class EventLog:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Write the begin and the end of a step. Write an error as ``failed`` and raise it again."""
+        """Write ``begin`` before the block and ``done`` after the block.
+
+        If the block raises an error, write ``failed`` instead of ``done``, and raise the error again.
+        """
         self.write(name, "begin")
         try:
             yield

@@ -53,7 +53,7 @@ def power_off(handle: NodeHandle, ports: Iterable[str]) -> None:
 
 
 def power_on(handle: NodeHandle, ports: Iterable[str]) -> None:
-    """Boot a node without its services, and create its interfaces. Idempotent."""
+    """Boot a node, and create its interfaces. Do not start the node's services. Idempotent."""
     if handle.has_power:
         return
     pid, channel = _boot(handle)

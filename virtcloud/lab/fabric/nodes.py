@@ -1,7 +1,7 @@
 """The fabric's handles of nodes.
 
-The fabric forks the first process of each node in new namespaces. The node's channel, a Unix socket (SOCK_SEQPACKET),
-carries the fabric's requests to this process.
+The fabric forks the first process of each node. If the node is isolated, this process runs in new namespaces. The
+node's channel, a Unix socket (SOCK_SEQPACKET), carries the fabric's requests to the first process.
 """
 
 import contextlib
@@ -61,7 +61,10 @@ class NodeHandle:
     """The fabric's handle of one node. Thread-safe. Requests raise NodeFailed if they fail or the node has no power."""
 
     def __init__(self, node: LabNode, pid: int, channel: socket.socket, group: Path) -> None:
-        """Store a node's first process ``pid``, its channel, and its control group (if the machine has cgroup v2)."""
+        """Store a node, its first process ``pid``, its channel, and the path of its control group.
+
+        The control group exists only if the node is isolated and the machine has cgroup v2.
+        """
         self.node = node
         self.pid = pid
         self.group = group

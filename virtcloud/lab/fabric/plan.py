@@ -49,7 +49,7 @@ class NodeService:
     """A program that runs on a node.
 
     If ``module`` is set, the zygote runs the service (``zygote.py``). The zygote has already imported this Python
-    module and the modules ``imports``. A fork of the zygote runs the module's ``main(argv[1:])``.
+    module and the modules that ``imports`` lists. A fork of the zygote runs the module's ``main(argv[1:])``.
 
     The service is ready when the address ``ready`` (``unix:PATH`` or ``tcp:ADDRESS:PORT``) accepts connections. If
     ``ready`` is "", the service is ready immediately.

@@ -155,7 +155,8 @@ def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes,
 def _send_rest(connection: socket.socket, streams: ProgramStreams) -> None:
     """Send the last output of an ended program. If the client is slow, `_send_output` has not sent this output yet.
 
-    A pipe contains at most `CHUNK` bytes. Later output comes from a daemon that the program started.
+    A pipe contains at most `CHUNK` bytes. Output after these bytes comes from a daemon that the program started, so do
+    not send it.
     """
     for letter, end in streams.outputs.items():
         size = 0

@@ -60,7 +60,7 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def wait_until_disconnected(connection: socket.socket) -> None:
-    """Wait until the peer disconnects. Read no data: earlier data of the peer can still be unread."""
+    """Wait until the peer disconnects. Read no data, so that another thread can still read earlier data of the peer."""
     disconnected = select.poll()
     disconnected.register(connection, select.POLLRDHUP)
     disconnected.poll()

@@ -57,7 +57,7 @@ class ServiceControl:
         self._await_ready()
 
     def stop(self) -> None:
-        """Terminate the service. Kill the service after a timeout."""
+        """Terminate the service. If the service has not ended after `STOP_S` seconds, kill the service."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -92,7 +92,7 @@ class LabPbs:
         return self.virtcloud("pbs", "install", *options).stdout
 
     def reconcile(self, settings: Mapping[str, float] | None = None) -> None:
-        """Start the batch server's agent with these settings. The agent ends clusters without a job."""
+        """Start the batch server's agent with ``settings``. The agent ends clusters without a job."""
         self._shell(addressing.STATION, scripts.start_scheduler_agent(sys.executable, settings or {}))
 
     def virtcloud(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -172,5 +172,5 @@ def _step(watch: Watcher, step: str) -> Iterator[None]:
 
 
 def as_user(name: str, command: Sequence[str]) -> list[str]:
-    """Return the command line that runs ``command`` (empty: only the shell) in a user's login shell."""
+    """Return the command line that runs ``command`` in a user's login shell; only the shell if ``command`` is empty."""
     return ["su", "-", name, *(["-c", shlex.join(command)] if command else [])]

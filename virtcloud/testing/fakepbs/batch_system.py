@@ -102,7 +102,7 @@ class Batch(Protocol):
         """End a running job and queue it again (``qrerun``)."""
 
     def status(self, job: str) -> JobStatus:
-        """Return the status of a job, which may have ended."""
+        """Return the status of a job, also of a job that has ended."""
 
     def output(self, job: str) -> JobOutput:
         """Return the output of a job that ended."""

@@ -106,7 +106,7 @@ class FakeJob:
             self._set(name, text)
 
     def apply_mom_hook(self, host: str, outcome: HookOutcome) -> None:
-        """Apply the changes by a hook on ``host``, if they reach the server. Only the first host can set variables."""
+        """Apply those changes of a hook on ``host`` that reach the server. Only the first host can set variables."""
         first = host == self.hosts[0]
         for name, text in outcome.changed.items():
             if name.startswith(SENT_BY_MOMS) and (first or not name.startswith(SENT_BY_THE_FIRST)):

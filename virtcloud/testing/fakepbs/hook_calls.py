@@ -37,7 +37,10 @@ class HookCallers:
     def run_server_hook(
         self, event: str, record: FakeJob, job: HookJob, before: HookJob | None, others: tuple[HookJob, ...]
     ) -> HookOutcome:
-        """Run the server hook on ``job``. ``others`` are the jobs in ``pbs.server()``."""
+        """Run the server hook on ``job``. ``others`` are the jobs in ``pbs.server()``.
+
+        ``before`` is the job before a change by ``qalter``; None for other events.
+        """
         if self.server is None:
             return NOT_RUN
         server = SERVER_NAME

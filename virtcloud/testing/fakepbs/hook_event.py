@@ -46,7 +46,7 @@ class HookEvent:
     - ``alarm``: the hook's time limit in seconds.
     - ``server_jobs`` and ``server_vnodes``: the content of ``pbs.server()``.
 
-    Raise ValueError if the kind is unsupported, or if a job is missing.
+    Raise ValueError if the kind is unsupported, or if a job that the kind requires is missing.
     """
 
     kind: str

@@ -18,16 +18,21 @@ from virtcloud.testing.fakepbs.hook_event import ALARM_S, HookEvent, HookFailure
 BARE_OPTIONS = ("-I", "-S", "-OO")
 """Options of PBS's embedded interpreter: no site-packages, no PYTHONPATH, no asserts, no docstrings."""
 INTERPRETER_START_S = 15.0
-"""Seconds that the interpreter may take in addition to the hook's alarm. Afterwards, the interpreter is killed."""
+"""The interpreter is killed if it still runs this many seconds after the time limit of the hook (its alarm)."""
 INTERPRETER_PROGRAM = Path(__file__).parent / "interpreter" / "run.py"
 
 
 RunProgram = Callable[[Sequence[str], float], "subprocess.CompletedProcess[str]"]
-"""Runs a command with a time limit in seconds. Raises subprocess.TimeoutExpired, or OSError if the start fails."""
+"""Runs a command with a time limit in seconds. Raises subprocess.TimeoutExpired if the command runs longer, and OSError
+if the command cannot be started.
+"""
 
 
 class HookDidNotRunError(Exception):
-    """The interpreter did not start, or ended before the hook. The message contains the interpreter's output."""
+    """The interpreter did not start, or ended before it ran the hook.
+
+    The message contains the reason why the interpreter did not start, or the interpreter's output.
+    """
 
 
 def run_here(command: Sequence[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
@@ -49,10 +54,11 @@ def run_hook(  # noqa: PLR0913 - options of the interpreter
 
     - ``python``: the interpreter (default: the interpreter of this process).
     - ``within``: a command prefix, such as ``("ip", "netns", "exec", "n1")``.
-    - ``folder``: where the hook's files are created.
+    - ``folder``: the folder in which the hook's files are created (default: the system's folder for temporary files).
     - ``run_program``: runs the interpreter, perhaps on another computer that has the same ``folder``.
 
-    The hook is killed after its alarm. Raise HookDidNotRunError if the interpreter did not run the hook.
+    The alarm interrupts a hook that exceeds its time limit. A hook that ignores the alarm is killed. Raise
+    HookDidNotRunError if the interpreter did not run the hook.
     """
     with tempfile.TemporaryDirectory(prefix="fakepbs-", dir=folder) as name:
         work = Path(name)

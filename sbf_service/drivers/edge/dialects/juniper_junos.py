@@ -1,8 +1,9 @@
 """Juniper Junos (MX) as a VPLS edge, signalled by LDP (RFC 4762), and as an EVPN edge (VXLAN, RFC 8365).
 
-A cluster consists of a unit on the port, and a routing instance with SBF's name that contains the unit. A private
-candidate configuration is committed completely or not at all. The backbone's administrators must have configured
-``flexible-vlan-tagging`` and ``encapsulation flexible-ethernet-services`` on the port.
+For a cluster, SBF configures a unit on the port, and a routing instance that contains this unit. SBF derives the
+instance's name from the service ID. A private candidate configuration is committed completely or not at all. The
+backbone's administrators must have configured ``flexible-vlan-tagging`` and ``encapsulation
+flexible-ethernet-services`` on the port.
 
 ``vlan-id none`` removes the tag within the instance, because the edges of other vendors send frames without a tag in
 the pseudowire. An instance that all clusters share has ``vlan-id all``: tags stay on frames, and addresses are learned
@@ -77,7 +78,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _parse_statements(answer: str) -> Statements:
-    """Return the statements of each interface or instance. Deactivated statements end with ``inactive``."""
+    """Return the statements of each interface or instance. Append ``inactive`` to each deactivated statement."""
     statements = [line for line in answer.splitlines() if line.strip() and not line.startswith(("{", "[edit"))]
     if unknown := [line for line in statements if not STATEMENTS.match(line)]:
         raise ValueError(unknown[0])

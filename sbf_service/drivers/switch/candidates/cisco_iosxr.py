@@ -2,8 +2,8 @@
 
 VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``. A trunk joins this bridge domain by the
 subinterface ``.112`` with ``encapsulation dot1q 112``. An access port joins the bridge domain by the subinterface
-``.4095`` with ``encapsulation untagged``. A managed VLAN ID is in other use if other configuration on a managed port
-accepts frames with this VLAN ID.
+``.4095`` with ``encapsulation untagged``. A managed VLAN ID is in other use if configuration other than these
+subinterfaces accepts frames with this VLAN ID on a managed port.
 
 Sources: the vendor's guides. From memory, not checked on a device: ``no`` and ``root`` in text that is loaded over
 NETCONF, and ``no interface`` without ``l2transport``.

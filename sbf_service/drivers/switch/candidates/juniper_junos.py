@@ -1,6 +1,7 @@
 """Juniper Junos with the enhanced layer-2 software (ELS).
 
-Inherited configuration (groups, interface ranges) counts as the port's own. Deactivated configuration is ignored.
+The configuration that a port inherits (groups, interface ranges) counts as the port's own configuration. Deactivated
+configuration is ignored.
 
 Sources: public drivers and the vendor's guides for all commands. Not checked on a device: a trunk without members
 carries no VLAN.

@@ -1,8 +1,8 @@
 """Aruba AOS-CX.
 
 A list of allowed VLANs cannot be empty: without a VLAN there is no list, and the trunk carries all VLANs. A managed
-trunk therefore always carries VLAN 1, which no cluster has. ``vlan trunk native`` also allows all VLANs, so SBF uses it
-only to restore a port's former configuration.
+trunk therefore always carries VLAN 1, which no cluster has. ``vlan trunk native`` also allows all VLANs, so SBF sends
+this command only to restore a port's former configuration.
 
 Sources: networking-generic-switch for the commands; published configurations for ports; recorded sessions
 (ntc-templates) for neighbours. Three assumptions are from memory and were not checked on a device: that

@@ -5,7 +5,7 @@ The configuration of a VLAN lists the VLAN's ports. A port that is in no VLAN (n
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for ``show vlan``; Ansible's
 dellos9_facts for neighbours. From memory, not checked on a device: how a port becomes a ``switchport``, the form of
-long lists, the row of ``!`` of ``write memory``, and the effect of this command in a stack.
+long lists, the row of ``!`` that ``write memory`` prints, and the effect of ``write memory`` in a stack.
 """
 
 import re

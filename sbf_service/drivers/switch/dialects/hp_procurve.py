@@ -4,7 +4,7 @@ The configuration of a VLAN lists the VLAN's ports. SBF deletes a VLAN when no m
 ports are in the VLAN, the switch asks whether to move them, and SBF answers no.
 
 Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. From memory, not checked on a
-device: all other lines. A successful ``write memory`` prints nothing, so any output is a failure.
+device: all other lines. A successful ``write memory`` prints nothing, so SBF treats any output as a failure.
 """
 
 import re
@@ -27,7 +27,7 @@ PORTS = PortNames({"Trk": ()})
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse the VLANs of the configuration, each with its ports."""
+    """Parse the VLANs of the configuration, each with its ports. Raise ValueError for a configuration without VLANs."""
     (text,) = answers
     blocks = [(int(head.split()[1]), body) for head, body in split_blocks(text) if re.fullmatch(r"vlan \d+", head)]
     if not blocks:

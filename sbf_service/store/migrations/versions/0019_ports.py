@@ -1,6 +1,7 @@
 """Add a table of the ports that SBF configures, each with its use before SBF configured the port.
 
-The migration inserts the ports in the observed states of switches: SBF has already configured these ports.
+The migration adds to the table all ports that the observed states of switches contain, because SBF has already
+configured these ports.
 """
 
 import json

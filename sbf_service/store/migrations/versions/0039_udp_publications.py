@@ -1,4 +1,4 @@
-"""Add two columns to publications: the protocol, and the gateway that published the guest before a move."""
+"""Add two columns to the table ``publications``: the protocol, and the gateway from which the publication was moved."""
 
 from collections.abc import Sequence
 from typing import Any

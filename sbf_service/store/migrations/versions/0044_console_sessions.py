@@ -1,4 +1,4 @@
-"""Add the table ``console_sessions``: the sessions of browsers with the web console."""
+"""Add the table ``console_sessions``: one row for each login to the web console."""
 
 from collections.abc import Sequence
 

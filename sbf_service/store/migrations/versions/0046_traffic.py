@@ -1,4 +1,4 @@
-"""Add the table of the last traffic samples of clusters."""
+"""Add the table ``traffic``: the last traffic samples of each network, reported by each element."""
 
 from collections.abc import Sequence
 

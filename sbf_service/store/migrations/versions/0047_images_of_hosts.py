@@ -1,4 +1,4 @@
-"""Add the column ``elements.local_images``: the names of the images in the folder of a host, as its agent reported."""
+"""Add the column ``elements.local_images``: the image names in a host's folder, as the host's agent reported them."""
 
 from collections.abc import Sequence
 

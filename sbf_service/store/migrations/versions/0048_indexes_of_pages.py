@@ -1,7 +1,8 @@
 """Add indexes for lists that are returned in pages, and a table for the search for unused service IDs.
 
-The indexes order clusters by creation, and audit rows by time, actor and element. The migration deletes the release
-times of claimed service IDs. The index of release times then contains only free IDs.
+Three indexes sort clusters by creation: the clusters of each owner, the live clusters, and the live clusters of each
+owner. Three indexes sort audit rows by time: all rows, the rows of each actor, and the rows of each element. The
+migration deletes the release times of claimed service IDs. The index of release times then contains only free IDs.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Divide the stored topology: one row for the part of each site, and one row for the part that all sites share."""
+"""Divide the stored topology: one row for each site with the links within the site, and one row for the common part.
+
+The common part contains all other keys, the names of the sites, and the links between sites.
+"""
 
 import json
 from collections import defaultdict
@@ -43,7 +46,7 @@ def upgrade() -> None:
 
 
 def _divide(parts: sa.Table, version: int, topology: dict[str, Any]) -> None:
-    """Insert a row for each site's part, and leave the common part in the row of the topology."""
+    """Insert a row for each site, and leave only the common part in the row of the topology."""
     links = _group_links(topology)
     rows = (
         {"site": site["name"], "version": version, "document": _dump({"site": site, "links": links[site["name"]]})}

@@ -1,4 +1,7 @@
-"""Tests of ``virtcloud access`` against a real SBF. One test uses a written profile with the real openvpn."""
+"""Tests of ``virtcloud access`` against a real SBF.
+
+One test runs the real openvpn with a profile that the command wrote.
+"""
 
 import shutil
 import socket

@@ -150,7 +150,10 @@ def test_nothing_beside_the_exports_is_reached(in_network: Run) -> None:
 
 
 def test_the_handle_of_a_file_elsewhere_opens_nothing(in_network: Run) -> None:
-    """A client can send any file handle. Here, it sends the handle of a file in a folder that was exported earlier."""
+    """A client can send any file handle.
+
+    In this test, the client sends the handle of a file in a folder that was exported earlier.
+    """
 
     def scenario() -> None:
         with opened() as gateway:

@@ -330,7 +330,7 @@ def test_names_are_written_with_the_present_addresses_of_the_gateway(
 def test_names_are_written_with_addresses_that_arrive_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread of FQDNs waits for the lock while `receive` writes new addresses of the gateway."""
+    """The thread that resolves FQDNs waits for the lock while `receive` writes new addresses of the gateway."""
     written: list[Any] = []
 
     def accept(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -357,7 +357,7 @@ def test_names_are_written_with_addresses_that_arrive_meanwhile(
 
 
 def test_the_gateways_addresses_stay_until_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread of FQDNs can call `correct_sets` before the first successful call of `receive`."""
+    """The thread that resolves FQDNs can call `correct_sets` before the first successful call of `receive`."""
     written: list[Any] = []
 
     def accept(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Tests of destinations with FQDNs on the real kernel, with a real DNS server.
 
-One gateway has two identical clusters. The first cluster has the destination ``web.example.org`` at port 8080.
+One gateway has two clusters with the same addresses. Only the first cluster has the destination ``web.example.org``, at
+port 8080.
 """
 
 import json
@@ -64,9 +65,10 @@ class NamedWorld:
         assert self.world.reconcile() == []
 
     def fetch(self, *addresses: str) -> list[str]:
-        """Connect from the guest to each address. Return the client's address that each server saw, or ``none``.
+        """Connect from the guest to each address. Return the client's address that the server at each address saw.
 
-        A server sees the gateway's address.
+        A server sees the gateway's address as the client's address. The result is ``none`` for an address at which no
+        connection was accepted.
         """
         return [self.world.fetch(address) for address in addresses]
 

@@ -17,7 +17,7 @@ from virtcloud.agent.gateway import outside_links
 def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
     """Yield a function that runs code in the gateway's namespace, with the routers of both clusters.
 
-    Servers run outside, in the management network, on the gateway and on the second cluster's guest.
+    Servers run in the outside network, in the management network, on the gateway and on the second cluster's guest.
     """
 
     def prepare(made: Surroundings, stack: ExitStack) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the checks of a gateway's VPN by ``virtcloud doctor``."""
+"""Tests of the checks that ``virtcloud doctor`` makes of a gateway's VPN."""
 
 import socket
 from pathlib import Path

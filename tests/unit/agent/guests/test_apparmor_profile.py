@@ -1,6 +1,6 @@
 """The AppArmor profile that libvirt's own program generates for a virtual machine of the agent.
 
-The tests' kernels may lack AppArmor, so no test loads the profile.
+The kernel on which the tests run may lack AppArmor, so no test loads the profile.
 """
 
 import re

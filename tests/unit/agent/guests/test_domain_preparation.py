@@ -1,4 +1,4 @@
-"""Tests of the preparation of guests' domains with a hypervisor in memory."""
+"""Tests of the preparation of guests' domains. The hypervisor is a fake in memory."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""libvirt's schema accepts the XML of every kind of guest, also of guests on Xen, which no test runs."""
+"""libvirt's schema accepts the XML of every kind of guest.
+
+No test runs a guest on Xen, so the XML of guests on Xen is tested only here.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tests of the connection with libvirtd that several threads use."""
+"""Tests of several threads that share the connections with libvirtd."""
 
 import threading
 from collections.abc import Callable

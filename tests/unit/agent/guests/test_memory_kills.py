@@ -1,4 +1,4 @@
-"""Tests of the kernel's records of guests whose memory was exhausted."""
+"""Tests of the kernel's records of guests whose processes were killed for lack of memory."""
 
 import os
 from pathlib import Path

@@ -113,7 +113,7 @@ def test_a_folder_that_changes_during_the_removal_is_removed(folders: JobFolders
 
 
 def test_a_deep_folder_of_an_earlier_version_is_removed(folders: JobFolders, with_mounts: Run) -> None:
-    """Earlier versions created a plain folder. Its tree may be too deep for shutil.rmtree."""
+    """Earlier versions of the agent created a plain folder, whose tree may be too deep for shutil.rmtree."""
 
     def work() -> object:
         folder = folders.path("12.pbs")

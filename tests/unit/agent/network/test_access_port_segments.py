@@ -61,7 +61,10 @@ class Killed(BaseException):
 
 
 class KilledDependency:
-    """A dependency of the agent. One call of this dependency kills the agent, before or after the call's effect."""
+    """A dependency of the agent. ``calls`` are the names of the agent's calls to all its dependencies.
+
+    The call with the number ``killed_at`` kills the agent, before or after the call's effect.
+    """
 
     def __init__(self, dependency: object, calls: list[str], killed_at: int, *, after: bool) -> None:
         self._dependency, self._calls, self._killed_at, self._after = dependency, calls, killed_at, after

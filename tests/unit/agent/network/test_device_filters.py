@@ -1,4 +1,4 @@
-"""Tests of the filters of VPN devices and routers on the real kernel."""
+"""Tests of the filters for VPN devices and for routers. The filters run in the real kernel."""
 
 import time
 
@@ -34,7 +34,7 @@ DEVICE_ATTACKS = {
 
 
 def test_a_device_cannot_send(in_namespace: Run) -> None:
-    """Each frame passes without filters, unless the bridge itself drops the frame."""
+    """Without the filters, each of these frames passes, except the frames that the bridge itself drops."""
 
     def work() -> tuple[list[str], list[str]]:
         with connected(VPN_PORT) as wire:

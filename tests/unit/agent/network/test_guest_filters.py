@@ -140,7 +140,7 @@ def passing(in_namespace: Run) -> dict[GuestPort, list[str]]:
 
 
 def test_a_guest_may_send_ordinary_frames(passing: dict[GuestPort, list[str]]) -> None:
-    """Without further options, the guest may use all IP addresses."""
+    """``GUEST_PORT`` does not limit the guest's IP addresses, so the guest may use all IP addresses."""
     assert passing[GUEST_PORT] == [*ADDRESS_ATTACKS, *ORDINARY_FRAMES]
 
 

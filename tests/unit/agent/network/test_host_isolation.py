@@ -21,9 +21,10 @@ ALL_NODES_MAC = b"\x33\x33\x00\x00\x00\x01"
 ARP, IPV4, IPV6, UDP, PORT = 0x0806, 0x0800, 0x86DD, 17, 9999
 ICMPV6, ECHO_REQUEST, NEIGHBOUR_DISCOVERY = 58, 128, range(133, 138)
 ANSWER_WITHIN_S, LISTEN_S = 10.0, 3.0
-"""In seconds: ``ANSWER_WITHIN_S`` limits the wait for expected frames. No frame may arrive during ``LISTEN_S``.
+"""Times in seconds. A test that expects frames waits at most ``ANSWER_WITHIN_S``.
 
-Duplicate address detection (RFC 4862) would send its first frame within ``LISTEN_S``.
+A test that expects no frame listens for ``LISTEN_S``. Duplicate address detection (RFC 4862) would send its first frame
+within this time.
 """
 
 
@@ -41,9 +42,10 @@ def test_a_guest_reaches_the_host_through_another_bridge(in_namespace: Run) -> N
 
 
 def receive_frames(*, isolated: bool, until: set[str], seconds: float) -> set[str]:
-    """Attach a guest that repeats its requests for ``seconds``. Return the names of the received frames.
+    """Attach a guest that repeats its requests for ``seconds``.
 
-    Return earlier if all frames in ``until`` have arrived.
+    Return descriptions of the frames that the guest received and of the datagram that the host received. Return earlier
+    if everything in ``until`` was received.
     """
     received: set[str] = set()
     with closing(NetlinkKernel()) as kernel:
@@ -120,7 +122,7 @@ def describe_frame(frame: bytes) -> str:
 
 
 def arp_request(sender: IPv4Address) -> bytes:
-    """Return an ARP request for the host's address. With the sender 0.0.0.0, it is a probe (RFC 5227)."""
+    """Return an ARP request for the host's address. With the sender 0.0.0.0, the request is a probe (RFC 5227)."""
     packet = struct.pack("!HHBBH", 1, IPV4, 6, 4, 1) + GUEST_MAC + sender.packed + bytes(6) + HOST.packed
     return BROADCAST_MAC + GUEST_MAC + struct.pack("!H", ARP) + packet
 

@@ -47,7 +47,10 @@ def forwarded(addresses: list[str]) -> list[str]:
 
 
 def _is_forwarded(guest: socket.socket, uplink: socket.socket, address: str) -> bool:
-    """Send a frame to ``address``, and then a broadcast. Return whether the first frame arrives first."""
+    """Send a frame to ``address``, and then a broadcast.
+
+    Return whether the frame to ``address`` arrives before the broadcast.
+    """
     serial = os.urandom(8)
     for target in (address, BROADCAST):
         guest.send((bytes.fromhex(target + SENDER + EXPERIMENTAL) + serial).ljust(60, b"\0"))

@@ -1,4 +1,4 @@
-"""The circuit breaker: if SBF does not answer, the batch system waits for only one timeout per minute."""
+"""The circuit breaker: if SBF does not answer, the batch system waits for at most one timeout per minute."""
 
 import re
 import socket

@@ -21,7 +21,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The home folder of the user nobody, with a folder .ssh, outside of tmp_path, which only root can enter."""
+    """The home folder of the user nobody, with a folder .ssh.
+
+    The home folder is outside of tmp_path, because only root can enter tmp_path.
+    """
     with TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)

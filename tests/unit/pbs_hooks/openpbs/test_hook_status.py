@@ -1,4 +1,4 @@
-"""Faults of MoMs that ``virtcloud pbs status`` detects on the host of the PBS server."""
+"""Tests of the faults of PBS hosts that ``virtcloud pbs status`` detects. The PBS server's host runs this command."""
 
 from datetime import UTC, datetime, timedelta
 

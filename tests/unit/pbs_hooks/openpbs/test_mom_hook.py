@@ -40,7 +40,7 @@ def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | N
 
 
 def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **more: object) -> HookOutcome:
-    """Run the hook at an event on the job's first host. By default, the event belongs to run 3 of job 12.PBSsrv."""
+    """Run the hook at an event. By default, the event belongs to run 3 of job 12.PBSsrv, on the job's first host."""
     fields = {"job": None if kind.startswith("exechost") else job(folder)} | more
     config = json.dumps({"socket": str(folder / "agent.sock"), "patience": 5} if settings is None else settings)
     outcome = run_hook(MOM, HookEvent(kind, config=config, **fields))  # type: ignore[arg-type]
@@ -351,7 +351,8 @@ def test_the_periodic_event_reports_running_jobs(tmp_path: Path, agent: FakeAgen
 def test_the_periodic_report_omits_jobs_of_arrays(tmp_path: Path, agent: FakeAgent) -> None:
     """A job of an array can run if it started while the hooks were disabled.
 
-    Its ID is not a valid key of a cluster. The agent would refuse a report with this ID as a whole.
+    The ID of this job is not a valid key of a cluster. If a report contained this ID, the agent would refuse the whole
+    report.
     """
     of_array = replace(job(tmp_path), id="5[1].pbssrv")
     assert hook("exechost_periodic", tmp_path, job_list=(of_array, job(tmp_path))).accepted

@@ -1,4 +1,4 @@
-"""The hosts of a PBS job, and the job variable that contains the reason for a failed start."""
+"""Tests of the hosts of a PBS job, and of the job variable that contains the reason for a failed start."""
 
 import pytest
 

@@ -59,7 +59,7 @@ def test_every_error_of_an_element_has_a_remedy(kind: ElementKind, reachable: bo
     [{"last_seen": None}, {"reachable": False}, {"unsaved_since": NOW}, {"notices": ("web.example.org: no answer",)}],
 )
 def test_every_state_of_an_element_has_a_remedy(kind: ElementKind, state: dict[str, object]) -> None:
-    """A device that was never read is not in trouble: SBF reads it when a cluster first needs it."""
+    """A device that was never read is not in trouble: SBF first reads a device when a cluster needs the device."""
     found = remedies(element(kind, **state))
     assert all(remedy.endswith(".") for remedy in found)
     assert found or (kind in DEVICES and state == {"last_seen": None})

@@ -124,7 +124,7 @@ def test_draining_continues_while_an_element_may_carry_the_cluster() -> None:
 
 
 def test_an_element_without_the_cluster_must_confirm_its_removal_too() -> None:
-    """A device that did not answer may nevertheless have executed its commands."""
+    """A device that did not answer may nevertheless have executed the commands that add the cluster."""
     one = cluster(ClusterState.FAILING, part("brno-sw1", added=5, removed=6, confirmed=0), leaving_since=NOW)
     assert next_transition(one) is None
 

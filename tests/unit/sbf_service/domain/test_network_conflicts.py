@@ -155,7 +155,7 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 @given(st.data())
 @settings(deadline=None, max_examples=50)
 def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
-    """A network and its members use the same ports as a single cluster with the hosts of all these clusters.
+    """A network and its members together use the same ports as a single cluster that has all their hosts.
 
     If the switches of each site are connected, no member is refused.
     """
@@ -198,7 +198,7 @@ def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> No
 
 
 def joins(made: Topology, own: LiveCluster, key: str, hosts: list[str]) -> tuple[LiveCluster, LiveCluster]:
-    """Return the network and its new member as SBF creates them. Raise Conflict if the member cannot join."""
+    """Return the network and its new member, as they are after the join. Raise Conflict if the member cannot join."""
     on = own.transport
     sites = {made.site_of[host].name for host in (*own.spec.all_hosts, *hosts)}
     if on is None and len(sites) > 1:
@@ -230,7 +230,7 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """The network's host has uplinks to two unconnected switches. Transport ``far`` is at the switch that is unused."""
+    """The host has uplinks to two unconnected switches. The network uses one; transport ``far`` is at the other."""
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
         "name": "a",

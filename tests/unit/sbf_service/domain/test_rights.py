@@ -127,10 +127,7 @@ def test_the_table_contains_every_action() -> None:
 
 
 def test_an_agents_name_does_not_match_a_user() -> None:
-    """A host and a user may have equal names. The user has no rights of the host's agent.
-
-    The agent has no rights of the user.
-    """
+    """If a host and a user have the same name, neither the user nor the host's agent has the rights of the other."""
     assert not is_allowed(Principal("brno-h1", Role.USER), Action.END_CLUSTER, ON_HOST)
     assert not is_allowed(Principal("brno-h1", Role.USER), Action.REPORT_FOR_ELEMENT, HOST)
     assert not is_allowed(Principal("alice", Role.AGENT), Action.READ_CLUSTER, OWN)

@@ -1,4 +1,4 @@
-"""IOS-XR as a switch."""
+"""Tests of the switch dialect of IOS-XR: the parsed configuration, and the lines of changes."""
 
 import pytest
 

@@ -417,7 +417,7 @@ def test_every_platform_is_listed_here(platform: str) -> None:
 @pytest.mark.parametrize("platform", DIALECTS)
 @pytest.mark.parametrize("line", ["!" * 60, "\n" * 60, "Synchronizing data to peer !!!! !\n" * 20])
 def test_a_long_save_with_an_unknown_line_ends(platform: str, line: str) -> None:
-    """A pattern that can match a text in two ways doubles its time with each repetition of the text."""
+    """If a pattern can match a text in two ways, the time of a search doubles with each repetition of the text."""
     assert DIALECTS[platform].saved.search(f"{line}\nunknown: [x") is None
 
 

@@ -31,7 +31,7 @@ def test_a_new_database_is_read_by_its_owner_only(tmp_path: Path) -> None:
 
 
 def test_a_database_readable_by_everybody_is_restricted_to_its_owner(tmp_path: Path) -> None:
-    """An old version of SBF left the database readable for all, and also the database's -wal and -shm files."""
+    """In an old version of SBF, every user could read the database and the database's -wal and -shm files."""
     for name in ("sbf.db", "sbf.db-wal", "sbf.db-shm"):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(0o644)
@@ -58,7 +58,7 @@ def test_an_existing_database_file_keeps_its_group(tmp_path: Path) -> None:
 def test_a_file_that_is_not_the_opened_file_is_not_used(
     tmp_path: Path, change: Callable[[Path], object], found: str
 ) -> None:
-    """Without a check, SQLite would write to the renamed file, and SBF would lose these rows at its next start."""
+    """Without a check, SQLite would write new rows to the renamed file, and SBF would lose them at its next start."""
     file = tmp_path / "sbf.db"
     engine = make_engine(f"sqlite:///{file}")
     with engine.begin() as connection:

@@ -20,7 +20,7 @@ def start_waiting(
 ) -> Thread:
     """Start a thread that acquires the lock and appends ``name`` to ``order``. Return when the thread waits.
 
-    ``acquired`` returns a context in which the thread holds the lock.
+    ``acquired`` returns the context in which the thread holds the lock. The default is the context of the lock itself.
     """
 
     def acquire() -> None:
@@ -91,7 +91,7 @@ def test_an_interrupted_thread_leaves_the_queue() -> None:
 
 
 class InterruptedGuard:
-    """A lock whose first release raises KeyboardInterrupt afterwards, as if the thread received a signal."""
+    """A lock that raises KeyboardInterrupt after its first release, as if the thread received a signal."""
 
     def __init__(self) -> None:
         self._lock, self._is_interrupted = Lock(), False

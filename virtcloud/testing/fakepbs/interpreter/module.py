@@ -28,10 +28,10 @@ TYPES = (
 
 
 class HookStage:
-    """The objects of one run: rules, event, and logs."""
+    """The objects of one run of a hook: rules, event, and logs."""
 
     def __init__(self, description: Dict[str, Any]) -> None:
-        """Create the objects from an event (``fakepbs.HookEvent.as_json``)."""
+        """Create the objects from the description of an event (``fakepbs.HookEvent.as_json``)."""
         self.log: List[List[Any]] = []
         self.job_log: List[List[str]] = []
         self.rules = SetRules(description["kind"])

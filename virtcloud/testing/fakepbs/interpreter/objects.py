@@ -20,7 +20,7 @@ class Attributes:
     _owner = ""
 
     def __init__(self, rules: Any, types: Dict[str, Any]) -> None:
-        """Store the rules of this run and the type of each attribute."""
+        """Store the rules of the hook's run, and the type of each attribute."""
         self.__dict__.update(_rules=rules, _types=types, _values={}, _changed=[], _readonly=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -30,7 +30,7 @@ class Attributes:
         return self._values.get(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. Raise PBS's exception if a hook may not set it."""
+        """Set an attribute. If a hook may not set the attribute, raise the same exception as PBS."""
         if name not in self._types:
             self._handle_unknown(name)
         if self._readonly and self._rules.in_hook:
@@ -82,7 +82,7 @@ class Resources(Attributes):
         return ",".join("%s=%s" % pair for pair in self._values.items() if pair[1] is not None)
 
     def _handle_unknown(self, name: str) -> None:
-        """Add an unknown resource on a MoM. Raise UnsetResourceNameError at the server."""
+        """Add an unknown resource. In a hook of the server, raise UnsetResourceNameError instead."""
         if self._rules.in_hook and not self._rules.number & ALL_MOM_EVENTS:
             raise UnsetResourceNameError("resource attribute '%s' not found" % name)
         self._types[name] = pbs_str
@@ -230,7 +230,8 @@ class PbsEvent:
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a parameter of a launch event.
 
-        Raise UnsetAttributeNameError if the event has no such parameter, and BadAttributeValueError if it is read-only.
+        Raise UnsetAttributeNameError if the event has no such parameter. Raise BadAttributeValueError if the parameter
+        is read-only.
         """
         if name not in self._param:
             raise UnsetAttributeNameError("event attribute '%s' not found" % name)

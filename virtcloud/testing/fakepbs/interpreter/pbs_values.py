@@ -114,7 +114,7 @@ class vchunk:
 
 
 class exec_vnode(PbsText):
-    """The vnodes of a job: ``(n1:ncpus=4)+(n2:ncpus=4)``; ``chunks`` contains its chunks."""
+    """The vnodes of a job: ``(n1:ncpus=4)+(n2:ncpus=4)``. ``chunks`` contains the parsed chunks."""
 
     attribute = "exec_vnode"
 
@@ -271,7 +271,7 @@ class vnode_state(int):
 
 
 def text_type(name: str) -> type:
-    """Return a new text type with this name. It accepts any text."""
+    """Return a new text type with this name. The type accepts any text."""
     return type(name, (PbsText,), {"__doc__": "Text of an attribute.", "attribute": name})
 
 

@@ -1,4 +1,4 @@
-"""The attributes that a hook may set in each event, and the Python exceptions that PBS raises for other attributes.
+"""The attributes that a hook may set in each event, and PBS's Python exceptions if a hook sets another attribute.
 
 The rules come from measurements with OpenPBS and from its source.
 """
@@ -65,12 +65,10 @@ class SetRules:
 
     @staticmethod
     def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
-        """Raise BadAttributeValueTypeError if the type of ``value`` is wrong.
+        """Raise BadAttributeValueTypeError, or BadResourceValueTypeError for a resource, if ``value`` has a wrong type.
 
-        For a resource, raise BadResourceValueTypeError instead.
-
-        If ``kind`` is a subclass of `PbsText` other than pbs_bool, values of all subclasses of `PbsText` are accepted.
-        A str is not accepted.
+        If ``kind`` is a subclass of `PbsText` other than pbs_bool, accept values of all subclasses of `PbsText`, but no
+        str.
         """
         accepted_types = (PbsText,) if issubclass(kind, PbsText) else kind.__mro__[-2:-1]
         if kind.__name__ == "pbs_bool":
