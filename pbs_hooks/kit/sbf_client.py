@@ -124,7 +124,9 @@ class HookSbfClient:
     ) -> SbfAnswer:
         pause = seconds_until_retry()
         if pause:
-            raise SbfUnreachable("no answer in time; next call in %d s" % (pause + 1))
+            raise SbfUnreachable(
+                "not called, because SBF did not answer an earlier call in time; next call in %d s" % (pause + 1)
+            )
         before = self._deadline.spent
         try:
             return call_sbf(self._where, method, path, document, self._deadline, request_id)

@@ -154,7 +154,7 @@ class OidcClient:
     def _discover(self, key: str) -> str:
         address = self._read_configuration().get(key)
         if not isinstance(address, str):
-            raise ServiceUnreachable(f"the provider {self.keys.issuer} has no {key}: {OTHERWISE}")
+            raise ServiceUnreachable(f"the configuration of the provider {self.keys.issuer} lacks {key}: {OTHERWISE}")
         return address
 
     def _read_configuration(self) -> dict[str, Any]:

@@ -296,6 +296,6 @@ def _use_notes(
             found = survey.ports.get(port) or survey.ports.get(canonical(name, port))
             if found is not None and is_in_other_use(found.use, pool, UNUSED_MODES):
                 yield (
-                    f"port {name}:{port} is {found.use}: SBF changes it only after its adoption "
+                    f"port {name}:{port} is {found.use}: SBF changes the port only after its adoption "
                     f"(virtcloud element adopt {name} {port})"
                 )

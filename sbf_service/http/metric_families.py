@@ -132,7 +132,9 @@ def metric_families(counts: InstallationCounts) -> Iterator[GaugeMetricFamily]:
     failing = "Domain names of destinations that the gateway cannot resolve, or whose addresses are not permitted."
     names = [((gateway,), count) for gateway, count in counts.failing_names.items()]
     yield _gauge("outside_names_failing", failing, ("gateway",), names)
-    oldest = "Age in seconds of the oldest cluster change that lacks an element's confirmation; 0 if there is none."
+    oldest = (
+        "Age in seconds of the oldest cluster change that an element has not confirmed; 0 if there is no such change."
+    )
     yield _gauge("oldest_unconfirmed_change_seconds", oldest, (), [((), counts.oldest_change_s)])
     degraded = "Time in seconds for which the longest-degraded cluster has been degraded; 0 if no cluster is degraded."
     yield _gauge("oldest_degraded_cluster_seconds", degraded, (), [((), counts.oldest_degraded_s)])

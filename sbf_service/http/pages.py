@@ -26,7 +26,7 @@ LimitQuery = Annotated[
 ]
 CursorQuery = Annotated[
     str | None,
-    Query(max_length=MAX_CURSOR, description="The position of a page, from the `Link` header of the page before."),
+    Query(max_length=MAX_CURSOR, description="The position of a page, from the `Link` header of the previous page."),
 ]
 OrderQuery = Annotated[
     Literal["oldest", "newest"] | None,

@@ -139,7 +139,7 @@ class SessionRelay:
         """Return the order of a clone session that ``element`` serves. Raise NotFound if this session is not open."""
         session = self._waiting.get(session_id)
         if session is None or session.element != element or session.clone is None:
-            raise NotFound(f"session {session_id} of {element} has ended, or is no clone: no image is stored")
+            raise NotFound(f"session {session_id} of {element} has ended, or clones no guest: no image was stored")
         return session.clone
 
     async def wait_for_agent(self, session: WaitingSession, user: WebSocket, seconds: float) -> WebSocket:

@@ -50,7 +50,7 @@ PLACEHOLDERS = {
     "port": "the backbone's port that the site is attached to",
     "core_port": "the device's port towards the rest of the backbone",
     "bridge": "the bridge that the ports are in",
-    "loopback": "the loopback address of this edge, which the other edges use to reach it",
+    "loopback": "the loopback address of this edge, at which the other edges reach this edge",
     "peer": "the loopbacks of the other edges, one line each",
     "vlans": "the VLANs of the site's pool: set it with 'virtcloud pool set'",
 }

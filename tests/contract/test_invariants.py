@@ -226,7 +226,7 @@ def test_invariant_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -
     assert switch.carried() == {"p1": "100", "uplink": "100"}
 
 
-def test_invariant_5_a_new_cluster_hides_no_lost_one(world: World) -> None:
+def test_invariant_5_a_lost_cluster_degrades_despite_a_new_cluster(world: World) -> None:
     """After a restart, a switch lacks the VLAN of one cluster and refuses the VLAN of the next cluster."""
     world.put("demo", spec("brno-h1"))
     world.settle()

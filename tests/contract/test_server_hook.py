@@ -37,7 +37,7 @@ def test_a_long_server_name_is_accepted(site: SingleSite) -> None:
     assert site.cluster(key).state is ClusterState.CONFIGURING
 
 
-def test_a_run_waits_for_the_network_of_the_one_before(site: SingleSite) -> None:
+def test_a_run_waits_for_the_network_of_the_former_run(site: SingleSite) -> None:
     assert site.hook.start("image=debian12", key="2.pbssrv").accepted
     message = str(site.hook.start("image=debian12", key="2.pbssrv", run_version=1).message)
     never = "has not confirmed (its agent has never called SBF)"

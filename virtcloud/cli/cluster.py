@@ -89,7 +89,7 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """List clusters in the order of their creation. The rows are printed page by page.
 
-    With --ended, print the newest clusters of all states, also in the order of their creation.
+    With --ended, print the newest clusters of all states, from the oldest to the newest.
 
     Example: virtcloud cluster list --owner eva --site brno
     """

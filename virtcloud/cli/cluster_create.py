@@ -152,7 +152,7 @@ GUEST_OPTIONS = {
     multiple=True,
     type=click.Choice(get_args(HostService)),
     help="A service that hosts offer to their guests: DHCP with the addresses of the spec, DNS with the names of the "
-    "network's guests, or metadata, which is the guest's seed by HTTP. dns and metadata need dhcp. May be repeated.",
+    "network's guests, or metadata: each guest's seed, by HTTP. dns and metadata need dhcp. May be repeated.",
 )
 @click.option(
     "--service",

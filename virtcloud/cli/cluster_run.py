@@ -33,8 +33,8 @@ MAX_JOBS = 100
 THROUGH = click.option(
     "--through",
     type=click.Choice(["sbf", "gateway"]),
-    help="Connect to the guests through a gateway or through SBF.  [default: a gateway of the cluster that is "
-    "reachable from here, otherwise SBF]",
+    help="Connect to the guests through a gateway or through SBF.  [default: a reachable gateway of the "
+    "cluster, otherwise SBF]",
 )
 
 
@@ -65,7 +65,9 @@ def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         IDENTITY,
         THROUGH,
-        click.option("--user", "-l", help="The user in the guests.  [default: the user of the cluster's guests]"),
+        click.option(
+            "--user", "-l", help="The login user in the guests.  [default: the login user of the cluster's guests]"
+        ),
         click.option(
             "--jobs",
             type=click.IntRange(1, MAX_JOBS),

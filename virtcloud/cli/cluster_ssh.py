@@ -40,7 +40,7 @@ def known_hosts(context: click.Context, key: str, as_json: bool) -> None:
 @click.argument("key")
 @click.argument("guest", required=False)
 @click.argument("command", nargs=-1, metavar="[-- COMMAND...]")
-@click.option("--user", "-l", help="The user in the guest.  [default: the user of the cluster's guests]")
+@click.option("--user", "-l", help="The login user in the guest.  [default: the login user of the cluster's guests]")
 @IDENTITY
 @click.option(
     "--option", "-o", "options", multiple=True, help="An option for ssh, as in ssh_config(5); may be repeated."

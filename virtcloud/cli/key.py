@@ -19,7 +19,7 @@ user_option = click.option(
 def key() -> None:
     """Add, list and remove public SSH keys, with which you log in to guests.
 
-    A new cluster gets the keys that you have at its creation. Later changes do not affect guests that exist already.
+    A new cluster gets the keys that you have at its creation. Existing guests keep their keys even if you change yours.
 
     Example: virtcloud key add ~/.ssh/id_ed25519.pub
     """

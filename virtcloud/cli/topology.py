@@ -205,9 +205,9 @@ def diff(context: click.Context, /, file: IO[str] | Path, *, site: str | None, a
 def check(context: click.Context, /, file: IO[str] | Path, *, as_json: bool) -> None:
     """Check the topology in FILE or FOLDER without changing anything.
 
-    If FILE contains one site with attachments to transports, the site is checked together with SBF's topology. All
-    other checks need no SBF. With 'topology set --dry-run', SBF also checks the platforms, addresses and credentials of
-    switches and edges, and reads these devices.
+    If FILE contains one site with attachments to transports, the site is checked together with SBF's topology. Any
+    other FILE, and a FOLDER, is checked without SBF. With 'topology set --dry-run', SBF also checks the platforms,
+    addresses and credentials of switches and edges, and reads these devices.
 
     Example: virtcloud topology check sites
     """

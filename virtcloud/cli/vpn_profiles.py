@@ -53,7 +53,7 @@ def describe_profile(created: VpnProfileView) -> None:
     click.echo(
         f"device {created.device} of {created.user} {role} cluster {created.cluster}{addresses} until {end}", err=True
     )
-    click.echo("after an extension of the lease, create a new profile; this profile keeps its end", err=True)
+    click.echo("the profile ends at this time even if the lease is extended: then create a new profile", err=True)
 
 
 def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -> None:

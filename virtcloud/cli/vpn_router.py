@@ -94,7 +94,8 @@ def _check_folder(folder: Path) -> None:
     target = folder if folder.exists() else folder.absolute().parent
     if not target.is_dir() or not os.access(target, os.W_OK | os.X_OK):
         raise BadInput(
-            f"--output: expected a folder that you can write, or a new folder in such a folder, got {folder}"
+            "--output: expected a folder that you can write, or a new folder in a folder that you can write, got "
+            f"{folder}"
         )
 
 

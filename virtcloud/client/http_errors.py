@@ -65,7 +65,7 @@ def explain_request_error(url: str, error: httpx.RequestError) -> str:
     if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):
         return (
             f"the server at {url} closed the connection without an answer: the service stopped during the "
-            f"call, or it expects TLS (--url https{url.removeprefix('http')} or VIRTCLOUD_URL)"
+            f"call, or the server expects TLS (--url https{url.removeprefix('http')} or VIRTCLOUD_URL)"
         )
     if _is_denied(error):
         return (

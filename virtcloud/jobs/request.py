@@ -121,7 +121,7 @@ def find_conflicts(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
             yield key, "no value together with net=%s" % values["net"]
     services = values.get("services", ())
     if services and "dhcp" not in services:
-        yield "services", "dhcp too, because guests find the server by DHCP"
+        yield "services", "dhcp too, because guests find the servers by DHCP"
     if "metadata" in services and values.get("filters") == "open":
         yield "services", "no metadata together with filters=open"
     versions = ip_versions(values.get("subnet", ()))

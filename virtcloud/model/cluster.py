@@ -161,7 +161,7 @@ class ClusterSpec(Document):
     router_addresses: Annotated[tuple[Address, ...] | None, OMIT_NONE] = None
     """The addresses of the router: at most one of each IP version. Null: SBF assigns an address of each subnet."""
     outside: Annotated[tuple[Name, ...], Field(max_length=64), OMIT_EMPTY] = ()
-    """Names of the sites' destinations that guests may reach. If there are any, a gateway is the network's router."""
+    """Names of the sites' destinations that guests may reach. With a destination, a gateway is the network's router."""
     spread: GuestSpread | None = None
     """Further guests, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
     lease_s: LeaseSeconds = 4 * 3600

@@ -62,11 +62,11 @@ class Guest(Document):
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of virtual processors."""
     mac: Mac | None = None
-    """MAC address; null: SBF generates an address."""
+    """MAC address; null: SBF generates a MAC address."""
     addresses: tuple[Address, ...] = ()
     """Addresses of `eth0`, each with its prefix length."""
     disk_mb: DiskMb | None = None
-    """Size in MiB of a virtual machine's disk, or maximum size in MiB of a container's files; null: no limit."""
+    """Size in MiB of a virtual machine's disk (null: the image's size), or of a container's files (null: no limit)."""
     disks: Annotated[tuple[GuestDisk, ...], Field(max_length=16)] = ()
     """Extra disks: the devices `virtio-NAME` of a virtual machine, the folders `/mnt/NAME` of a container."""
     pids: Pids | None = None
@@ -114,7 +114,7 @@ class GuestSpread(Document):
     user_data: str | None = None
     """The user's cloud-config of each guest."""
     disk_mb: Annotated[DiskMb | None, OMIT_NONE] = None
-    """Size in MiB of each virtual machine's disk, or maximum size in MiB of each container's files; null: no limit."""
+    """Size in MiB of each virtual machine's disk, or of each container's files; null: as for one guest."""
     disks: Annotated[tuple[GuestDisk, ...], Field(max_length=16), OMIT_EMPTY] = ()
     """Extra disks of each guest."""
     pids: Annotated[Pids | None, OMIT_NONE] = None

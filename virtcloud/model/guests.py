@@ -33,8 +33,8 @@ class GuestPowerRequest(Document):
 class GuestView(Document):
     """A guest of a cluster: its wanted power state, and whether its host has confirmed this state.
 
-    The host has confirmed the state if ``confirmed_revision`` is at least ``wanted_revision``. ``trouble`` is the error
-    that prevents the confirmation.
+    The state is confirmed if the host is reachable and ``confirmed_revision`` is at least ``wanted_revision``.
+    ``trouble`` is the error that prevents the confirmation.
     """
 
     name: Name

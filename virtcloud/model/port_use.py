@@ -118,7 +118,7 @@ class PortAdoption(Document):
 
 
 class PortRelease(Document):
-    """Ports that SBF releases. Their former use is restored, unless ``forget`` is true."""
+    """Ports that SBF releases. SBF restores their former use, unless ``forget`` is true."""
 
     ports: Annotated[tuple[PortName, ...], Field(min_length=1)]
     """The ports to release."""

@@ -182,7 +182,7 @@ def _observe_port(name: Name, port: PortName, ports: Mapping[str, OvsPort], scop
 
 def _observe_trunk(name: Name, port: PortName, found: OvsPort, managed: VlanSet) -> PortObservation:
     if found.mode != "trunk" and found.tag in managed:
-        _raise_unsafe(name, f"port {port}: expected VLAN {found.tag} tagged or absent", found)
+        _raise_unsafe(name, f"port {port}: expected VLAN {found.tag} tagged or absent", found, adoption_helps=False)
     if not found.is_trunk:
         return PortObservation(VlanSet())
     return PortObservation(VlanSet(found.trunks & managed), is_open=not found.trunks)
@@ -202,15 +202,19 @@ def _observe_access_port(
     has_other_vlan = found.mode == "access" and found.tag not in {None, PLACEHOLDER_VLAN, UNTAGGED_VLAN}
     is_other_trunk = found.mode == "trunk" and others
     if not is_assigned and (found.mode not in {"access", "trunk"} or has_other_vlan or is_other_trunk):
-        _raise_unsafe(name, f"access port {port}: expected at most one managed VLAN, untagged", found)
+        expected = f"access port {port}: expected at most one managed VLAN, untagged"
+        _raise_unsafe(name, expected, found, adoption_helps=True)
     return PortObservation(VlanSet(), is_open=found.mode != "trunk" or found.trunks != {PLACEHOLDER_VLAN})
 
 
-def _raise_unsafe(name: Name, expected: str, found: OvsPort) -> NoReturn:
+def _raise_unsafe(name: Name, expected: str, found: OvsPort, *, adoption_helps: bool) -> NoReturn:
     listed = VlanSet(vlan for vlan in found.trunks if 0 < vlan < PLACEHOLDER_VLAN)
     columns = f"vlan_mode {found.mode}, tag {found.tag or 'none'}, trunks {listed or 'none'}"
-    remedy = "move the other use to another port or to VLANs outside the pool, or adopt the port, or remove the port"
-    raise Unsafe(f"switch {name}, {expected}, found {columns}: {remedy} from the topology")
+    adopt = "adopt the port, or " if adoption_helps else ""
+    raise Unsafe(
+        f"switch {name}, {expected}, found {columns}: move the other use to another port or to VLANs outside the pool, "
+        f"or {adopt}remove the port from the topology"
+    )
 
 
 def _parse_rows(table: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON

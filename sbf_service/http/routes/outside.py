@@ -34,7 +34,7 @@ def list_destination_uses(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[DestinationUseView]:
-    """List the outside destinations that the cluster's network used, with the counters of its gateways."""
+    """List the outside destinations that the cluster's network used, with the counters of the network's gateways."""
     with service.store.read() as unit:
         authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
         return outside_uses.list_uses(unit, key, id)

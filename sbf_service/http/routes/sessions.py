@@ -31,7 +31,7 @@ from virtcloud.model.guest_sessions import FIRST_KINDS, USER_KINDS, GuestSession
 from virtcloud.model.guests import GuestPower, GuestView
 from virtcloud.model.values import ClusterKey, Name
 
-AfterSession = Annotated[int, Query(ge=0, lt=2**31, description="Only sessions with a higher number.")]
+AfterSession = Annotated[int, Query(ge=0, lt=2**31, description="Only sessions with a number above this number.")]
 KindsQuery = Annotated[
     str | None,
     Query(
@@ -60,7 +60,7 @@ async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each
     wait: Wait = 0,
     kinds: KindsQuery = None,
 ) -> list[GuestSession]:
-    """List the sessions that wait for the agent of a host; if there is none, wait at most `wait` seconds."""
+    """List the sessions that wait for the agent of a host; if no session waits, wait at most `wait` seconds for one."""
     known = FIRST_KINDS if kinds is None else frozenset(SessionKind) & frozenset(kinds.split(","))
 
     def read() -> list[GuestSession]:

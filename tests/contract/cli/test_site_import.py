@@ -197,7 +197,7 @@ def test_a_port_in_other_use_is_named_with_its_use(tmp_path: Path) -> None:
         first, second = two_switches(stack)
         found = survey(describe(tmp_path, {"sw1": first, "sw2": second}))
     assert (
-        "port sw2:Ethernet1 is a trunk with VLAN 20,40: SBF changes it only after its adoption "
+        "port sw2:Ethernet1 is a trunk with VLAN 20,40: SBF changes the port only after its adoption "
         "(virtcloud element adopt sw2 Ethernet1)"
     ) in found.notes
 

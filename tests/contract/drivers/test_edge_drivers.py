@@ -182,7 +182,7 @@ def test_a_refused_line_delays_other_clusters_only_on_atomic_devices(direct: Edg
 
 
 @pytest.mark.parametrize("platform", ["cisco_iosxe", "arista_eos", "cisco_nxos"])
-def test_a_vlan_that_stays_in_its_service_joins_no_other(platform: str) -> None:
+def test_a_vlan_of_a_service_joins_no_other_service(platform: str) -> None:
     """If two services contained the same VLAN, the VLAN would connect two clusters."""
     bench = open_direct_bench(platform, next(kind for name, kind in PAIRS if name == platform))
     bench.converge(112)

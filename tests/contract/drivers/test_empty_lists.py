@@ -127,7 +127,7 @@ def test_a_candidate_without_ports_is_not_committed(text: str, make_bench: MakeB
     assert bench.switch.running_config() == before
 
 
-def test_a_list_that_is_not_emptied_delays_no_other_port(make_bench: MakeBench) -> None:
+def test_a_port_with_an_unemptied_list_delays_no_other_port(make_bench: MakeBench) -> None:
     """The switch does not empty the list of the first port. SBF then does not make this port a trunk.
 
     On EOS, a port that is not a trunk carries no tagged VLAN. So SBF can create the VLAN of the second port safely.

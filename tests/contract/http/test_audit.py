@@ -52,7 +52,7 @@ def test_rows_of_an_element_have_the_applied_difference(world: World) -> None:
     ]
 
 
-def test_rows_are_oldest_first_and_newest_by_default(world: World) -> None:
+def test_the_newest_rows_are_returned_oldest_first(world: World) -> None:
     ids = [row["id"] for row in rows(world)]
     assert ids == sorted(ids)
     assert [row["id"] for row in rows(world, "?limit=2")] == ids[-2:]

@@ -242,7 +242,7 @@ def test_a_dying_agent_leaves_no_image_or_file(cloning: Cloning, monkeypatch: py
     assert cloning.made.client(Role.USER, "alice").sbf.images() == []
 
 
-def test_a_user_who_leaves_gets_no_image(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_who_closes_the_connection_gets_no_image(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
     left, reached = threading.Event(), threading.Event()
     pack = RootArchive.pack
 
@@ -290,14 +290,14 @@ def test_an_upload_without_a_waiting_user_is_discarded(start: Start) -> None:
             await_true(lambda: made.open_sessions == 0)
             yield data[500:]
 
-        with pytest.raises(NotFound, match="has ended, or is no clone"):
+        with pytest.raises(NotFound, match="has ended, or clones no guest"):
             agent.upload_clone("brno-h1", session, content, send())
     assert made.client(Role.USER, "alice").sbf.images() == []
 
 
 def test_an_agent_sends_images_only_for_its_open_sessions(cloning: Cloning) -> None:
     sbf: SbfClient = cloning.made.client(Role.AGENT, "brno-h1").sbf
-    with pytest.raises(NotFound, match="session x of brno-h1 has ended, or is no clone"):
+    with pytest.raises(NotFound, match="session x of brno-h1 has ended, or clones no guest"):
         sbf.upload_clone("brno-h1", SESSION, CONTENT, [b"x"])
 
 

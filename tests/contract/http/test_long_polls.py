@@ -38,7 +38,7 @@ def change(world: World, key: str, host: str) -> None:
     world.put(key, spec(host))
 
 
-def test_a_waiting_poll_asks_the_database_nothing(world: World) -> None:
+def test_a_waiting_poll_sends_the_database_no_query(world: World) -> None:
     async def act(http: Caller) -> None:
         polls = await start_polls(world, http, *[wanted("brno-h1")] * 20)
         with counted_statements(world.service) as statements:
@@ -156,7 +156,7 @@ def test_the_slow_poll_of_many_polls_is_one_query(world: World) -> None:
         with counted_statements(world.service) as statements:
             await asyncio.to_thread(world.service.change_reader.poll_once)
         assert len([one for one in statements if "known_" in one or "json_each" in one]) == 1
-        assert len(statements) <= 4, "the settled agents and the query, each after BEGIN"
+        assert len(statements) <= 4, "one query for the settled agents and one for the polls, each after BEGIN"
         assert not any(poll.done() for poll in polls)
         world.service.change_feed.close()
         await asyncio.gather(*polls)

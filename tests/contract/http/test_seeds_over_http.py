@@ -51,7 +51,7 @@ def test_a_waiting_agent_receives_the_secrets(world: World) -> None:
     assert SECRET in ask(world, "GET", f"{WANTED}?after=0&wait=1", token=token).text
 
 
-def test_no_other_answer_row_or_log_line_has_a_secret(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_answers_rows_and_log_lines_have_no_secret(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     paths = ("clusters/demo", "clusters", "elements/brno-h1", "elements/brno-h1/difference", "audit?limit=1000")
     texts = [ask(world, "GET", f"/v1/{path}").text for path in paths]
     texts.append(ask(world, "PUT", "/v1/clusters/new?dry_run=true", body("brno-h1")).text)

@@ -70,7 +70,7 @@ def reset(world: World) -> None:
 
 
 @pytest.mark.parametrize("wait", [0, 0.01])
-def test_a_settled_agents_poll_asks_the_database_nothing(settled: World, wait: float) -> None:
+def test_a_settled_agents_poll_sends_the_database_no_query(settled: World, wait: float) -> None:
     async def act(http: Caller) -> None:
         with counted_statements(settled.service) as statements:
             answer = await poll(http, wait)

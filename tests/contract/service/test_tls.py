@@ -110,7 +110,7 @@ def test_plain_http_gets_an_error_that_names_tls(installation: Installation) -> 
         client.sbf.whoami()
     assert str(raised.value) == (
         f"the server at {plain} closed the connection without an answer: the service stopped during the "
-        f"call, or it expects TLS (--url {installation.url} or VIRTCLOUD_URL)"
+        f"call, or the server expects TLS (--url {installation.url} or VIRTCLOUD_URL)"
     )
 
 

@@ -83,7 +83,7 @@ def test_the_cause_is_searched_since_the_guest_was_seen(world: World) -> None:
     assert world.host.end_searches == [30]
 
 
-def test_a_guest_that_ends_at_once_starts_ever_more_rarely(world: World) -> None:
+def test_a_guest_that_ends_at_once_starts_after_longer_pauses(world: World) -> None:
     starts = []
     for _ in range(700):
         world.end_guest()

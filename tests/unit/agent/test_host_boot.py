@@ -28,7 +28,7 @@ def boot(tmp_path: Path) -> Boot:
     return start
 
 
-def test_only_a_reboot_after_a_report_is_unreported(boot: Boot) -> None:
+def test_a_reboot_is_unreported_if_an_earlier_boot_was_reported(boot: Boot) -> None:
     first = boot("1")
     assert not first.is_unreported, "an upgraded agent has no record"
     first.record_report()

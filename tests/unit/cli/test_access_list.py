@@ -79,7 +79,7 @@ def test_sessions_have_devices_and_ssh_connections(run: RunCommand) -> None:
 
 
 @pytest.mark.parametrize(("command", "key"), [("list", "device"), ("sessions", "device")])
-def test_json_without_a_kind_is_that_of_earlier_versions(run: RunCommand, command: str, key: str) -> None:
+def test_json_without_a_kind_equals_the_json_of_earlier_versions(run: RunCommand, command: str, key: str) -> None:
     found = json.loads(run("access", command, "demo", "--json").output)
     assert [entry[key] for entry in found] == ["laptop"]
 

@@ -141,7 +141,7 @@ def test_a_network_with_hosts_is_released_only_by_force(sbf_with_network: FakeSb
     assert states(sbf_with_network)["mine"] == "released"
 
 
-def test_a_network_is_found_behind_an_older_member(sbf_with_network: FakeSbf) -> None:
+def test_a_network_listed_after_a_member_is_found(sbf_with_network: FakeSbf) -> None:
     """SBF lists clusters by creation time.
 
     If SBF's clock was set back, a member can precede the cluster that created the network.

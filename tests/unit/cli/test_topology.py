@@ -53,7 +53,7 @@ def test_a_file_without_a_version_is_not_sent(run: RunCommand, sbf: FakeSbf) -> 
     assert "<stdin>: expected the version of the topology on which the file is based, got none" in result.stderr
 
 
-def test_a_file_without_a_version_is_refused_first(run: RunCommand, sbf: FakeSbf) -> None:
+def test_a_file_without_a_version_is_refused_without_a_difference(run: RunCommand, sbf: FakeSbf) -> None:
     """The command shows no difference and reads no device."""
     result = run("topology", "set", "-", stdin=json.dumps(OTHER))
     assert (result.stdout, sbf.put) == ("", [])

@@ -108,7 +108,7 @@ def test_a_file_may_replace_the_line() -> None:
         ),
         (
             "image=a:services=dns",
-            "vcluster: services: expected dhcp too, because guests find the server by DHCP, got 'dns' (char",
+            "vcluster: services: expected dhcp too, because guests find the servers by DHCP, got 'dns' (char",
         ),
         (
             "image=a:services=dhcp+metadata:filters=open",

@@ -89,7 +89,7 @@ def test_the_name_on_the_line_overrides_the_file() -> None:
     assert read(FILE, LINE + ":name=other").name == "other"
 
 
-def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
+def test_a_job_with_chunks_for_all_guests_is_admitted() -> None:
     assert admit_pbs_job(read(FILE), JOB, 86400) == "scatter:excl"
 
 

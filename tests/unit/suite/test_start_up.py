@@ -33,7 +33,7 @@ def list_imports(code: str, *arguments: str) -> set[str]:
         ("sbf_command", {"httpx", "pydantic", "sbf_service"}),
     ],
 )
-def test_a_program_imports_no_library_in_vain(module: str, unneeded: set[str]) -> None:
+def test_a_program_imports_no_unneeded_library(module: str, unneeded: set[str]) -> None:
     assert list_imports(f"import {module}") & unneeded == set()
 
 

@@ -208,8 +208,8 @@ def find_account(server: NfsServer) -> OwnerAccount:
         account = pwd.getpwnam(server.owner)
     except KeyError as error:
         raise Refused(
-            f"expected an account {server.owner} on this gateway, with whose rights the files are served, found none: "
-            "add the account, or connect the gateway to the site's directory of users"
+            f"expected an account {server.owner} on this gateway, found none; the gateway serves files with this "
+            "account's rights: add the account, or connect the gateway to the site's directory of users"
         ) from error
     if account.pw_uid < MIN_UID or account.pw_gid < 1:
         raise Refused(

@@ -43,7 +43,7 @@ def _check_port(protocol: VpnProtocol, port: int, folder: Path) -> str:
             probe.bind(("", port))
     except OSError as error:
         raise Refused(
-            f"the port cannot be used: {describe_os_error(error)}; stop the other program, or change the port in the "
-            "topology"
+            f"the port cannot be used: {describe_os_error(error)}; stop the program that uses the port, or "
+            "change the port in the topology"
         ) from error
     return "not running yet; the port is free"

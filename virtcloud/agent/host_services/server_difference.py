@@ -52,7 +52,7 @@ class StopServing:
 
     def __str__(self) -> str:
         """Describe the step."""
-        return f"stop the DHCP and DNS server in VLAN {self.vlan}"
+        return f"stop the server for guests in VLAN {self.vlan}"
 
 
 def has_server(segment: Segment) -> bool:

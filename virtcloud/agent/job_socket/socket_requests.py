@@ -28,7 +28,7 @@ User = Annotated[
     Annotated[str, Field(min_length=1, max_length=64)] | None,
     Field(
         description="The job's user. A reinstalled batch system may use a job's id again, for a job of another user. "
-        "The user then distinguishes the two jobs."
+        "The agent then distinguishes the two jobs by the user."
     ),
 ]
 MAX_STATE_WAIT_S, MAX_REMOVE_WAIT_S = 30, 600

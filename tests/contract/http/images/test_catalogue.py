@@ -113,7 +113,7 @@ def test_a_user_cannot_replace_a_local_image_of_others(world: World, alice: str,
     assert add_url(world, world.token(Role.OPERATOR, "eva"), "debian12").status_code == 201
 
 
-def test_an_unreadable_cluster_prevents_no_image(world: World, bob: str) -> None:
+def test_an_image_is_added_despite_an_unreadable_cluster(world: World, bob: str) -> None:
     world.put("c", with_image("brno-h1", image="debian12"))
     with world.store.change() as unit:
         unit.session.get_one(ClusterRow, world.view("c").id).resolved = "{"

@@ -97,7 +97,7 @@ def test_a_session_with_a_grant_continues() -> None:
     assert find_reasons(make_network(make_grant())) == []
 
 
-def test_a_connection_after_the_replaced_one_continues() -> None:
+def test_a_connection_newer_than_the_replaced_one_continues() -> None:
     assert find_reasons(make_network(make_grant(replaced=NOW - timedelta(microseconds=1)))) == []
 
 

@@ -107,7 +107,7 @@ def test_a_change_is_reported_without_waiting_for_the_interval() -> None:
     assert api.reports == [1]
 
 
-def test_ssh_connections_are_reported_beside_devices() -> None:
+def test_ssh_connections_are_reported_even_without_openvpn() -> None:
     api, logins = FakeVpnApi(), [(LOGIN,), ()]
     reporter = ConnectionReporter(Name("gw"), api, lambda: None, lambda: logins.pop(0))
     assert (reporter.report(), reporter.report()) == (True, True)

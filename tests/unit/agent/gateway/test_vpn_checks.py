@@ -22,7 +22,7 @@ def test_a_port_of_another_program_fails_the_check(tmp_path: Path, protocol: Vpn
             other.listen()
         port = other.getsockname()[1]
         checks = list_vpn_checks(make_server(ports={protocol: port}), tmp_path)
-        with pytest.raises(Refused, match="Address already in use; stop the other program"):
+        with pytest.raises(Refused, match="Address already in use; stop the program that uses the port"):
             checks[f"OpenVPN at {protocol} port {port}"]()
     assert checks[f"OpenVPN at {protocol} port {port}"]() == "not running yet; the port is free"
 

@@ -147,7 +147,7 @@ def test_a_pause_of_the_agent_discards_no_input(
 
 
 @pytest.mark.parametrize(("limit", "other"), [("STALL_S", "WRITE_S"), ("WRITE_S", "STALL_S")])
-def test_a_guest_that_does_not_read_holds_no_user_up(
+def test_a_guest_that_does_not_read_delays_no_user(
     consoles: GuestConsoles, terminal: tuple[int, str], monkeypatch: pytest.MonkeyPatch, limit: str, other: str
 ) -> None:
     monkeypatch.setattr(module, other, 60.0)

@@ -101,7 +101,7 @@ def test_an_address_of_two_guests_identifies_neither_guest(changes: dict[str, ob
         {"services": {"nfs": ["10.0.0.9/24"]}},
     ],
 )
-def test_the_digest_shows_what_changes_documents(changes: dict[str, object]) -> None:
+def test_each_change_of_the_documents_changes_the_digest(changes: dict[str, object]) -> None:
     assert render_metadata(served(seeded_guest())) != render_metadata(served(seeded_guest(), **changes))
     assert hash_metadata(served(seeded_guest())) != hash_metadata(served(seeded_guest(), **changes))
 

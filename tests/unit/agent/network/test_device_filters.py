@@ -33,7 +33,7 @@ DEVICE_ATTACKS = {
 }
 
 
-def test_a_device_cannot_send(in_namespace: Run) -> None:
+def test_a_device_cannot_send_forbidden_frames(in_namespace: Run) -> None:
     """Without the filters, each of these frames passes, except the frames that the bridge itself drops."""
 
     def work() -> tuple[list[str], list[str]]:

@@ -43,7 +43,7 @@ def test_a_job_is_placed_and_cannot_be_checkpointed(server_hook: ServerHook) -> 
         (
             "image=a:services=dns",
             {},
-            "vcluster: services: expected dhcp too, because guests find the server by DHCP, got 'dns' (character 9)",
+            "vcluster: services: expected dhcp too, because guests find the servers by DHCP, got 'dns' (character 9)",
         ),
         ("image=a", {"select": ""}, "vcluster: use -l select=N:ncpus=…"),
         ("image=a", {"select": "", "nodes": "2:ppn=1"}, "vcluster: use -l select=N:ncpus=…"),
@@ -227,9 +227,9 @@ def bomb() -> str:
 def test_a_file_is_not_read_as_root(server_hook: ServerHook, home: Path) -> None:
     (home / "c.yaml").write_text("{}")
     found = server_hook.submit(f"spec={home}/c.yaml", user="root")
-    assert (
-        found.message
-        == f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: files are not read for root"
+    assert found.message == (
+        f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: the hook reads no file with the rights "
+        "of root: submit the job as another user"
     )
 
 

@@ -56,7 +56,7 @@ def test_the_filter_is_idempotent() -> None:
         (("-l", "vcluster=image=a:access=vpn"), "vcluster: 'access' is not supported here (character 9)"),
         (
             ("-l", "vcluster=image=a:services=dns"),
-            "vcluster: services: expected dhcp too, because guests find the server by DHCP, got 'dns' (character 9)",
+            "vcluster: services: expected dhcp too, because guests find the servers by DHCP, got 'dns' (character 9)",
         ),
         (("-l", "vcluster=image=a", "-t", "1-4"), "vcluster: job arrays are not supported"),
         (("-l", "vcluster=image=a:ncpus=8"), "vcluster: guest needs ncpus=8, the chunk has ncpus=4"),

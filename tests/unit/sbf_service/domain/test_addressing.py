@@ -98,7 +98,7 @@ def test_two_subnets_of_one_ip_version_are_bad_input() -> None:
         spec(1, subnets=["10.0.0.0/24", "10.1.0.0/24"])
 
 
-def test_a_member_names_no_subnets() -> None:
+def test_subnets_of_a_member_are_refused() -> None:
     with pytest.raises(ValueError, match="expected only a new network to have subnets"):
         spec(1, joins="demo", subnets=["10.0.0.0/24"])
 
@@ -149,7 +149,7 @@ def test_a_member_gets_the_addresses_after_the_highest() -> None:
     assert joined(2, "10.1.0.1/29", "10.1.0.3/29", root=root) == [("10.1.0.4/29",), ("10.1.0.5/29",)]
 
 
-def test_a_member_gets_free_lower_addresses_at_the_end() -> None:
+def test_a_member_gets_lower_addresses_after_the_higher_are_used() -> None:
     root = spec(0, hosts=["h1"], subnets=["10.1.0.0/29"])
     assert joined(2, "10.1.0.1/29", "10.1.0.5/29", root=root) == [("10.1.0.6/29",), ("10.1.0.2/29",)]
 

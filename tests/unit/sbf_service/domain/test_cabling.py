@@ -137,7 +137,7 @@ def test_an_unlisted_cable_is_reported_once() -> None:
     assert states(found) == {"brno-sw1:Gi1/0/3 brno-sw2:Te0/2": "unlisted"}
 
 
-def test_an_unknown_name_is_wrong_and_a_missing_name_unknown() -> None:
+def test_unknown_neighbours_are_wrong_and_unnamed_neighbours_are_unknown() -> None:
     found = views((neighbour("Gi1/0/1", "printer7", "1"), neighbour("Gi1/0/2", "", "02:00:00:00:00:02"), TRUNK1))
     assert states(found) == {H1: "other-neighbour", H2: "unknown"}
     assert "the topology has no such name; is this brno-h1?" in found[H1].found[0]

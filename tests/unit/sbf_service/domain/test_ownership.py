@@ -96,7 +96,7 @@ def test_a_cluster_keeps_its_ports_while_others_use_its_vlan() -> None:
     assert not find_blocked_vlans(wanting("150"), found)
 
 
-def test_no_port_is_added_to_a_vlan_others_use() -> None:
+def test_no_port_is_added_to_a_vlan_in_other_use() -> None:
     found = mark_foreign_vlans(carried({150: "vc-150"}, elsewhere={P9: vlans("150")}), NONE)
     assert not compare_switch(wanting("150"), found)
     assert str(find_blocked_vlans(wanting("150"), found)) == "150"

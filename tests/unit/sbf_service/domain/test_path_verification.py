@@ -66,7 +66,7 @@ def test_the_frames_that_arrived_decide_the_result(frames: dict[str, int], resul
     )
 
 
-def test_a_host_that_receives_its_frames_has_a_loop() -> None:
+def test_a_host_that_receives_its_own_frames_has_a_loop() -> None:
     path = judge({("brno-h1", "brno-h1"): {"broadcast": 1}})["brno-h1", "brno-h1"]
     assert path.result is PathResult.DUPLICATES
 

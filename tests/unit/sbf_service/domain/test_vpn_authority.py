@@ -90,7 +90,7 @@ def test_the_subject_is_the_profile_whatever_the_request_says() -> None:
     assert made.subject.rfc4514_string() == "CN=0f1e"
 
 
-def test_the_fingerprint_is_that_of_the_certificate() -> None:
+def test_the_fingerprint_identifies_the_certificate() -> None:
     made = make_device_certificate(SECRET, "0f1e", parse_device_key(CSR), NOW, ENDS)
     assert made.fingerprint == parse(made.text).fingerprint(SHA256()).hex()
 

@@ -64,7 +64,7 @@ def test_a_requested_mac_is_used() -> None:
     assert found.segments[0].guests[0].mac == Mac("02:00:00:00:00:07")
 
 
-def test_elements_are_those_of_the_ports() -> None:
+def test_each_element_with_a_listed_port_is_listed_once() -> None:
     assert list_elements([PortRef("sw1:p1"), PortRef("sw1:p2"), PortRef("h1:eth0")]) == {"sw1", "h1"}
 
 

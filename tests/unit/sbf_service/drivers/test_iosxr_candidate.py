@@ -97,7 +97,7 @@ def test_an_xr_configuration_is_parsed() -> None:
 @pytest.mark.parametrize(
     "shown", ["", "busy", "interface Gi0/0/0/0\ninterface Gi0/0/0/0.9\n encapsulation dot1q 1-9-9"]
 )
-def test_another_text_than_an_xr_configuration_raises(shown: str) -> None:
+def test_a_text_that_is_no_xr_configuration_raises(shown: str) -> None:
     with pytest.raises(ValueError, match=r"no interface|1-9-9"):
         XR.see([shown])
 

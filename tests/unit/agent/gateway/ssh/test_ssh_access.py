@@ -54,7 +54,7 @@ def test_two_clusters_with_the_same_addresses_stay_apart(world: SshWorld) -> Non
 
 
 @pytest.mark.parametrize("command", ["", "sh", "g1; id", "$(id)", "g1\nid", "10.0.0.1"], ids=repr)
-def test_no_command_but_a_guest_has_an_effect(world: SshWorld, command: str) -> None:
+def test_only_guest_names_are_accepted_as_commands(world: SshWorld, command: str) -> None:
     code, output, error = StockSsh(world, permits=PERMITS).run(command, stdin="id\n")
     assert (code, output) == (1, "")
     assert "uid=" not in error
