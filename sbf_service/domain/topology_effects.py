@@ -1,8 +1,8 @@
 """The effects of a new topology on live clusters. Pure.
 
-The effects are the elements of each cluster, and the elements whose configuration changes. SBF computes the effects
-before the transaction that applies the new topology. The transaction computes only the effects on clusters that changed
-in the meantime.
+A new topology can change the elements that carry a cluster, and the configuration of elements. SBF computes these
+effects before the transaction that applies the new topology. The transaction computes only the effects on clusters that
+changed in the meantime.
 """
 
 from collections import defaultdict
@@ -36,8 +36,8 @@ class TopologyEffects:
 
     - ``known``: the elements of each cluster, by cluster ID.
     - ``changed``: the elements that are in both topologies and whose configuration changes.
-    - ``of_clusters``: for a cluster ID and a changed element, the cluster, and whether the cluster's configuration on
-      the element changes.
+    - ``of_clusters``: each key is a cluster's ID and a changed element. The value is the cluster, and whether the
+      cluster's configuration on this element changes.
     """
 
     change: TopologyChange
@@ -109,7 +109,7 @@ class TopologyEffects:
 
 
 def _compute_configuration(name: Name, topology: Topology, live: Sequence[LiveCluster]) -> object:
-    """Return an element's wanted state and, for an edge, the transports and other edges for its driver."""
+    """Return an element's wanted state. For an edge, also return its transports, and the addresses of its peers."""
     wanted = compute_wanted(name, topology, live)
     if not isinstance(topology.elements[name], Edge):
         return wanted

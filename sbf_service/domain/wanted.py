@@ -76,7 +76,7 @@ def _find_loopbacks(topology: Topology, transport: Name, edge: Name) -> Iterator
 
 
 def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCluster]) -> SwitchWanted:
-    """Return the VLANs of every managed port, including ports without a VLAN, and the access ports."""
+    """Return a switch's access ports, and the VLANs of every managed port. A port can have no VLANs."""
     site = topology.site_of[switch.name].name
     vlans: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
     for cluster in clusters:
@@ -181,7 +181,7 @@ def _limits(guest: Guest) -> GuestLimits | None:
 
 
 def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) -> tuple[SwitchWanted, VlanSet]:
-    """Return ``wanted`` without the held VLAN IDs that ports do not carry yet, and the omitted VLAN IDs.
+    """Omit the held VLAN IDs from ``wanted``. Return the rest of ``wanted``, and the omitted VLAN IDs.
 
     Each port keeps the held VLAN IDs that this port already carries in ``observed``.
     """
@@ -193,7 +193,7 @@ def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) 
 
 
 def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tuple[EdgeWanted, VlanSet]:
-    """Return ``wanted`` without new circuits of held VLAN IDs, and the VLAN IDs of the omitted circuits.
+    """Omit new circuits of held VLAN IDs from ``wanted``. Return the rest of ``wanted``, and the omitted VLAN IDs.
 
     A circuit is new if ``observed`` does not contain the circuit.
     """

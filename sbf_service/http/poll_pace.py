@@ -1,7 +1,7 @@
 """The rate limit of calls that return no newer version of a document, for callers that poll without waiting.
 
 The limit is a token bucket for each caller and document. Only a call that returns the same version as the caller's
-previous call takes a token from the bucket. Therefore no call is refused because the document changes frequently.
+previous call takes a token from the bucket. Therefore, frequent changes of a document never cause a refusal.
 """
 
 import time
@@ -50,8 +50,8 @@ class PollPace:
             return
         who, document = key
         error = TooManyRequests(
-            f"{who} requested {document} without a change too often (limit {rate}, setting rates.polls): expected a "
-            f"call with 'after' and 'wait', which waits for a change; try again in {RETRY_AFTER_S} s",
+            f"{who} requested the unchanged {document} too often (limit {rate}, setting rates.polls): expected a call "
+            f"with 'after' and 'wait', which waits for a change; try again in {RETRY_AFTER_S} s",
             RETRY_AFTER_S,
         )
         if bucket.logged_at is None or self.clock() - bucket.logged_at >= LOG_INTERVAL_S:

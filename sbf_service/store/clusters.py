@@ -103,8 +103,8 @@ def share_network(
     """Share a cluster's network with ``owner``, whose clusters may then join the network. Idempotent.
 
     Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key. Raise
-    Conflict if the cluster is a member or is ending. Raise BeyondLimit if the network is already shared with the
-    maximum number of owners.
+    Conflict if the cluster has joined another cluster's network, or is ending. Raise BeyondLimit if the network is
+    already shared with the maximum number of owners.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
@@ -116,10 +116,10 @@ def share_network(
 
 
 def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Stop sharing a cluster's network with ``owner``. This owner's clusters that have joined stay. Idempotent.
+    """Stop sharing a cluster's network with ``owner``. Clusters of this owner that are members stay. Idempotent.
 
     Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key.
-    Raise Conflict if the cluster is a member or is ending.
+    Raise Conflict if the cluster has joined another cluster's network, or is ending.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with

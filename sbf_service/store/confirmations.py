@@ -1,4 +1,4 @@
-"""The confirmations of elements: confirmed revisions, and excluded clusters.
+"""The confirmations of elements: revisions whose wanted state the elements have, except for some clusters.
 
 Workers confirm the revisions of switches and edges. Agents confirm the revisions of hosts and gateways, but do not
 report the clusters that they set up and removed. SBF computes these clusters from the placements that changed since the
@@ -83,11 +83,11 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
 ) -> None:
     """Record that an element has the wanted state of ``revision``. Then apply the due transitions. Idempotent.
 
-    For a revision lower than the confirmed revision, record only the reading. ``carried`` is the observed and saved
-    state of a device. A cluster does not count as set up if its ID or its network's ID is in ``errors.blocked``. A
-    cluster does not count as removed if its ID or its network's ID is in ``errors.remaining``: the cluster's VLAN IDs
-    stay claimed. Raise NotFound for an unknown element. Raise Conflict for a revision that does not exist, or that is
-    older than the last restore of the database.
+    If ``revision`` is lower than the confirmed revision, record only ``carried``, and that the element was read.
+    ``carried`` is the observed and saved state of a device. A cluster does not count as set up if its ID or its
+    network's ID is in ``errors.blocked``. A cluster does not count as removed if its ID or its network's ID is in
+    ``errors.remaining``: the cluster's VLAN IDs stay claimed. Raise NotFound for an unknown element. Raise Conflict for
+    a revision that does not exist, or that is older than the last restore of the database.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -126,7 +126,7 @@ def _apply_confirmation(
         take_over_publications(unit, Name(name))
     is_agents = row.kind not in DEVICE_KINDS
     if is_agents and former.confirmed == revision and former.reachable and errors is not None and not marked:
-        increment_versions(unit, ON_ELEMENT, element=name)  # only error texts changed, such as the progress of an image
+        increment_versions(unit, ON_ELEMENT, element=name)  # only an error's text changed: it can contain a progress
         return
     _audit_confirmation(unit, row, former, marked)
     if is_unchanged:

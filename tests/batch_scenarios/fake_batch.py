@@ -17,9 +17,9 @@ from virtcloud.testing.fakepbs.hook_event import HookEvent, HookOutcome
 from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition
 
 TIMEOUT, LONG_TIMEOUT = "seconds_between(0.1, 2), 2.0", "seconds_between(0.1, 30), 30.0"
-"""The time limit of calls to SBF in the source text of the server hook, and the text of a longer time limit.
+"""Two texts of Python source. The first is the server hook's time limit of calls to SBF. The second is a longer limit.
 
-The longer time limit replaces the hook's time limit. The longer limit suffices even if other tests slow SBF down.
+The tests replace the first text in the hook by the second. The longer limit suffices even if other tests slow SBF down.
 """
 SERVER = {"retry_after": 1, "breaker": 1, "setup": 30}
 MOM = {"patience": 15, "removal": 3}

@@ -92,7 +92,7 @@ class GuestRuns:
 
 FindCause = Callable[[StartGuest, float], EndCause]
 """A function that returns why a guest ended. Its arguments are the step that starts the guest again, and a number of
-seconds: the guest ended at most this time ago.
+seconds within which the guest ended.
 """
 
 

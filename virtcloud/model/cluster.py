@@ -215,7 +215,7 @@ class ClusterSpec(Document):
         if versions and self.router is None and not self.outside:
             raise BadInput("expected router: gateway or router: device with router_addresses, got neither", path)
         if self.outside and self.router == "device":
-            raise BadInput("expected router: gateway with outside, got router: device", ("router",))
+            raise BadInput("expected router: gateway, because the spec has outside, got router: device", ("router",))
         return self
 
     @model_validator(mode="after")

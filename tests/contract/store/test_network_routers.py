@@ -62,7 +62,7 @@ def test_a_users_choice_of_the_routers_addresses_is_kept(world: World) -> None:
 
 
 def test_a_dry_run_is_refused_without_addresses_for_routers(world: World) -> None:
-    """The guest and the router have both addresses of the subnet, so no address is free for the gateway."""
+    """The subnet has two addresses: one for the guest and one for the router. No address is free for the gateway."""
     wanted = spec("brno-h1", router="gateway", subnets=["10.0.0.0/30"], router_addresses=["10.0.0.1/30"])
     request = {"spec": wanted.model_dump(mode="json")}
     dry_run, creation = (ask(world, "PUT", f"/v1/clusters/demo{query}", request) for query in ("?dry_run=true", ""))
@@ -85,7 +85,7 @@ def test_a_network_without_router_has_none(world: World) -> None:
     [
         ({"router_addresses": ["10.0.0.1/24"]}, "expected router: gateway or router: device"),
         ({"router": "device", "router_addresses": ["10.0.0.1/24", "10.0.0.2/24"]}, "at most one IPv4 address"),
-        ({"router": "device", "outside": ["web"]}, "expected router: gateway with outside"),
+        ({"router": "device", "outside": ["web"]}, "expected router: gateway, because the spec has outside"),
         ({"router": "device", "router_addresses": ["10.9.0.1/24"]}, "expected an address in a subnet of the network"),
         (
             {"router": "device", "subnets": []},
