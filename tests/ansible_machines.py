@@ -173,7 +173,10 @@ def make_newer_archive(archive: Path, folder: Path) -> Path:
 
 @contextmanager
 def running_machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Site]:
-    """Start a machine at each address, and stop all machines at the end. Raise NoMachinesError if one cannot start."""
+    """Start a machine at each address, and stop all machines at the end.
+
+    Raise NoMachinesError if a machine cannot start.
+    """
     check_requirements()
     _build_image()
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))

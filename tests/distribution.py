@@ -229,7 +229,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Make garbage collections rare. Exclude the objects that exist now, because these objects never become garbage.
+    """Make garbage collections rare. Exclude from collections the objects that exist now: they never become garbage.
 
     With Python's default settings, garbage collection took a seventh of the tests' processor time.
     """

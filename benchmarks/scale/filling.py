@@ -57,7 +57,10 @@ class _Filler:
         self.created: set[tuple[str, int]] = set()
 
     def fill(self) -> None:
-        """Insert the rows of clusters, placements, claims and created VLANs, and update the rows of elements."""
+        """Insert the rows of clusters, placements, claims and created VLANs.
+
+        Delete the claimed VLAN IDs from the free VLAN IDs, and update the rows of elements.
+        """
         ended = [
             (number, ended)
             for ended, count in ((True, self.size.ended), (False, self.size.live))

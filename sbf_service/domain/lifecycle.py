@@ -114,8 +114,8 @@ class PlacementStatus:
 class ClusterStatus:
     """A cluster's state, placements and times.
 
-    If the cluster created a network, ``members`` are this network's members, except ended members whose removal every
-    element has confirmed.
+    If the cluster created a network, and is ending or has ended, ``members`` are this network's members, except ended
+    members whose removal every element has confirmed. Before the cluster's end, ``members`` may be empty.
     """
 
     id: str

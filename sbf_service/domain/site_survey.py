@@ -48,7 +48,6 @@ class SwitchSurvey:
     """The ports that the administrator listed."""
     is_read: bool = True
     fault: str | None = None
-    sent: tuple[str, ...] = ()
 
 
 def describe_site(
@@ -102,7 +101,6 @@ def _describe_switch(survey: SwitchSurvey) -> SurveyedSwitch:
         fault=survey.fault,
         is_read=survey.is_read,
         open_trunks=tuple(name for name, port in survey.ports.items() if port.use.every and not port.is_member),
-        sent=survey.sent,
     )
 
 

@@ -1,9 +1,9 @@
 """The trees of switches at a site, and the uplinks of hosts and gateways to switches. Pure.
 
 Each tree is built breadth first from its root. If switches of the tree have attachments to transports, the root is the
-switch of the first attachment. The search follows the ports of each switch in the topology's order, and the tree
-contains the first link that the search finds to a switch. A tree has no loop, so no spanning tree protocol is needed.
-The trees do not depend on clusters.
+switch of the first attachment. The search follows the ports of each switch in the topology's order. For each switch
+except the root, the tree contains the first link to this switch that the search finds. A tree has no loop, so no
+spanning tree protocol is needed. The trees do not depend on clusters.
 """
 
 from collections import Counter, deque

@@ -42,8 +42,7 @@ class DryRunPlan:
     """The tasks that workers would have for the affected devices after a change.
 
     ``at`` is the time when the plan was made. ``known`` contains the devices whose description in the topology does not
-    change.
-    ``paths`` contains the changes of live clusters' paths.
+    change. ``paths`` contains the changes of live clusters' paths.
     """
 
     tasks: tuple[ReconcileTask, ...]

@@ -39,8 +39,8 @@ class ClusterReading:
 def read_cluster_records(unit: Unit, ids: Collection[str] | None, earlier: ClusterReading) -> ClusterReading:
     """Read the live clusters with the IDs ``ids``, or all live clusters if ``ids`` is None.
 
-    If a cluster's stored values equal the values in ``earlier``, the result contains the object of this cluster in
-    ``earlier``.
+    If a cluster's stored values equal the values in ``earlier``, the result contains the same Python object for this
+    cluster as ``earlier``.
     """
     unit.session.flush()
     records = {record.cluster.id: record for record in _read_records(unit, ids)}

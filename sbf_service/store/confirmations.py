@@ -180,7 +180,7 @@ def _compute_confirmed_change(
 
     If the confirmed revision was reset or the host was unreachable, all the host's clusters count as set up again. Omit
     removals by revisions up to ``former.highest``: these removals are already in the audit log. But do not omit the
-    removal of a cluster in ``marked``: this confirmation has changed the column ``blocked`` of the cluster.
+    removal of a cluster in ``marked``: this confirmation has changed ``blocked`` of the cluster's placement.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)

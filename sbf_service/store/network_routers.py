@@ -60,9 +60,9 @@ def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> N
 def replace_routers(unit: Unit, gateway: Name) -> None:
     """Choose another router for each network whose router is ``gateway``.
 
-    Call this function if the gateway's agent is stale, or if the gateway has no link to the outside. The new router
-    answers, has a link to the outside, and has addresses in the network. If a network has no such gateway, the
-    network's router stays the same.
+    Call this function if the gateway's agent is stale, or if the gateway has no link to the outside. The new router is
+    another gateway of the network: its agent is not stale, it has a link to the outside, and it has or gets addresses
+    in the network. If a network has no such gateway, the network's router stays the same.
     """
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
@@ -97,10 +97,11 @@ def describe_lost_routers(unit: Unit, networks: Iterable[str]) -> Mapping[str, s
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:
-    """Replace the routers of the networks of ``gateway`` that have a stale agent or no outside link.
+    """In the networks of ``gateway``, replace each router that has a stale agent or no outside link.
 
-    Such a router is replaced in all its networks by :func:`replace_routers`. Call this function when the agent of
-    ``gateway`` is no longer stale, or when ``gateway`` gets an outside link or another network.
+    :func:`replace_routers` chooses the new router, which can be ``gateway`` or another gateway, and replaces the former
+    router in all its networks. Call this function when the agent of ``gateway`` is no longer stale, or when ``gateway``
+    gets an outside link or another network.
     """
     topology = read_topology(unit)
     for other, is_reachable in unit.connection.execute(_READ_ROUTERS, {"gateway": gateway}).all():

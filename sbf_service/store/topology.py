@@ -172,7 +172,7 @@ def _replace_routers(unit: Unit, change: TopologyChange) -> None:
     """Replace routers that lose their link to the outside.
 
     If a gateway gets a link to the outside, or returns to the topology with a link, this gateway can become a router.
-    Therefore also replace each router that does not answer or has no link in the networks of this gateway.
+    Therefore also replace the routers of this gateway's networks that do not answer or have no link to the outside.
     """
     for name in dict.fromkeys((*change.former.gateways, *change.topology.gateways)):
         had_link, has_link = (OUTSIDE_LINK.has(one, name) for one in (change.former, change.topology))

@@ -62,7 +62,7 @@ class ElementChanges:
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
       that were removed earlier.
     - ``moved``: the known elements whose site changes.
-    - ``reset``: the known elements whose description or site differs between the former and the new topology.
+    - ``reset``: the known elements that the former topology lacks, describes differently, or has at another site.
     - ``devices``: the former and the new description of each new or changed element whose records of ports or VLANs may
       have to change.
     - ``lost``: the removed elements; the value is the former description if the element is a switch, otherwise None.

@@ -39,9 +39,9 @@ _READ_ELEMENTS = (
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
     """Yield an error for each transport whose users the new topology would interrupt.
 
-    A transport at provider edges must keep its kind and its users' service IDs. A shared service must not become a
-    service for each cluster, or the reverse. A transport without provider edges must not become a transport at provider
-    edges. This function accepts that the new topology lacks a transport without provider edges:
+    A used transport at provider edges must keep its kind and its users' service IDs. Its shared service must not become
+    a service for each cluster, or the reverse. A used transport without provider edges must not become a transport at
+    provider edges. This function accepts that the new topology lacks a transport without provider edges:
     :func:`list_detached_clusters` finds the clusters that need such a transport.
     """
     known = {transport.name: transport for transport in topology.transports}
@@ -108,6 +108,9 @@ def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
 
 def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> None:
     """Raise Conflict if a new topology lacks a used transport, site, element or port, or breaks a cluster's path.
+
+    Also raise Conflict if a used transport changes its kind or service IDs, a site of a running cluster loses the
+    cluster's transport, or a used element changes its kind or site.
 
     ``live`` contains the clusters at the sites that change. It may omit a cluster that has paths in both topologies and
     loses nothing (:func:`loses_nothing`).

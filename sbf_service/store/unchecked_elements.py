@@ -1,11 +1,11 @@
 """Unchecked elements: elements that SBF has not read since the database was restored (docs/decisions/0073).
 
 An unchecked element may carry unknown clusters, with VLAN IDs that are free or claimed in the database. While a site
-has an unchecked element,
+has an unchecked element:
 
-* no network gets an additional VLAN ID at the site. If the element is a device, no network that uses a transport of the
+* No network gets an additional VLAN ID at the site. If the element is a device, no network that uses a transport of the
   site gets an additional VLAN ID at any site.
-* each network with a VLAN ID at the site is *held*. If the element is a device, each network that uses a transport of
+* Each network with a VLAN ID at the site is *held*. If the element is a device, each network that uses a transport of
   the site is held, too. Elements keep their existing configuration of a held network, but add nothing to it.
 
 An element is checked as soon as it confirms its wanted state and reports no other clusters. An administrator can also

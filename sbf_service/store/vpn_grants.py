@@ -65,7 +65,7 @@ _READ_ADDRESSES = select(VpnAddressRow.profile_id, VpnAddressRow.address, VpnAdd
 
 
 def read_vpn_secret(unit: Unit) -> SecretBytes:
-    """Return the secret from which SBF derives the certificate authority and the keys for tls-crypt-v2."""
+    """Return the secret from which SBF derives the certificate authority, the keys for tls-crypt-v2, and SSH keys."""
     return read_service_secret(unit, VPN_SECRET)
 
 

@@ -1,4 +1,4 @@
-"""Switches that resemble IOS and have no dialect. Each class imitates one difference from IOS, or two.
+"""Switches that resemble IOS and have no dialect. Each class imitates one or two differences from IOS.
 
 The differences come from vendors' references and Netmiko's drivers:
 

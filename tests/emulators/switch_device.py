@@ -23,8 +23,7 @@ class EmulatedPort:
 
     ``allowed`` is the list of allowed VLANs; None means all VLANs, the default of many platforms. ``native`` is the
     VLAN of untagged frames. ``trunk_native`` is the native VLAN of a trunk, on platforms that store a trunk's native
-    VLAN separately.
-    ``lines`` contains all other configuration.
+    VLAN separately. ``lines`` contains all other configuration.
     """
 
     mode: str = "access"

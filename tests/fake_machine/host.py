@@ -113,9 +113,9 @@ class FakeUplinkRecords:
 class FakeHypervisor:
     """Domains in memory.
 
-    Domains in ``stubborn`` ignore all requests to shut down. A request to systemd shuts down only domains in
-    ``with_systemd``. Any other request to shut down does not shut down these domains. Domains in ``immortal`` cannot be
-    destroyed. If ``error`` is set, every call except `is_xen` raises this error.
+    Domains in ``stubborn`` ignore all requests to shut down. Domains in ``with_systemd`` obey only requests to systemd,
+    and all other domains ignore requests to systemd. Domains in ``immortal`` cannot be destroyed. If ``error`` is set,
+    every call except `is_xen` raises this error.
     """
 
     def __init__(self) -> None:

@@ -48,8 +48,8 @@ class SharedLab:
         """Yield the lab ``name`` for one test file.
 
         The lab's topology is ``topologies/TOPOLOGY.yaml``, or metacenter.yaml if ``topology`` is "". Afterwards, stop
-        the lab unless the next file uses this lab. Also stop a lab in which SBF runs and clusters remain, because these
-        clusters could change the results of the next file.
+        the lab unless the next file uses this lab. Also stop a lab that is not bare if SBF does not answer, or if
+        clusters remain, because these clusters could change the results of the next file.
         """
         running = (
             self._running[1] if self._running and self._running[0] == name else self._start(name, options, topology)

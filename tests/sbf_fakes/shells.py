@@ -1,7 +1,7 @@
 """Command lines that run in shells of the test host, for tests with real programs.
 
-``LocalShell`` runs single commands. ``TerminalShell`` is an interactive terminal with echo and prompts, which reads at
-most 4095 characters of a line.
+``LocalShell`` runs single commands. ``TerminalShell`` is an interactive terminal with echo and prompts. The terminal
+reads at most 4095 characters of a line.
 """
 
 import os

@@ -49,7 +49,7 @@ class KilledError(BaseException):
 
 
 class _Puppet:
-    """A coroutine that runs pieces of work one after another. :meth:`go` runs until the work calls :meth:`stop`."""
+    """A coroutine that runs pieces of work one after another. :meth:`go` runs a piece until it stops or ends."""
 
     def __init__(self) -> None:
         self.work: Callable[[], None] = lambda: None

@@ -26,8 +26,8 @@ class ClusterCalls(SbfCalls):
     cluster. If the key belongs to another cluster now, calls that extend, share or delete a cluster raise Gone. The
     other calls with ``cluster_id`` apply to the intended cluster, even if it has ended.
 
-    If no cluster ever had the key, every call about one cluster raises NotFound, except :meth:`put_cluster` and
-    :meth:`dry_run_cluster`.
+    If no cluster ever had the key, every call with the argument ``key`` raises NotFound, except
+    :meth:`put_cluster`, :meth:`dry_run_cluster` and :meth:`send_job_statement`.
     """
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:

@@ -63,7 +63,7 @@ class ElementCalls(SbfCalls):
     def difference(self, element: str, *, read: bool = False) -> ElementDifference:
         """Return the changes that an element needs.
 
-        If ``read`` is true, SBF reads the device first. Then raise ElementError if the device cannot be read, and
+        If ``read`` is true, SBF reads the device first; this call raises ElementError if the device cannot be read, and
         Conflict for a host or gateway.
         """
         path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0

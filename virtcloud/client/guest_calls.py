@@ -36,7 +36,7 @@ class GuestCalls(SbfCalls):
         """Return a guest.
 
         With ``after``, SBF answers when the guest's host has confirmed a revision above ``after``, or after ``wait``
-        seconds. Without ``after``, SBF answers immediately.
+        seconds (at most 60). Without ``after``, SBF answers immediately.
         """
         query = {} if cluster_id is None else {"id": cluster_id}
         return self._document(GuestView, self._connection.poll(_path(key, guest), after, wait, query))

@@ -14,7 +14,7 @@ def write_program(path: Path, text: str) -> None:
 
 
 def store_modules(tree: Path, modules: Sequence[Path]) -> None:
-    """Copy kernel modules into the folder ``modules`` of a tree. ``modules`` are in the order of loading.
+    """Copy kernel modules, which are in the order of loading, into the folder ``modules`` of a tree.
 
     Each copy's name begins with a number, so that the sorted names have the same order.
     """

@@ -216,9 +216,9 @@ class GatewayRouter(Document):
     link: OutsideLink
     """The gateway's link to the outside."""
     destinations: tuple[Destination, ...] = ()
-    """Those destinations of the guests that have no FQDNs."""
+    """The destinations that guests may reach and that have no FQDNs."""
     named_destinations: Annotated[tuple[Destination, ...], OMIT_EMPTY] = ()
-    """Those destinations of the guests that have FQDNs. Agents that do not know FQDNs ignore this key."""
+    """The destinations that guests may reach and that have FQDNs. Agents that do not know FQDNs ignore this key."""
 
     @property
     def every_destination(self) -> tuple[Destination, ...]:

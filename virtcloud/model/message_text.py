@@ -73,8 +73,8 @@ def count_of(count: int, noun: str, plural: str = "") -> str:
 def list_known(name: str, known: Iterable[str]) -> str:
     """Return the known names for a message about an unknown ``name``. If no name is known, return "none".
 
-    The names are in alphabetical order. If more than :data:`MAX_KNOWN_NAMES` names are known, return only this many
-    names, those that are alphabetically nearest to ``name``, and the number of omitted names.
+    The names are in alphabetical order. If more than :data:`MAX_KNOWN_NAMES` names are known, return only the
+    :data:`MAX_KNOWN_NAMES` names that are alphabetically nearest to ``name``, and the number of omitted names.
     """
     names = sorted(known)
     first = max(0, min(bisect(names, name) - MAX_KNOWN_NAMES // 2, len(names) - MAX_KNOWN_NAMES))

@@ -33,8 +33,6 @@ class SurveyedSwitch(Document):
     """Whether the VLANs and ports were read."""
     open_trunks: tuple[str, ...] = ()
     """The ports that carry every VLAN."""
-    sent: tuple[str, ...] = ()
-    """The commands that the survey sent. Empty if the switch's platform has no command line."""
 
 
 class SurveyedVlan(Document):

@@ -37,7 +37,10 @@ class ClusterApi(Protocol):
     def extend_lease(
         self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
     ) -> ClusterView:
-        """Extend a cluster's lease to at least ``seconds`` from now. Raise Gone in the cases of ``delete_cluster``."""
+        """Extend a cluster's lease to at least ``seconds`` from now.
+
+        Raise Gone if a later attempt, or a cluster of another owner, has the key now.
+        """
 
     def topology(self) -> Topology:
         """Return the topology. Raise NotFound if SBF has no topology yet."""

@@ -1,6 +1,7 @@
 """Requests to SBF about one job's cluster.
 
-Every request except the deletion of the cluster is repeated until SBF answers or the time runs out.
+Every request except the deletion of the cluster is repeated until the time runs out, while SBF does not answer or
+refuses the request for a reason that may disappear within seconds (:func:`decide_exit`).
 """
 
 from typing import Any, Callable, Dict, Optional, Sequence, Union
@@ -90,7 +91,7 @@ class JobSbfClient:
         return found
 
     def end(self, owner: str) -> None:
-        """End the owner's cluster. Success if the cluster does not exist, or if the key belongs to another owner.
+        """End the owner's cluster. Idempotent: do nothing if the cluster does not exist or has another owner.
 
         Raises SbfUnreachable if SBF does not answer, or if SBF refuses the request for another reason.
         """

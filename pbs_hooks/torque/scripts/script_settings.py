@@ -22,8 +22,8 @@ from virtcloud.jobs.host_names import element_of_host
 MAX_PATIENCE_S = 260
 """Maximum of the setting ``patience`` in seconds.
 
-Torque kills a script ten seconds before the script's time limit ``$prologalarm`` (300 s). After ``patience``, a script
-therefore has enough time to withdraw its request and to end.
+Torque kills a script ten seconds before the script's time limit ``$prologalarm`` (300 s). With this maximum, a script
+has enough time after ``patience`` to withdraw its request and to end.
 """
 
 

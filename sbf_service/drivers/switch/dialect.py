@@ -50,7 +50,11 @@ class PortReading:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the port allows only the default VLAN, and would also allow only this VLAN if it became a trunk."""
+        """Whether the port is not ``open``, and its list of allowed VLANs has no VLAN except the default VLAN.
+
+        The list is ``tagged`` if the port is ``ready``, otherwise ``dormant``. A port without a list is not closed.
+        Untagged VLANs are not considered.
+        """
         listed = self.tagged if self.ready else self.dormant
         return not self.open and listed is not None and not listed - DEFAULT_VLAN
 

@@ -200,8 +200,8 @@ def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReadi
     """Return the managed VLAN of an access port, if the port carries only this VLAN.
 
     The port is open if it has any other configuration, with three exceptions. A port without VLANs that is not prepared
-    for VLANs, a port that SBF shut down, and a port that is shut down and in no managed VLAN have no VLAN and are not
-    open. Raise Unsafe for an unmanaged VLAN on a port that no administrator adopted and that SBF has not configured.
+    for VLANs, a port that is shut down by SBF, and a port that is shut down and in no managed VLAN have no VLAN and are
+    not open. Raise Unsafe for an unmanaged VLAN on a port that SBF has not configured and no administrator adopted.
     """
     scope = scoped.scope
     if found.off and (port in scope.shut or found.access not in scope.vlans):

@@ -49,7 +49,7 @@ class OvsPort:
     def vlans(self) -> VlanSet:
         """The VLANs in the port's columns.
 
-        A trunk without a list carries every VLAN. But for this trunk, return only the native VLAN, if any.
+        A trunk without a list carries every VLAN, but its columns contain at most the native VLAN.
         """
         listed = self.trunks if self.is_trunk else frozenset()
         return VlanSet(vlan for vlan in (*listed, self.tag) if vlan and 0 < vlan < PLACEHOLDER_VLAN)

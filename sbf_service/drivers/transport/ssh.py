@@ -23,9 +23,9 @@ from virtcloud.tracing import child_span
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""SBF searches for a command's echo by at most this number of the command's first characters.
+"""SBF finds a command's echo by the command's first characters. This is the maximum number of these characters.
 
-This number of characters fits on a line of the terminal after any prompt.
+A text of this length fits on a line of the terminal after any prompt.
 """
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100

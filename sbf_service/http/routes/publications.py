@@ -1,4 +1,4 @@
-"""Publications of guests: a gateway forwards the connections to one of its ports to a port of a guest."""
+"""Publications of guests: a gateway accepts connections at one of its own ports, and forwards them to a guest."""
 
 from http import HTTPStatus
 from typing import Annotated

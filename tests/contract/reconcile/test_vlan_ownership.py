@@ -140,7 +140,7 @@ def test_other_use_moves_to_another_site_with_its_switch(world: World, switch: F
 
 
 def test_a_removal_during_a_reading_excludes_no_vlan(world: World, switch: FakeSwitch) -> None:
-    """A switch is removed from the topology while SBF reads the switch, and finds a VLAN of the pool in other use.
+    """While SBF reads a switch, the switch is removed from the topology. SBF finds a VLAN of the pool in other use.
 
     This VLAN stays free, because the switch no longer belongs to the site. SBF only restores the ports of the switch.
     """

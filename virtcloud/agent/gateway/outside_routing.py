@@ -103,9 +103,10 @@ class OutsideRouting:
             return self._segments
 
     def restore(self) -> None:
-        """Restore the packet filter that the latest wanted document requires. Log a warning if the filter was changed.
+        """Restore the packet filter that the latest wanted document requires. Do nothing if it requires no filter.
 
-        Raise Refused if the kernel refuses the filter. Thread-safe.
+        Log a warning if the kernel's filter differed from the required filter. Raise Refused if the kernel refuses the
+        filter. Thread-safe.
         """
         with self._lock:
             if self._wanted is None:

@@ -48,7 +48,7 @@ class SshTarget(NamedTuple):
 
 
 class SshSession(Document):
-    """A user's connection to a guest. The agent records sessions, so that it can end them even after its restart."""
+    """A user's connection to a guest. The agent records sessions, to end each session in time, even after a restart."""
 
     pid: int
     started: int

@@ -1,8 +1,9 @@
-"""The consoles of guests: interactive use of all consoles, and logs for containers and for machines on Xen.
+"""The consoles of guests: interactive use of all consoles, and logs for containers and for virtual machines on Xen.
 
-libvirt connects each console with a pseudo terminal of the host. For machines on QEMU, virtlogd writes a log, and the
-agent reads the terminal only while a user is connected. For containers and for machines on Xen, libvirt writes no log.
-Therefore the agent always reads the terminals of these guests, and appends the output to a file of limited size.
+libvirt connects each console with a pseudo terminal of the host. For virtual machines on QEMU, virtlogd writes a log,
+and the agent reads the terminal only while a user is connected. For containers and for virtual machines on Xen, libvirt
+writes no log. Therefore the agent always reads the terminals of these guests, and appends the output to a file of
+limited size.
 """
 
 import errno

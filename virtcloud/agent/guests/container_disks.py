@@ -11,8 +11,8 @@ in the guest's folder    content
 
 A guest accesses only the mounted file system, not the file. If the guest could write to the file, it could attack the
 host's kernel with a malformed file system. The disks are kept when the guest or the host restarts, and removed with the
-guest's folder. If the wanted size of a disk has changed before the guest starts again, the agent replaces the disk by
-an empty disk. If the guest's spec no longer has a disk, the agent removes the disk.
+guest's folder. Before each start of the guest, the agent replaces each disk whose wanted size has changed by an empty
+disk, and removes each disk that is no longer in the guest's spec.
 """
 
 import os

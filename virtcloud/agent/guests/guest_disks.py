@@ -11,8 +11,7 @@ folder
 
 The disks are kept when the guest or the host restarts. If the image or the wanted size of the overlay changes, the
 agent replaces the overlay by an empty overlay. If the wanted size of an extra disk changes, the agent replaces this
-extra disk by an empty disk.
-Only root and QEMU's user may read a disk. libvirt makes QEMU's user the owner.
+extra disk by an empty disk. Only root and QEMU's user may read a disk. libvirt makes QEMU's user the owner.
 
 The content of an image's disk is untrusted. The agent reads only the header, and refuses a disk that refers to other
 files. Then ``qemu-img`` checks the disk with limits of memory and processor time, as a user whose ID no account has. If
@@ -77,7 +76,8 @@ def extra_disk_file(name: str) -> str:
 def ensure_disks(folder: Path, image: QemuImage, guest: GuestWanted) -> None:
     """Create a guest's missing disks in its folder, and remove extra disks that are not in its spec.
 
-    Replace a disk whose image or wanted size has changed by an empty disk. Raise Refused if a disk cannot be created.
+    Replace an overlay whose image or wanted size has changed by an empty overlay, and an extra disk whose wanted size
+    has changed by an empty disk. Raise Refused if a disk cannot be created.
     """
     size_mb = guest.limits.disk_mb if guest.limits else None
     with refuse_os_errors(f"create the disks of guest {guest.name} in {folder}"):

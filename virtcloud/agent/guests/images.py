@@ -142,7 +142,7 @@ def list_images(folder: Path) -> list[ImageView]:
 
 
 def _is_image(path: Path) -> bool:
-    """Return whether a folder contains an image's description. Return True if the caller may not enter the folder."""
+    """Return True if a folder contains an image's description, or if the caller may not enter the folder."""
     try:
         return (path / IMAGE_FILE).exists() or not os.access(path, os.X_OK, effective_ids=True)
     except PermissionError:

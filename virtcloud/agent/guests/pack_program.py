@@ -1,4 +1,4 @@
-"""The program that packs a container's root as a tar archive. The archive omits keys and the guest's state.
+"""The program that packs a container's root as a tar archive. The archive omits the guest's SSH keys and state.
 
 The agent runs ``python -I -S pack_program.py ROOT NAMESPACE``, so the file uses only the standard library. ROOT is the
 open descriptor of the guest's root folder. NAMESPACE is the open descriptor of a user namespace with the guest's IDs.

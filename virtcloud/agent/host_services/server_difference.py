@@ -72,7 +72,10 @@ def find_unwanted_servers(segments: Iterable[Segment], observed: Iterable[Observ
 
 
 def find_server_changes(segment: Segment, observed: Iterable[ObservedServer]) -> Iterator[ServeGuests]:
-    """Yield the step that starts or corrects a segment's server. Yield no step if the server is correct."""
+    """Yield the step that starts or corrects the server of a segment, if the segment needs a server.
+
+    Yield no step if the server is correct.
+    """
     if not has_server(segment):
         return
     found = (server for server in observed if (server.cluster, server.vlan) == (segment.id, segment.vlan))

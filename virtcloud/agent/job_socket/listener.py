@@ -71,7 +71,7 @@ RECEIVE_SIZE = 1 << 16
 PROGRESS_S, ACCEPT_RETRY_S, MAX_ACCEPT_S = 5.0, 1.0, 120.0
 """In seconds: interval of progress reports, pause after a failed accept, and longest time without a progress report.
 
-If the accepting thread sends no progress report for longer than this longest time, the agent ends.
+If the accepting thread sends no progress report for longer than ``MAX_ACCEPT_S``, the agent ends.
 """
 LINE_TIMEOUT_S = 5.0
 """Time limit in seconds for a caller to send the request, and to receive the answer."""

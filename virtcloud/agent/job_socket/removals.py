@@ -59,7 +59,7 @@ class JobRemovals:
         self._delete_sent: set[JobRunId] = set()
         self._missing: dict[JobRunId, list[str]] = {}
         self._never_up: list[JobRecord] = []
-        """The runs whose cluster had not been up yet at the last search for lost runs that had no errors."""
+        """The runs whose cluster had not been up yet at the last error-free search for lost runs."""
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -104,8 +104,8 @@ class JobRemovals:
         The search must be repeated if the check of a run failed. Torque counts no attempts, sends no lists of jobs, and
         does not report the end of a job if the host crashes. A run without an attempt number is lost if its cluster was
         up, and SBF has removed the cluster from this host. If the cluster was never up, the run is lost only if the
-        previous search also found the run's record, because the cluster of a new run may not exist yet. The records are
-        compared by identity, because the records of two runs can be equal.
+        last error-free search also found the run's record, because the cluster of a new run may not exist yet. The
+        records are compared by identity, because the records of two runs can be equal.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]

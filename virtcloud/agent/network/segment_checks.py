@@ -39,7 +39,7 @@ def find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> Ker
 def check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface) -> None:
     """Raise Unsafe if the segment's uplink, VLAN ID or interface names are in other use.
 
-    In other use means: used by another cluster, by another uplink of the segment's cluster, or by the host itself.
+    Other use is use by another cluster, by another uplink of the segment's cluster, or by the host itself.
     """
     own_names = {
         names.tagged_interface_name(segment.port, segment.vlan): "vlan",

@@ -99,7 +99,10 @@ class FakeBatch:
             return identifier
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
-        """Change resources (``qalter -l``). If a hook rejects this, raise BatchRefused with the hook's message."""
+        """Change resources (``qalter -l``).
+
+        If a hook rejects the change, raise BatchRefused with the hook's message.
+        """
         with self._serve_request():
             record = self._find_record(job)
             before = record.at_server()

@@ -18,7 +18,7 @@ from virtcloud.testing.fakepbs.hook_event import ALARM_S, HookEvent, HookFailure
 BARE_OPTIONS = ("-I", "-S", "-OO")
 """Options of PBS's embedded interpreter: no site-packages, no PYTHONPATH, no asserts, no docstrings."""
 INTERPRETER_START_S = 15.0
-"""The interpreter is killed if it still runs this many seconds after the time limit of the hook (its alarm)."""
+"""The interpreter is killed after the time limit of the hook (its alarm) plus this number of seconds."""
 INTERPRETER_PROGRAM = Path(__file__).parent / "interpreter" / "run.py"
 
 

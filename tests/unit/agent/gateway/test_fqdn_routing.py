@@ -67,8 +67,8 @@ class NamedWorld:
     def fetch(self, *addresses: str) -> list[str]:
         """Connect from the guest to each address. Return the client's address that the server at each address saw.
 
-        A server sees the gateway's address as the client's address. The result is ``none`` for an address at which no
-        connection was accepted.
+        A server sees the gateway's address as the client's address. For an address at which no connection was accepted,
+        the item is ``none``.
         """
         return [self.world.fetch(address) for address in addresses]
 
