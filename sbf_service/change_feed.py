@@ -96,8 +96,8 @@ class ChangeFeed:
     def publish_outdated(self, versions: Mapping[str, int | None]) -> None:
         """Publish all topics in ``versions``, and store these versions in the waiters.
 
-        ``versions`` maps topics to their versions in the database. These versions differ from the versions that the
-        waiters had read.
+        ``versions`` maps topics to their versions in the database. Each version differs from the lowest version that a
+        waiter of the topic had read, or, for the topic of revoked tokens, from the version of the previous poll.
         """
         with self._lock:
             for topic, version in versions.items():

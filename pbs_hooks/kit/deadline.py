@@ -1,7 +1,7 @@
 """A deadline, and work in a child process that is killed at the deadline.
 
 A hook runs in the only thread of pbs_server, so a hook that hangs stops the whole batch system. A child process runs
-work that may hang (calls of a name server or a file server) or that needs the rights of a user. A thread could not be
+work that may hang (calls to a name server or a file server) or that needs the rights of a user. A thread could not be
 killed, and would continue after PBS restarts the interpreter.
 """
 

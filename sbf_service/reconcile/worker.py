@@ -174,7 +174,8 @@ class Worker:
     ) -> ErrorReport:
         """Save the accepted part of a refused change, and earlier unsaved changes. Return the report of ``refusal``.
 
-        During the pause after a failed save, only return the report.
+        During the pause after a failed save, only return the report. If the save fails now, return a report of both
+        errors.
         """
         report = make_error_report(refusal)
         if before.observed == after.observed and before.is_saved:
@@ -202,11 +203,11 @@ class Worker:
 
 
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
-    """Return ``FAILED`` without a save. A reconciliation after the pause that follows a failed save will save.
+    """Return ``FAILED`` without a save, because the pause after a failed save has not ended.
 
-    The error report of the failed save remains. If the last reading before this reconciliation failed, the report of
-    that reading has replaced the report of the failed save. In this case, raise ReconcileStoppedError with a new
-    report.
+    A reconciliation after the pause saves. The error report of the failed save remains. If the last reading before this
+    reconciliation failed, the report of that reading has replaced the report of the failed save. In this case, raise
+    ReconcileStoppedError with a new report.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
     if not task.reachable:

@@ -78,7 +78,7 @@ class StopSignal:
     def interruptible(self) -> Iterator[None]:
         """Raise StopRequested within the block as soon as a signal requests the stop.
 
-        If the stop was requested before, raise StopRequested at the start of the block.
+        If the stop was requested before, raise StopRequested instead of running the block.
         """
         self._interruptible = True
         try:

@@ -106,7 +106,7 @@ def _row(view: SiteView) -> tuple[object, ...]:
 
 
 def print_cables(cables: SiteCables) -> None:
-    """Print the wrong and the unknown cables, each with what its switches see.
+    """Print the wrong and the unknown cables, each with the observations about the cable.
 
     Then print the switches that could not be read, and the numbers of right, wrong and unknown cables.
     """

@@ -63,8 +63,8 @@ for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 the names of the files and folders in the stream.
 
 The name of the temporary folder contains the guest's name and the script's process ID. If the script is killed, its
-temporary folder remains. The next copy of the same guest to the same destination folder removes this temporary folder.
-On a network file system that several guests share, a copy does not remove temporary folders of other guests.
+temporary folder remains. The next copy to the same folder of the same guest removes this temporary folder. On a network
+file system that several guests share, a copy does not remove temporary folders of other guests.
 """
 GET_SCRIPT = f"""\
 echo "$0" >&2; export LC_ALL=C; IFS=

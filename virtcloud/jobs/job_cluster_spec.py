@@ -27,10 +27,11 @@ class JobRun(NamedTuple):
 
 
 class JobNetwork(NamedTuple):
-    """A running network that a job joins. ``used``: the addresses of other clusters' guests, without prefix length.
+    """A running network that a job joins.
 
     - ``subnets``: None if neither the network's spec nor its guests name a subnet. With an empty list, guests get no
       addresses.
+    - ``used``: the addresses of the guests of the network's other clusters, without prefix length.
     - ``former``: the addresses that this job's guests already have, and retain, by guest name.
     - ``others``: the addresses of gateways, users' devices and the router, without prefix length.
     """

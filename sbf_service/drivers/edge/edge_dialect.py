@@ -65,7 +65,7 @@ class CircuitRecipe:
     """The lines that create a circuit, by kind of piece, in the order of creation.
 
     ``shown`` contains the lines that a complete piece has in the device's configuration. The piece can have further
-    lines, but no line whose first word is in the result of :meth:`EdgeDialect.sorts` for this kind of piece.
+    lines, but the first word of a further line must not be in ``EdgeDialect.sorts(kind)`` of this kind of piece.
     """
 
     make: Mapping[str, Commands]
@@ -73,7 +73,7 @@ class CircuitRecipe:
 
 
 CircuitRecipes = Mapping[tuple[TransportKind, bool], CircuitRecipe]
-"""The recipes of a platform, by the kind of a transport, and whether all clusters of the transport share a service."""
+"""The recipes of a platform, by a transport's kind and by whether all clusters of the transport share a service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

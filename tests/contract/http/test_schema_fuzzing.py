@@ -101,7 +101,10 @@ def without_workers(app: ASGIApp) -> ASGIApp:
 
 
 def calls() -> Iterator[tuple[str, GenerationMode]]:
-    """Yield (operation, mode) for each operation: valid arguments and, if the operation has any, invalid arguments."""
+    """Yield each operation with the mode for valid arguments.
+
+    If the operation has arguments, also yield the operation with the mode for invalid arguments.
+    """
     for path, methods in openapi_document()["paths"].items():
         for method, call in methods.items():
             yield f"{method.upper()} {path}", GenerationMode.POSITIVE

@@ -1,6 +1,6 @@
 """Tests that SQL finds exactly the clusters for which ``find_transition`` returns a transition.
 
-This is true for the condition ``HAS_DUE_TRANSITION`` and for the query of ``find_due_clusters``.
+The tests check the condition ``HAS_DUE_TRANSITION`` and the query of ``find_due_clusters``.
 """
 
 from datetime import timedelta

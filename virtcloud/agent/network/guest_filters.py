@@ -137,7 +137,7 @@ def link_local_address(mac: str) -> IPv6Address:
 
 
 def _render_set(name: str, elements: list[list[str]]) -> str:
-    """Render a set. If the set has no intervals, its size is the number of its elements.
+    """Render a set. Unless the set is empty or has intervals, its size is the number of its elements.
 
     With this size, the kernel finds elements faster. The size is never too small, because each change of the elements
     replaces the whole table.

@@ -1,4 +1,7 @@
-"""Add the column ``elements.local_images``: the image names in a host's folder, as the host's agent reported them."""
+"""Add the column ``elements.local_images``.
+
+The column contains the names of the images in a host's folder, as the host's agent reported these names.
+"""
 
 from collections.abc import Sequence
 

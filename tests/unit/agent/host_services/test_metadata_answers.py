@@ -218,7 +218,7 @@ def test_fragments_cannot_pass_the_limit_of_connections(in_world: Callable[..., 
 
 
 def count_accepted(attempts: int) -> int:
-    """Start ``attempts`` connections at once. Return the number that the server answered within ``SHORT_S`` seconds."""
+    """Start ``attempts`` connections at once. Return how many the server answered within ``SHORT_S`` seconds."""
     opened = [socket.socket() for _ in range(attempts)]
     for connection in opened:
         connection.setblocking(False)
