@@ -1,5 +1,5 @@
 """Benchmarks of the service: ``make bench`` runs all, ``python -m benchmarks NAME`` runs one.
 
-Each module is a benchmark with its targets. Where possible, a target is a ratio of two times of the same run, because
-computers differ in speed and load. ``make test`` runs no benchmark.
+Each module is a benchmark with its targets. Where possible, a target is the ratio of two durations measured in the same
+run, because computers differ in speed and load. ``make test`` runs no benchmark.
 """

@@ -3,7 +3,7 @@
 A real agent runs in namespaces of this machine's kernel, with a libvirtd for containers and with filters of guests. A
 simulated SBF only sends the wanted state. Each of the 200 clusters has an access port of the host, a bridge, and one
 guest. Twelve of the guests run. The others are powered off to save memory; the agent filters their ports too. The
-benchmark reads the memory after the agent has confirmed the wanted state and has read the host three more times.
+benchmark reads the memory after the agent has confirmed the wanted state and then read the host's state three times.
 
 RSS (resident memory) counts every resident page in full, even if other processes use the same page. PSS divides each
 page by the number of processes that use the page. USS counts only pages that no other process uses. The target of 60 MB
@@ -31,8 +31,8 @@ and 1.8 MB for modules that pyroute2 imports.
 Three changes would reduce the memory, but the agent makes none of them. ``python -OO -X no_debug_ranges`` would save
 3 MB of docstrings and positions of expressions, but would also remove assertions, and no test runs without assertions.
 pydantic's ``defer_build`` would save 2 MB, but would build each model in whichever thread uses the model first.
-Releasing pages after each reading would reduce RSS to 59 MB, but not USS; the next reading would need these pages
-again.
+Releasing pages each time the agent has read the host's state would reduce RSS to 59 MB, but not USS; the agent would
+need these pages again the next time.
 """
 
 import json
@@ -108,7 +108,7 @@ class WantedServer(socketserver.ThreadingUnixStreamServer):
         self.document = {**self.document, "revision": self.document["revision"] + 1, "wanted": {"segments": segments}}
 
     def wait_for_readings(self) -> None:
-        """Wait until the agent has confirmed the document and read the host three more times."""
+        """Wait until the agent has confirmed the document and then read the host's state three times."""
         deadline = time.monotonic() + TIMEOUT_S
         while self.polls < READINGS:
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Segments of a host, created by the agent, by bare netlink messages, and by ``ip`` commands.
+"""Measures how long the agent, bare netlink messages, and ``ip`` commands take to create segments of a host.
 
 A segment is a VLAN interface and a bridge. The agent also checks foreign interfaces, sets names, owners and MTUs, and
 disables the host's IP stack on the new interfaces. Bare netlink and ``ip`` only create both interfaces, attach the VLAN

@@ -10,7 +10,7 @@ from emulators import emulate
 
 PLATFORM = "cisco_ios"
 SLOWNESS_S = 0.3
-"""The duration of a command on many real switches."""
+"""The duration of one command in seconds. Many real switches take this time."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""VPN access: throughput compared with a plain OpenVPN, joining and leaving a network, and 200 devices in 50 clusters.
+"""VPN access: throughput relative to a plain OpenVPN; times to join and to leave a network; 200 devices in 50 clusters.
 
 In the lab, one processor runs the guest, the gateway and the user's laptop. The plain OpenVPN server has the ciphers
 and options of the agent's server, but neither ``vlan-tagging`` nor the agent's filters. The plain server's tap is a

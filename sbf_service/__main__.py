@@ -77,7 +77,7 @@ def serve(config: Path | None) -> None:
             sockets = server.open_sockets(service)
             stack.enter_context(hold_replica_name(service.store.engine, replica_name(settings)))
             service.prepare()  # waits for a restore that began before this replica held its name
-            # the steps above succeed even on a standby or with a full disk
+            # the steps above succeed even if the database is a standby, or if the database's disk is full
             probe_write(service.store, service.scheduler.worker.holder)
         _log_plugins()
         tcp = find_tcp_address(sockets)

@@ -80,8 +80,8 @@ class ChangeFeed:
     def publish(self, topics: frozenset[str]) -> None:
         """Call the listeners, then wake the waiters of these topics. Must be called after the commit.
 
-        This order is necessary: after a revocation, a listener must empty the token cache before a woken call looks for
-        its revoked token there.
+        The listeners are called first for this reason: after a revocation, a listener must empty the token cache before
+        a woken call looks for its revoked token in the cache.
         """
         for listener in self._listeners:
             listener(topics)
@@ -138,7 +138,8 @@ class ChangeFeed:
     def watch(self, *topics: str, uncompared: Iterable[str] = ()) -> Iterator[Waiter]:
         """Yield a waiter. Every change of a topic in ``topics`` or ``uncompared`` wakes the waiter.
 
-        The slow poll does not compare the versions of the topics in ``uncompared``.
+        The slow poll of :mod:`sbf_service.change_reader` does not compare the versions of the topics in ``uncompared``
+        with the versions in the database.
         """
         waiter, all_topics = Waiter(dict.fromkeys(topics), asyncio.get_running_loop()), (*topics, *uncompared)
         with self._lock:

@@ -1,9 +1,9 @@
 """The change reader: a thread in which a replica reads the changes of other replicas from the database.
 
-On PostgreSQL, the thread publishes the topics of notices in the change feed. On PostgreSQL and SQLite, a slow poll
-reads versions from the database in one query, and compares them with the versions that the waiting calls have read. The
-slow poll finds changes whose notices were lost. The slow poll also runs after each new connection, because notices
-between two connections are lost.
+On PostgreSQL, the thread receives notices of changes, and publishes the topics of these notices in the change feed. On
+PostgreSQL and SQLite, a slow poll reads versions from the database in one query, and compares them with the versions
+that the waiting calls have read. The slow poll finds changes whose notices were lost. The slow poll also runs after
+each new connection, because notices between two connections are lost.
 """
 
 import time
@@ -32,8 +32,8 @@ log = get_log(__name__)
 class ChangeReader:
     """Reads the changes of other replicas, in one thread.
 
-    ``before_poll`` runs before each slow poll. ``omit_current`` returns its argument without the topics whose version
-    is current according to the latest call of ``before_poll``.
+    ``before_poll`` runs before each slow poll, and may read versions from the database. ``omit_current`` returns its
+    argument without the topics whose version equals the version that ``before_poll`` has read.
     """
 
     store: Store

@@ -22,7 +22,10 @@ Python's default is 5 ms. A call acquires the interpreter dozens of times, for e
 
 @dataclass(slots=True)
 class _ProcessSetting:
-    """A setting that ``begin`` makes for the first of simultaneous users, and ``end`` undoes after the last user."""
+    """A setting that applies while at least one user is in the context of :meth:`use`.
+
+    ``begin`` applies the setting for the first user. ``end`` reverts the setting after the last user.
+    """
 
     begin: Callable[[], None]
     end: Callable[[], None]
@@ -31,7 +34,7 @@ class _ProcessSetting:
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Make the setting during the context. Thread-safe."""
+        """Apply the setting during the context. Thread-safe."""
         with self.lock:
             self.users += 1
             if self.users == 1:

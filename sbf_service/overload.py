@@ -84,8 +84,9 @@ class BoundedThreads:
 class AcceptFaults:
     """An exception handler for the event loop. Logs a lack of file descriptors or memory at most once a minute.
 
-    During such a lack, asyncio repeats accept(2) up to ``BACKLOG`` times, and its own handler would log a traceback for
-    each attempt. These thousands of tracebacks a second would fill the disk, and leave no time for open connections.
+    During such a lack, asyncio repeats accept(2) up to ``BACKLOG`` times (``listen_sockets.py``), and asyncio's own
+    handler would log a traceback for each attempt. These thousands of tracebacks a second would fill the disk, and
+    leave no time for open connections.
     """
 
     clock: Callable[[], float] = time.monotonic

@@ -31,7 +31,7 @@ class RetentionSchedule:
         Thread(target=self._run, name="retention", daemon=True).start()
 
     def stop(self) -> None:
-        """Start no more runs. A run in progress ends with the process, and loses no row."""
+        """Start no more runs. A run in progress continues, at most until the process ends, and loses no row."""
         self._stopping.set()
 
     def _run(self) -> None:

@@ -97,10 +97,11 @@ PING_INTERVAL_S = 20.0
 MAX_MESSAGE = 1 << 20
 """The maximum length of a message on a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 5
-"""The time in seconds after which a stopping service cancels calls. ``ANSWERS_PER_S`` can extend the time.
+"""A stopping service cancels calls after this time in seconds, plus the time for the answers to long polls.
 
-Long polls end at once, so they do not use this time. With 10,000 long polls, the stop remains shorter than systemd's
-``TimeoutStopSec``, which is 90 s for SBF's unit.
+``ANSWERS_PER_S`` determines the time for these answers. The stop ends all long polls at once, so only other calls need
+``SHUTDOWN_GRACE_S``. With 10,000 long polls, the stop remains shorter than systemd's ``TimeoutStopSec``, which is 90 s
+for SBF's unit.
 """
 ANSWERS_PER_S = 500
 """A stopping service waits one second longer than ``SHUTDOWN_GRACE_S`` for each group of this many long polls."""
@@ -177,7 +178,7 @@ def run_server(
     config_file: Path | None = None,
     early_reloads: EarlyReloads | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. Reload the settings of ``config_file`` and the certificate on SIGHUP.
+    """Serve until SIGTERM or SIGINT. On SIGHUP, reload the settings from ``config_file``, and reload the certificate.
 
     If a SIGHUP arrived during the start, reload when the server is ready.
     """

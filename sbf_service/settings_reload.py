@@ -79,7 +79,7 @@ class EarlyReloads:
 
 
 def find_changes(former: ServiceSettings, new: ServiceSettings) -> list[SettingChange]:
-    """Return the differences between two settings, in the order of the keys."""
+    """Return a change for each key whose value differs between ``former`` and ``new``, in the order of the keys."""
     values, new_values = dict(_list_values(former)), dict(_list_values(new))
     return [
         SettingChange(key, values[key], new_values[key]) for key in sorted(values) if values[key] != new_values[key]
@@ -98,7 +98,7 @@ def _list_values(document: Document, prefix: str = "") -> Iterator[tuple[str, ob
 def reload_settings(settings: ServiceSettings, file: Path) -> None:
     """Read a settings file again, and replace the values in ``settings`` that need no restart. Log each change.
 
-    ``settings`` must share no nested document with other settings (:func:`copy_settings`).
+    ``settings`` must share no nested document with another :class:`ServiceSettings` (:func:`copy_settings`).
     """
     try:
         changes = find_changes(settings, read_settings(file))
@@ -116,9 +116,9 @@ def reload_settings(settings: ServiceSettings, file: Path) -> None:
 
 
 def copy_settings(settings: ServiceSettings) -> ServiceSettings:
-    """Return a copy that shares no nested document with other settings.
+    """Return a copy that shares no nested document with another :class:`ServiceSettings`.
 
-    Without a copy, two settings share each nested document that is a default value in both.
+    Two :class:`ServiceSettings` that are not copies share each nested document that is the default value in both.
     """
     return settings.model_copy(deep=True)
 

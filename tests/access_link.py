@@ -27,8 +27,8 @@ password = {file = "/etc/virtcloud/site-brno.password"}
 enable = {file = "/etc/virtcloud/site-brno.enable"}
 """
 AGENT_SETTINGS = 'bridged_frames_filtered = "accept"\n'
-# libvirt uses systemd-machined if D-Bus can start systemd-machined. Here it must not run: it would not find the
-# processes of a container.
+# libvirt uses systemd-machined if D-Bus can start systemd-machined. On this host, systemd-machined must not run,
+# because systemd-machined would not find the processes of a container.
 PREPARE = f"""set -e
 ip link add {INTERFACE} up type veth peer name wire0
 ip link set wire0 up

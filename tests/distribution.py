@@ -108,9 +108,11 @@ def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: 
 
     ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. With ``takes_labs``, the
     worker prefers its last lab, then a lab that no other worker uses. Without ``takes_labs``, the worker prefers units
-    without a lab. A shared lab that another worker uses would have to start a second time. Therefore the worker chooses
-    a unit of this lab only if all waiting units of the lab together take at least ``SECOND_START_S`` seconds, or if the
-    worker would otherwise have no unit.
+    without a lab.
+
+    If another worker uses a shared lab, this worker would have to start the lab a second time. Therefore this worker
+    chooses a unit of such a lab only if all waiting units of the lab together take at least ``SECOND_START_S`` seconds,
+    or if the worker would otherwise have no unit.
     """
     others = set(taken) - {lab, PRIVATE_LAB}
     seconds = Counter[str]()
@@ -229,9 +231,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Make garbage collections rare. Exclude from collections the objects that exist now: they never become garbage.
+    """Make garbage collections rare, and exempt all objects that exist now.
 
-    With Python's default settings, garbage collection took a seventh of the tests' processor time.
+    These objects never become garbage. With Python's default settings, garbage collection took a seventh of the tests'
+    processor time.
     """
     gc.collect()
     gc.freeze()

@@ -145,7 +145,7 @@ def make_runner(in_namespace: Run) -> Callable[..., Any]:
     def run(work: Callable[[World], object], *segments: Segment, serves: bool = True) -> object:
         @contextmanager
         def opened() -> Iterator[World]:
-            # The user of dnsmasq must be able to read the folder. The folders of pytest are private.
+            # The servers run as the user dnsmasq, who must be able to read the folder. pytest's folders are private.
             with TemporaryDirectory(prefix="virtcloud-servers-") as folder, closing(NetlinkKernel()) as kernel:
                 Path(folder).chmod(0o755)
                 world = World(kernel, Path(folder), *segments)

@@ -19,7 +19,7 @@ class NameServer:
     """A dnsmasq, authoritative for ``example.org``. By default, it runs in the namespaces of the creating thread."""
 
     def __init__(self, folder: Path, enter: tuple[str, ...] = ()) -> None:
-        """Start the server. ``enter`` is a command that starts dnsmasq in another namespace, such as nsenter."""
+        """Start the server. ``enter`` is a command, such as nsenter, that starts dnsmasq in another namespace."""
         self._hosts, self._log = folder / "names", folder / "dns.log"
         self._hosts.touch()
         options = "--keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --bind-interfaces --user=root"

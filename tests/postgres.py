@@ -71,7 +71,7 @@ def programs() -> Path:
 
 @dataclass
 class PostgresServer:
-    """A PostgreSQL server, which also ends when this process ends for any reason."""
+    """A PostgreSQL server. If this process ends for any reason without calling `stop`, the server ends too."""
 
     folder: Path
     programs: Path

@@ -1,4 +1,4 @@
-"""A guest's seed and its network, for tests of seeds."""
+"""A guest with a seed, and the segment of the guest's network, for tests of seeds."""
 
 from typing import Any
 

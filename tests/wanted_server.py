@@ -24,7 +24,10 @@ class WantedServer:
         self.polls = 0
         """Number of requests for the document."""
         self.reports: list[tuple[str, Any]] = []
-        """All reports of the agent, including confirmations: the last word of the path, and the document."""
+        """All reports of the agent, including confirmations.
+
+        Each report is a pair: the last component of the request's path, and the JSON document.
+        """
 
     def change(self, wanted: HostWanted) -> None:
         with self._changed:

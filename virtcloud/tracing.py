@@ -22,7 +22,7 @@ class Tracer(Protocol):
     def span(
         self, name: str, parent: str | None, links: Sequence[str], attributes: dict[str, str | int]
     ) -> AbstractContextManager[Span]:
-        """Return a context that is a span. ``parent`` and ``links`` are trace contexts (``traceparent``)."""
+        """Return a context manager for a span. ``parent`` and ``links`` are trace contexts (``traceparent``)."""
 
     def traceparent(self) -> str | None:
         """Return the trace context of the current span, or None without a span."""
@@ -53,7 +53,7 @@ def install_tracer(tracer: Tracer | None) -> None:
 def span(
     name: str, *, parent: str | None = None, links: Sequence[str] = (), **attributes: str | int
 ) -> AbstractContextManager[Span]:
-    """Return a context that is a span.
+    """Return a context manager for a span.
 
     If ``parent`` is None, the span is a child of the current span. If there is no current span either, the span begins
     a new trace.
@@ -64,14 +64,14 @@ def span(
 
 
 def child_span(name: str, **attributes: str | int) -> AbstractContextManager[Span]:
-    """Return a context that is a child of the current span. Without a current span, nothing is recorded."""
+    """Return a context manager for a child of the current span. Without a current span, nothing is recorded."""
     if not _installed or _installed[0].traceparent() is None:
         return NO_SPAN
     return _installed[0].span(name, None, (), attributes)
 
 
 def span_of_calls(name: str, traceparents: Sequence[str], **attributes: str | int) -> AbstractContextManager[Span]:
-    """Return a context that is a span for work that calls have caused.
+    """Return a context manager for the span of an operation that one or more calls caused.
 
     ``traceparents`` are the trace contexts of the calls. For one call, the span is a child of the call's span. For
     several calls, the span begins a new trace with a link to each call. Without calls, the span is a child of the

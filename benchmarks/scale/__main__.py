@@ -1,4 +1,6 @@
-"""Measures each operation at each size and prints a table. ``--json`` also adds the figures to a JSON file.
+"""Measures the costs of SBF's operations for each given size of an installation, and prints a table.
+
+``--json`` also adds the costs to a JSON file.
 
 Usage: ``python -m benchmarks.scale [--database sqlite|postgresql] [--json FILE] [--repeat N] [--calls] SIZE...``
 """
@@ -86,7 +88,7 @@ def measure_operation(measured: MeasuredService, name: str, operation: Operation
 
 
 def main() -> int:
-    """Measure the sizes and print a table."""
+    """Measure the operations for each size on the command line, and print a table."""
     parser = argparse.ArgumentParser(prog="benchmarks.scale")
     parser.add_argument("sizes", nargs="+", choices=SIZES)
     parser.add_argument("--database", default="sqlite", choices=("sqlite", "postgresql"))

@@ -82,7 +82,7 @@ class _Filler:
         self._update_elements()
 
     def _make_cluster(self, number: int, *, ended: bool) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return the rows of a cluster, its placements and its claims at two neighbouring sites."""
+        """Return the row of a cluster at two neighbouring sites, and the rows of its placements and of its claims."""
         first, round_ = number % self.size.sites, number // self.size.sites
         sites = (first, (first + 1) % self.size.sites)
         hosts = tuple(name_host(site, (round_ + at) % self.size.hosts) for at, site in enumerate(sites))

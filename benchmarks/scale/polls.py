@@ -73,7 +73,7 @@ def make_topology(agents: int) -> dict[str, Any]:
 
 
 def fill(database: str, agents: int, tokens: Path) -> None:
-    """Store the topology, the pools and a token for each agent. Confirm revision 1 of each host.
+    """Store the topology and the pools, and create a token for each agent. Confirm revision 1 of each host.
 
     Write the agents' names and tokens to the file ``tokens``.
     """
@@ -141,7 +141,7 @@ def polling(tokens: Path, listen: str, wait: int, *options: str) -> Iterator[Pol
 
 
 def measure_latencies(sbf: MeasuredSbf, agents: PollingAgents, count: int, hosts: int) -> list[float]:
-    """Request clusters, and return the seconds until each agent of their hosts has the new revision.
+    """Request clusters. For each agent of their hosts, return the seconds until the agent has the new revision.
 
     If an agent has not received the revision after 20 s, its value is 20.
     """

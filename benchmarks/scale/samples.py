@@ -38,7 +38,11 @@ class Samples:
                 last = now
 
     def to_document(self) -> dict[str, list[float]]:
-        """Return two lists: the seconds from the start to each processor sample, and the processors in use."""
+        """Return the samples of the processor time as two lists.
+
+        ``at_s`` contains the seconds from the start to each sample. ``processors`` contains the average number of
+        processors that SBF used since the previous sample.
+        """
         return {"at_s": [at for at, _ in self.processor], "processors": [used for _, used in self.processor]}
 
 

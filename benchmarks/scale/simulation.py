@@ -132,7 +132,7 @@ def quantile(values: list[float], fraction: float) -> float:
 
 @contextmanager
 def run_service(database: str, listen: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run the simulated service in a process of its own until the block ends."""
+    """Run the real SBF with simulated switches (``simulated_service.py``) in its own process until the block ends."""
     command = [sys.executable, "-m", "benchmarks.scale.simulated_service", database, listen, str(folder)]
     paths = [str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}

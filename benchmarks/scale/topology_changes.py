@@ -2,8 +2,9 @@
 
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.topology_changes [--database sqlite|postgresql] SITES HOSTS LIVE``.
 HOSTS is the number of hosts at each site, and LIVE is the number of live clusters at the start. SBF runs in a separate
-process, with switches in memory. Two callers repeatedly read, create and delete a cluster, and then pause for
-``--pause`` seconds. Without a pause, SBF's work for the callers' clusters would occupy a whole processor.
+process, with switches in memory. In a loop, each of two callers reads a cluster, creates and deletes another cluster,
+and pauses for ``--pause`` seconds. Without a pause, SBF's work for the callers' clusters would occupy a whole
+processor.
 """
 
 import argparse
@@ -95,7 +96,7 @@ class Callers:
     def describe(self, since: float) -> str:
         """Return a text with the number of calls that ended after ``since``, and with their durations."""
         times = [duration for started, duration in list(self.times) if started + duration >= since]
-        if len(times) < 2:  # noqa: PLR2004 - two values have quantiles
+        if len(times) < 2:  # noqa: PLR2004 - quantiles need two values
             return f"{len(times)} other calls"
         cuts = quantiles(times, n=100, method="inclusive")
         return f"{len(times)} other calls: median {cuts[49]:.3f} s, p99 {cuts[98]:.3f} s, longest {max(times):.3f} s"

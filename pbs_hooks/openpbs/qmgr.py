@@ -1,6 +1,7 @@
 """Client of the OpenPBS server on this host: finds the installation, and reads and changes hooks with ``qmgr``.
 
-``qselect`` lists the jobs with a cluster, because variables of users can make the JSON of ``qstat`` invalid.
+The jobs with a cluster are listed by ``qselect`` instead of ``qstat``: environment variables of users' jobs can make
+the JSON output of ``qstat`` invalid.
 """
 
 import contextlib
@@ -182,8 +183,8 @@ def apply_change(server: QmgrServer, change: InstallationChange) -> None:
 
 
 SELECT_WITH_CLUSTER = ("-s", "RESU", "-l", "vcluster.ge.a")
-"""Options that select running, exiting and suspended jobs with a request. A request begins with a letter; an unset
-resource sorts before all letters.
+"""Options of ``qselect`` that select running, exiting and suspended jobs that request a cluster. The resource
+``vcluster`` of such a job contains the request, which begins with a letter. An unset resource sorts before all letters.
 """
 
 

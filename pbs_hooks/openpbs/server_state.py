@@ -75,9 +75,9 @@ HOOK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     SERVER_HOOK: {"alarm": "5", "fail_action": "none"},
     MOM_HOOK: {"alarm": "600", "freq": "60", "fail_action": "offline_vnodes,clear_vnodes_upon_recovery"},
 }
-"""PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when it rejects a job. On a host where the
-MoM hook crashes, every job would fail. With this ``fail_action``, PBS starts no jobs on such a host until the MoM
-restarts.
+"""PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when the hook rejects a job. Without the
+MoM hook's ``fail_action``, every job would fail on a host where the MoM hook crashes. With the MoM hook's
+``fail_action``, PBS starts no jobs on such a host until the MoM restarts.
 """
 
 

@@ -1,6 +1,6 @@
-"""Writes Torque's scripts.
+"""Writes virtcloud's scripts for Torque: prologues, epilogues and the submit filter.
 
-Each script is one file that needs no other file, with the owner and mode that Torque requires.
+Each script is one file, needs no other file, and has the owner and mode that Torque requires.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class ScriptFile:
 
 
 def build_program(settings: Path) -> str:
-    """Return the program of all scripts. The file name selects the script."""
+    """Return the program that every script file contains. A running script finds its function by its file name."""
     text = bundle_program(ENTRY_MODULE, PROGRAM_TAIL.format(settings=str(settings)), (HEAD_MODULE,))
     return f"{INTERPRETER}{SCRIPT_MARK}{hashlib.sha256(text.encode()).hexdigest()[:12]}.\n{text}"
 

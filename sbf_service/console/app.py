@@ -46,7 +46,10 @@ def add_console(app: FastAPI) -> FastAPI:
 
 
 def add_error_pages(app: FastAPI) -> None:
-    """Answer with a page if a path or method of the console is unknown. Other errors keep their handlers."""
+    """Add the handler that answers with a page if a path or method of the console is unknown.
+
+    Other errors keep their handlers.
+    """
     answer_problem: Any = app.exception_handlers[HTTPException]
 
     async def answer(request: Request, error: Exception) -> Response:

@@ -45,7 +45,7 @@ def stream_events(
 ) -> StreamingResponse:
     """Return the stream of a page. The stream sends an event when the value of ``read_version()`` has changed.
 
-    The change feed announces changes under ``topics``.
+    The stream reads this value again when the change feed publishes a change under one of ``topics``.
     """
     events = _count_stream(browser, counts, _follow(service, browser, topics, read_version))
     return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})

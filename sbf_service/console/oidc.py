@@ -188,9 +188,9 @@ class OidcClient:
 
 
 def _parse_code(pending: PendingLogin, url: str) -> str:
-    """Return the code of the provider's answer.
+    """Return the authorization code in the provider's answer.
 
-    Raise Unauthenticated if the answer belongs to another login, contains an error, or contains no code.
+    Raise Unauthenticated if the answer belongs to another login, contains an error, or contains no authorization code.
     """
     state = httpx.URL(url).params.get("state", "")
     if not compare_digest(state.encode(), pending.state.encode()):

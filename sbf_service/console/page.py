@@ -44,7 +44,11 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class ForeignForm(Forbidden):
-    """The form came from another web site, or belongs to another session. The reader does not lack a right."""
+    """The form came from another web site, or belongs to another session.
+
+    The error page of any other Forbidden error advises the reader to ask for a token with the missing right. The error
+    page of this error omits this advice, because the reader lacks no right.
+    """
 
 
 class Page(APIRoute):

@@ -170,7 +170,10 @@ async def _read_checked_form(request: Request, browser: CurrentBrowser) -> Form:
 
 
 CheckedForm = Annotated[Form, Depends(_read_checked_form)]
-"""The type of a page's parameter that receives a form of the browser's session."""
+"""The type of a page's parameter that receives a form with the token of the browser's session.
+
+For a form without this token, the page raises ForeignForm.
+"""
 
 
 def check_same_origin(request: Request) -> None:

@@ -1,7 +1,7 @@
 """The troubles of elements, sites and clusters, each with a remedy. Pure.
 
-The messages are the messages of the API. If a message names no remedy, this module adds a remedy. Tests compare these
-remedies with the page "When something fails" (agents' messages) and with the runbook (commands).
+The messages are the messages of the API. If a message names no remedy, this module adds a remedy. Tests compare the
+remedies for agents' messages with the page "When something fails", and the commands in remedies with the runbook.
 """
 
 from collections.abc import Iterable, Iterator

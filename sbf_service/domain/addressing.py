@@ -8,10 +8,10 @@ request                                           addresses of its guests
 a new network with ``subnets``                    the lowest free addresses of each subnet
 a new network without ``subnets``                 addresses of ``10.0.0.0/24`` (for many guests, of a larger subnet)
                                                   and of an IPv6 subnet (RFC 4193)
-a member of a network with ``subnets``            the addresses after the highest address of a guest; after the end of a
-                                                  subnet, its lowest free addresses
-a member of a network without ``subnets``         the addresses after the highest address of a guest, in the subnets to
-                                                  which the addresses of the network's guests belong
+a member of a network with ``subnets``            the addresses after the highest address of the network's guests;
+                                                  after the end of a subnet, its lowest free addresses
+a member of a network without ``subnets``         the addresses after the highest address of the network's guests, in
+                                                  the subnets to which the addresses of the network's guests belong
 a request with empty ``subnets``                  none
 a request of a batch job without ``subnets``      none; hooks assign addresses (``virtcloud/jobs/address_plan.py``)
 ================================================  ==================================================================

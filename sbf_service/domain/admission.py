@@ -172,7 +172,7 @@ def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """The resources that clusters use. ``networks`` counts the clusters that are not members."""
+    """The resources that clusters use. ``networks`` counts only the clusters that join no other cluster's network."""
 
     clusters: int = 0
     networks: int = 0

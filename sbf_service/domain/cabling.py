@@ -252,7 +252,7 @@ class _CableCheck:
     def unlisted(self, reported: set[PortRef]) -> Iterator[CableView]:
         """Yield observed cables that the topology does not contain.
 
-        Omit cables with an end in ``reported``. These ends belong to cables of the topology with a wrong state.
+        Omit observed cables with an end in ``reported``: the ends of the topology's cables whose state is wrong.
         """
         linked = {end for cable in list_cables(self.topology) for end in cable.ends} | set(self._uplinks())
         yielded = set[frozenset[str]]()

@@ -29,8 +29,8 @@ from virtcloud.model.wanted import HostWanted
 def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:
     """Return the difference between a switch's last observed VLANs and its wanted state.
 
-    The database stores only a part of a reading. Therefore, only the next reading detects a port that carries every
-    VLAN.
+    The database stores only a part of what SBF reads from a switch. Therefore, a port that carries every VLAN is
+    detected only when SBF reads the switch again.
     """
     ports = {port: carried.get(port, VlanSet()) & managed for port in wanted.ports}
     return compare_switch(wanted, SwitchObserved(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
@@ -39,7 +39,8 @@ def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: Vla
 def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet) -> EdgeDifference:
     """Return the difference between an edge's last observed circuits and its wanted state.
 
-    The database stores only a part of a reading. Therefore, only the next reading detects an incomplete circuit.
+    The database stores only a part of what SBF reads from an edge. Therefore, an incomplete circuit is detected only
+    when SBF reads the edge again.
     """
     circuits = tuple(circuit for circuit in carried if circuit.vlan in managed)
     return compare_edge(wanted, EdgeObserved(circuits=circuits))

@@ -37,7 +37,10 @@ class DueDevices:
     names: frozenset[Name] = frozenset()
 
     def find_oldest_reading(self, now: datetime) -> datetime:
-        """Return a time. The condition selects every device whose last reading was at this time or earlier."""
+        """Return the time up to which a last reading counts as old.
+
+        The condition selects every device that was last read at this time or earlier.
+        """
         return max(now - self.drift_interval, self.read_before or now)
 
 

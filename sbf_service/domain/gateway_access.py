@@ -86,9 +86,9 @@ def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Des
 
 
 def describe_lost_link(topology: Topology, router: Name) -> str | None:
-    """Return a message that states what does not work in a network whose router is this gateway, and why.
+    """Return a message that states what does not work, and why, in a network whose router is the gateway ``router``.
 
-    Return None if the gateway has a link to the outside.
+    Return None if this gateway has a link to the outside.
     """
     if OUTSIDE_LINK.has(topology, router):
         return None

@@ -34,7 +34,7 @@ def choose_gateways(
 def list_reachable_gateways(
     topology: Topology, cluster: LiveCluster, alive: Collection[Name], role: GatewayRole
 ) -> Iterator[Name]:
-    """Yield each gateway in ``alive`` that has a role and is connected to the cluster's hosts through switches.
+    """Yield each gateway in ``alive`` that has ``role`` and is connected to the cluster's hosts through switches.
 
     Yield only gateways at the cluster's sites, in the topology's order.
     """

@@ -114,8 +114,9 @@ class PlacementStatus:
 class ClusterStatus:
     """A cluster's state, placements and times.
 
-    If the cluster created a network, and is ending or has ended, ``members`` are this network's members, except ended
-    members whose removal every element has confirmed. Before the cluster's end, ``members`` may be empty.
+    If the cluster created a network, and is ending or has ended, ``members`` are the clusters that joined the network,
+    except ended clusters whose removal every element has confirmed. In the earlier states (``WANTED_STATES``),
+    ``members`` may be empty although clusters joined the network.
     """
 
     id: str

@@ -45,11 +45,11 @@ def find_owned_vlans(observed: SwitchObserved, created: VlanSet) -> VlanSet:
 
 
 def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet) -> SwitchObserved:
-    """Return a reading in which the VLANs in other use on the device are marked as foreign. Idempotent.
+    """Return a copy of ``observed`` in which ``foreign`` lists the VLANs in other use on the device. Idempotent.
 
-    ``vlans`` and ``ports`` of the result contain no VLAN that SBF does not own, so no difference contains such a VLAN.
-    Exception: a renamed VLAN that SBF created stays in ``ports``, so that SBF can remove the VLAN from the managed
-    ports.
+    ``vlans`` and ``ports`` of the copy contain no VLAN that SBF does not own, so SBF's changes of the device
+    (`SwitchDifference`) contain no such VLAN. Exception: a renamed VLAN that SBF created stays in ``ports``, so that
+    SBF can remove the VLAN from the managed ports.
     """
     foreign = tuple(_find_foreign_vlans(observed, created))
     others = VlanSet(other.vlan for other in foreign) - find_owned_vlans(observed, created)

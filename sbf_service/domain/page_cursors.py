@@ -1,4 +1,4 @@
-"""Cursors of lists in pages: the position after the last row of a page, as an opaque text. Pure.
+"""Cursors of paginated lists: a cursor is the position after the last row of a page, as an opaque text. Pure.
 
 A cursor contains the name of the list's order, and the sort key of the last row. A cursor grants no right: for each
 page, SBF selects the rows that the caller may read. Rows that are added or removed between two calls do not shift the
@@ -43,7 +43,10 @@ KEY_OF_NAME: Final = TypeAdapter(tuple[Word])
 
 @dataclass(frozen=True, slots=True)
 class CursorFormat:
-    """The cursors of one order of one list. ``key`` parses the sort key."""
+    """The format of the cursors of one list in one order. ``order`` names the list and its order.
+
+    ``key`` parses the sort key.
+    """
 
     order: str
     key: TypeAdapter[Any]

@@ -48,7 +48,8 @@ def decide_pace(hosts: int, mtu: int) -> CheckPace:
 def list_hosts(cluster: LiveCluster) -> tuple[Name, ...]:
     """Return the hosts between which paths are checked.
 
-    For a member, include the hosts of the cluster that created the network. Raise Conflict if there are too many hosts.
+    If the cluster has joined a network, include the hosts of the cluster that created the network. Raise Conflict if
+    there are too many hosts.
     """
     hosts = tuple(dict.fromkeys((*cluster.spec.all_hosts, *cluster.network.spec.all_hosts)))
     if len(hosts) > MAX_HOSTS:

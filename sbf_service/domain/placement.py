@@ -1,5 +1,7 @@
 """Distribution of a spread's guests over hosts by free capacity. Pure.
 
+A spread (``GuestSpread``) is a number of guests with the same properties, for which SBF chooses the hosts.
+
 The capacity of a host results from its agent's report and from the overcommit in the settings. Stopped guests use
 capacity too. The guests of a cluster use capacity until the cluster has ended and none of its claims is quarantined.
 SBF places each guest on the host whose free fraction of capacity is largest after the placement. Of several hosts with
@@ -29,7 +31,7 @@ MAX_LISTED_HOSTS = 20
 
 
 class Overcommit(Document):
-    """The table ``[placement]`` of the settings: how much of the hosts' capacity guests may use."""
+    """The table ``[placement]`` of the settings: how many processors and how much memory of a host guests may use."""
 
     cpus: Annotated[float, Field(gt=0, le=1000)] = Field(
         4.0, description="Virtual processors of guests for each processor of a host."
@@ -90,7 +92,7 @@ class CandidateHost:
 
 
 def compute_total(capacity: HostCapacity, overcommit: Overcommit) -> ComputeResources:
-    """Return the resources of a host that guests may use."""
+    """Return the resources that guests may use on a host with this capacity."""
     memory = max(0, capacity.memory_mb - overcommit.host_memory_mb)
     return ComputeResources(int(capacity.cpus * overcommit.cpus), int(memory * overcommit.memory))
 

@@ -24,7 +24,7 @@ SHOWN_GUESTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class ImagedGuest:
-    """A guest of a network with its image. ``source`` is None for a host's own image."""
+    """A guest of a network, and the guest's image. ``source`` is None for a host's own image."""
 
     cluster: ClusterKey
     name: Name

@@ -8,8 +8,8 @@ from pydantic import Field
 from virtcloud.model.document import Document
 
 MIN_DAYS = 7
-"""The minimum number of days from the beginning of a cluster's removal to the deletion of its rows. During this time,
-SBF refuses late calls of earlier attempts.
+"""The minimum number of days from the beginning of a cluster's removal to the deletion of the cluster's rows. While the
+rows exist, SBF recognizes and refuses late calls that belong to an earlier attempt with the cluster's key.
 """
 Days = Annotated[int, Field(ge=MIN_DAYS, le=36500)]
 Rows = Annotated[int, Field(ge=1000, lt=2**53)]

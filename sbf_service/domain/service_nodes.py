@@ -1,4 +1,4 @@
-"""Service nodes: the gateways that offer services in networks, and the services in wanted documents. Pure."""
+"""Chooses service nodes (gateways that offer services in networks), and adds services to wanted documents. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

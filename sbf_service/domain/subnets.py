@@ -116,9 +116,9 @@ class Subnet:
         return self._take(range(self.start, self.highest + 1), used, count)
 
     def take_after(self, others: Collection[str], used: Collection[str], count: int) -> list[Address]:
-        """Return addresses after the highest address in ``others``; after the end of the subnet, its lowest addresses.
+        """Return the next ``count`` addresses after the highest address in ``others``.
 
-        No returned address is in ``used``.
+        At the end of the subnet, continue with the subnet's lowest addresses. No returned address is in ``used``.
         """
         inside = (int(address) for address in map(ip_address, others) if address in self.network)
         top = max(inside, default=self.start - 1)
@@ -126,9 +126,10 @@ class Subnet:
         return self._take(chain(range(first, self.highest + 1), range(self.start, first)), used, count)
 
     def take_from_end(self, used: Collection[str], count: int) -> list[Address]:
-        """Return the ``count`` highest addresses that are not in ``used``.
+        """Return ``count`` addresses that are not in ``used``, in descending order from the end of the subnet.
 
-        The addresses of hosts and the anycast addresses come last.
+        The end of the subnet contains addresses for hosts and, in an IPv6 subnet, anycast addresses. Return these
+        addresses only after all other addresses, also in descending order.
         """
         last = HOST_ADDRESSES if self.network.version == _IPV4 else HOST_ADDRESSES + RESERVED_ANYCAST
         first_last = max(self.start, self.highest - last + 1)

@@ -55,10 +55,10 @@ def keep_computed(topology: Topology, key: object, value: object) -> None:
 
 
 def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Name]) -> Iterator[PortRef]:
-    """Yield both ports of each link that connects the switches ``ends`` in the tree.
+    """Yield both ports of each link on the tree's paths between the switches in ``ends``.
 
-    These are the links on the way to the root from some, but not all, of these switches. Raise Conflict if the tree
-    lacks one of the switches.
+    These are the links that some of these switches use on their way to the root, but that not all of them use. Raise
+    Conflict if the tree lacks one of the switches.
     """
     passed = Counter(up for end in ends for up in _ports_to_root(topology, tree, end))
     for up, times in passed.items():
@@ -68,12 +68,13 @@ def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Nam
 
 
 def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport: Name | None) -> SwitchTree:
-    """Return the tree of a site that carries a network. ``base`` contains the names of the network's hosts.
+    """Return the tree that carries a network at a site. ``base`` contains the names of the network's hosts.
 
-    With a transport, return the tree of the site's attachment. Without a transport, return the first tree that reaches
-    all hosts of the network at this site. If no tree reaches all these hosts, return the tree of the first host. Raise
-    Conflict if the site is not attached to the transport or has no switch. Also raise Conflict if the site has several
-    trees, but neither a transport nor a host determines the tree. Raise HostNotLinked if a host has no uplink.
+    With a transport, return the tree with the site's attachment to this transport. Without a transport, return the
+    first tree that reaches all hosts of the network at this site. If no tree reaches all these hosts, return the tree
+    of the first host. Raise Conflict if the site is not attached to the transport or has no switch. Also raise Conflict
+    if the site has several trees, but neither a transport nor a host determines the tree. Raise HostNotLinked if a host
+    has no uplink.
     """
     trees = _find_trees(topology, site)
     if transport is not None:

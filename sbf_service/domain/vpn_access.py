@@ -1,7 +1,7 @@
 """VPN access: the grants in the wanted documents of gateways. Pure.
 
-A grant names a device's network and an end time. The grant exists while the device's profile is valid and elements must
-carry the profile's cluster.
+A grant names a device's network and an end time. The grant exists while two conditions hold: the device's profile is
+valid, and the profile's cluster is in a state in which elements must carry the cluster.
 """
 
 from collections import defaultdict

@@ -30,7 +30,10 @@ def make_wanted_etag(revision: int) -> str:
 
 
 def matches(header: str | None, etag: str) -> bool:
-    """Return whether ``If-None-Match`` contains an entity tag. The comparison is weak (RFC 9110, 13.1.2)."""
+    """Return whether ``header``, the value of ``If-None-Match``, contains ``etag`` or ``*``.
+
+    The comparison is weak (RFC 9110, 13.1.2).
+    """
     tags = {tag.strip().removeprefix("W/") for tag in (header or "").split(",")}
     return bool(tags & {ANY_ETAG, etag.removeprefix("W/")})
 

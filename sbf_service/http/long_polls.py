@@ -159,7 +159,7 @@ class LongPoll:
         - The change feed publishes changes of the document under ``topic``, ``others`` and ``uncompared``. The slow
           poll of the change reader does not compare the topics in ``uncompared``.
         - ``is_exact`` is true if ``read_version`` returns the version that the database has for ``topic``.
-        - ``is_awaited`` returns whether the document that ``read_version`` read last ends the wait.
+        - ``is_awaited`` returns whether the document, as last read by ``read_version``, ends the wait.
 
         Raise ServiceStopping when the service stops. Raise TooManyRequests for a caller that calls too often without
         waiting. Raise ServiceUnreachable if the caller closed the connection.

@@ -32,7 +32,10 @@ class MetricDescription(NamedTuple):
 
 
 def list_metrics() -> list[MetricDescription]:
-    """Return the descriptions of all metrics, except the metrics of the process, sorted by name."""
+    """Return the descriptions of all metrics, sorted by name.
+
+    Omit the metrics ``process_…``, which the Prometheus library adds.
+    """
     return sorted([*_list_process_metrics(), *_list_scraped_metrics()])
 
 

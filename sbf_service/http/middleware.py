@@ -184,7 +184,7 @@ def declared_length(scope: Scope) -> int:
 def limit_body(receive: Receive, limit: int, setting: str) -> Receive:
     """Return an ASGI channel that raises BodyTooLong for a body of more than ``limit`` bytes.
 
-    The setting ``setting`` contains the limit.
+    ``setting`` is the name of the setting that contains the limit, for the error message.
     """
     received = 0
 

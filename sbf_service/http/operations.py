@@ -78,7 +78,7 @@ def check_if_match(if_match: str | None, version: object, document: str) -> None
     """Check the precondition of a call that replaces a document (RFC 9110, 13.1.1; RFC 6585, 3).
 
     Raise PreconditionRequired if the call has no header If-Match. Raise PreconditionFailed unless the header contains
-    the entity tag of ``version``, or ``*``. Error messages name the document by ``document``.
+    the entity tag of ``version``, or ``*``. ``document`` is the name of the document in error messages.
     """
     if if_match is None:
         raise PreconditionRequired(

@@ -1,8 +1,8 @@
 """Answers that contain a list, as a whole or in pages: parameters ``limit`` and ``cursor``, header ``Link`` (RFC 8288).
 
 The body is an array. If there are more rows, the header ``Link`` with ``rel="next"`` has the address of the following
-page. SBF also reads a whole list page by page. Each page has its own transaction, which ends before SBF converts the
-page to JSON.
+page. Even if the answer contains the whole list, SBF reads the list from the database page by page. Each page has its
+own transaction, which ends before SBF converts the page to JSON.
 """
 
 from collections.abc import Callable, Iterable, Sequence

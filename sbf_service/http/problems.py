@@ -99,7 +99,7 @@ class BodyTooLong(HTTPException):
     """
 
     def __init__(self, limit: int, setting: str = "limits.body") -> None:
-        """Create the error. ``limit`` is in bytes; the setting ``setting`` contains the limit."""
+        """Create the error. ``limit`` is in bytes. ``setting`` is the name of the setting that contains the limit."""
         super().__init__(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"body: expected at most {limit} bytes, got more; the limit is '{setting}' in the settings of this SBF: "

@@ -136,7 +136,7 @@ class SessionRelay:
         return session
 
     def find_clone(self, element: Name, session_id: str) -> CloneOrder:
-        """Return the order of a clone session that ``element`` serves. Raise NotFound if this session is not open."""
+        """Return the `CloneOrder` of a session of ``element``. Raise NotFound if no such clone session is open."""
         session = self._waiting.get(session_id)
         if session is None or session.element != element or session.clone is None:
             raise NotFound(f"session {session_id} of {element} has ended, or clones no guest: no image was stored")

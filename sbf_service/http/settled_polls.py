@@ -31,8 +31,8 @@ SUFFIX: Final = "/wanted"
 MIN_SILENCE_S: Final = 6 * SLOW_POLL_S
 """The shortest ``agent_silence`` with which this middleware answers polls.
 
-The slow poll of the change reader records the heartbeats of these polls only every 15 s. With a shorter
-``agent_silence``, SBF could regard a running agent as unreachable.
+The change reader writes the heartbeats of settled agents to the database only every 15 s (:data:`SLOW_POLL_S`). With a
+shorter ``agent_silence``, SBF could regard a running agent as unreachable.
 """
 _REQUEST_ID: Final = REQUEST_ID_HEADER.lower().encode()
 _TRACE: Final = TRACE_HEADER.encode()
@@ -103,10 +103,10 @@ class SettledPollMiddleware:
         return principal if is_own else None
 
     async def _wait(self, poll: SettledPoll, principal: Principal) -> float | None:
-        """Wait until the element may have changed. Return the remaining seconds.
+        """Wait until the element may have changed. Return the seconds that remain of the poll's wait.
 
-        Return the whole time at once if the element is not settled or the agent has polled too often. Return None if
-        nothing has changed at the end of the wait.
+        If the agent is not settled at the poll's revision, or has polled too often, do not wait, and return all seconds
+        of the poll's wait. Return None if nothing has changed at the end of the wait.
         """
         service, topic = self.service, f"element:{poll.element}"
         wait = min(poll.wait, service.heartbeats.max_wait)

@@ -21,7 +21,7 @@ from virtcloud.model.topology_document import Link, Site
 PIECES: Final[dict[str, type[Document]]] = {"sites": Site, "links": Link}
 """The lists whose items are parsed one by one."""
 SENT_PIECE: Final = 64 * 1024
-"""The size of a piece of an answer in bytes."""
+"""The maximum size in bytes of the parts in which :class:`LargeAnswer` sends an answer."""
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
@@ -102,7 +102,7 @@ def _skip(text: str, position: int, expected: str) -> int:
 
 
 class LargeAnswer(Response):
-    """An answer that is sent in pieces.
+    """An answer that is sent in parts of at most ``SENT_PIECE`` bytes.
 
     If a body of megabytes were sent at once, asyncio would move the unsent rest in memory after each write.
     """

@@ -1,7 +1,9 @@
-"""Answers to clients of version 0.1, which reject documents with unknown keys and problems of unknown types. Pure.
+"""Answers to clients of version 0.1. Pure.
 
-The middleware removes keys that version 0.1 does not have. A problem of an unknown type gets the type of the nearest
-base class that version 0.1 has. The tables were recorded from the API of version 0.1.
+These clients reject a document with an unknown key, and a problem document (RFC 9457) with an unknown type. Therefore
+the middleware removes keys that version 0.1 does not have. If version 0.1 does not have the type of a problem, the
+middleware replaces this type by the type of the error's nearest base class that version 0.1 has. The tables were
+recorded from the API of version 0.1.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,8 +13,10 @@ from sbf_service.http.problems import URN
 from virtcloud.model.errors import VirtcloudError
 
 REQUIRES: Final = "requires"
-"""The key of the features that an agent must support. The middleware removes this key only if the list of features is
-empty. So an agent of version 0.1 rejects a document that requires a feature.
+"""The key under which a document lists the capabilities that an agent must have.
+
+The middleware removes this key only if the list is empty. If the list is not empty, an agent of version 0.1 receives
+the key, which it does not know, and therefore rejects the document.
 """
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),

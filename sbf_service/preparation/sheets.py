@@ -35,7 +35,7 @@ PLATFORM_ALIASES = {
     "cisco_iosxe": "cisco_ios",
     "arista_eapi": "arista_eos",
 }
-"""Maps a platform to another platform, whose texts and dialect the sheets of the first platform use."""
+"""Maps a platform to a substitute. The sheets for devices of this platform use the substitute's texts and dialect."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,10 @@ PLACEHOLDERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformTemplates:
-    """The templates of a platform. SBF has no text for a case whose template has no lines.
+    """The templates of a platform, each for one kind of port or service.
 
-    A line with ``{peer}`` is repeated for each other edge.
+    If a template has no lines, SBF has no text for this kind of port or service. A line with ``{peer}`` is repeated
+    for each other edge.
     """
 
     title: str

@@ -53,8 +53,8 @@ class DeadlineTransactions(Protocol):
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
         """Return whether any cluster has a due transition, and the elements whose agent is stale.
 
-        An agent is stale if it sent no heartbeat for ``silence``, or never. Omit elements that are already recorded as
-        unreachable.
+        An agent is stale if its last heartbeat is older than ``silence``, or if it has never sent a heartbeat. Omit
+        elements that are already recorded as unreachable.
         """
 
     def apply_transitions(self) -> None:
@@ -63,7 +63,7 @@ class DeadlineTransactions(Protocol):
     def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``.
 
-        Afterwards, :meth:`apply_transitions` applies the transitions of the element's clusters.
+        Do not apply the transitions of the element's clusters: the caller then calls :meth:`apply_transitions`.
         """
 
 

@@ -32,7 +32,7 @@ _DEVICES = select(
 ).where(IS_RECONCILED, _IS_DEVICE)
 """Selects columns of switches and edges.
 
-Omits the observed state, whose values are long: the query runs after every change.
+Omits the observed state, because its values are long and the query runs after every change.
 """
 _DUE_DEVICES = union(
     _DEVICES.where(or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))),

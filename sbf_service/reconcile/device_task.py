@@ -116,7 +116,7 @@ class ReconcileTask(ABC):
     @staticmethod
     @abstractmethod
     def read_scope(unit: Unit, device: Device, site: Name, wanted: Any) -> Any:  # noqa: ANN401 - a type of the device's kind
-        """Return the present scope of SBF's changes, from the database."""
+        """Return the present value of ``scope``, read from the database."""
 
     @staticmethod
     def read_backbone(_unit: Unit, _name: Name) -> Backbone | None:

@@ -131,7 +131,7 @@ class SettingDryRun:
 
 
 def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> _DeviceAnswer:
-    """Return the difference of a device, and the other use that the difference affects.
+    """Return the difference of a device, and the VLANs and ports in other use on the device.
 
     Raise Unsafe if the difference changes anything outside SBF's scope, or a VLAN in other use.
     """

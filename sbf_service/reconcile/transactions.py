@@ -56,10 +56,11 @@ class WorkerTransactions(Protocol):
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
         """Record a change and its pending save before the device receives the change. Renew the lease.
 
-        ``why`` is the reason of the change, for the audit log. If the difference is outside the current scope, return
-        False and record nothing. If the device has ``drifted``, reset its confirmed revision, even if the difference is
-        empty. For example, if somebody shut down a port, the device has drifted, but the difference is empty, because
-        SBF does not enable this port. Raise LeaseLostError if another worker has acquired the lease.
+        ``why`` is the reason of the change, for the audit log. If the difference changes anything outside the device's
+        current scope (`SwitchScope` or `EdgeScope`), return False and record nothing. If the device has ``drifted``,
+        reset its confirmed revision, even if the difference is empty. For example, if somebody shut down a port, the
+        device has drifted, but the difference is empty, because SBF does not enable this port. Raise LeaseLostError if
+        another worker has acquired the lease.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
@@ -131,7 +132,9 @@ class StoreWorkerTransactions:
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        If the lease was lost, commit the record for the next worker before raising LeaseLostError.
+        If another worker has acquired the lease, commit before raising LeaseLostError. If this worker has also
+        ``changed`` the device, the committed transaction increments the device's wanted revision, so that the next
+        worker reads the device again.
         """
         task = reading.task
 
@@ -166,10 +169,11 @@ class StoreWorkerTransactions:
             log.warning(event, element=name, trouble=report.message)
 
     def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
-        """Record the device's confirmation for all clusters that the device carries.
+        """Record the device's confirmation for all clusters that the device carries, with two exceptions.
 
-        Exceptions: a cluster that is being set up fails if its VLAN ID is in other use. A cluster whose VLAN SBF must
-        not set up yet waits.
+        A cluster whose VLAN ID SBF does not configure, because the VLAN ID is in other use, does not count as set up,
+        and fails if it is in the state ``configuring``. A cluster whose VLAN SBF must not set up yet does not count as
+        set up either, but does not fail.
         """
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)

@@ -78,8 +78,8 @@ _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_
 """Selects free VLAN IDs of a site, in the order of their last releases there.
 
 The columns are the time of the last release, the VLAN ID, and a count. The query counts the sites of the cluster at
-which the VLAN ID is free, and was last released at this time or earlier. If the query counts all sites of the cluster,
-the VLAN ID is free at all these sites, and was released later at none of them.
+which the VLAN ID is free, and was last released at this time or earlier. If the count equals the number of the
+cluster's sites, the VLAN ID is free at all these sites, and no site has a later release of the VLAN ID.
 """
 
 
@@ -109,8 +109,11 @@ def allocate_network_ids(
 
     Raise NoSuchHost for an unknown host, and NotFound for an unknown site. Raise Conflict if no transport connects the
     sites. Raise VlanNotInPool if a site's pool lacks the requested VLAN ID. Raise NoVlanFree if the requested VLAN ID
-    is not free, or if no VLAN ID or no service ID is free. Also raise NoVlanFree while elements must be read after a
-    restore. The message names another cluster with the requested VLAN ID only if ``sees(owner)`` is true for its owner.
+    is not free, or if no VLAN ID or no service ID is free. The message names another cluster with the requested VLAN ID
+    only if ``sees(owner)`` is true for its owner.
+
+    After a restore of the database, also raise NoVlanFree while an element that could carry a VLAN ID of the new
+    cluster is unchecked (:mod:`.unchecked_elements`).
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)

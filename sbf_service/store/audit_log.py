@@ -40,8 +40,9 @@ class AuditFilter:
     """Selects rows of the audit log by element, cluster key, request ID, actor and time.
 
     An attribute that is None does not limit the rows. ``since`` and ``until`` are the earliest and the latest time of
-    selected rows. Clusters of different owners may have had the same key. Therefore, with ``cluster``, ``owner`` limits
-    the rows to clusters of this owner, and ``sites`` limits the rows to clusters with a placement at these sites.
+    selected rows. Clusters of different owners may have had the same key ``cluster``. Therefore ``owner`` limits the
+    rows to this owner's clusters, and ``sites`` limits the rows to clusters with a placement at one of these sites. If
+    ``cluster`` is None, ``owner`` and ``sites`` have no effect.
     """
 
     element: str | None = None

@@ -72,8 +72,8 @@ def place_spread(
 
     Call this function in the transaction that inserts the cluster: other creations wait for this transaction, so the
     free capacity does not change (decision 10). Raise NoCapacity if the hosts have too little free capacity. Raise
-    NotFound for an unknown site. Raise Conflict if no transport connects the chosen sites. For a member, raise the
-    errors of :func:`find_joinable_network`.
+    NotFound for an unknown site. Raise Conflict if no transport connects the chosen sites. If the spec joins the
+    network of another cluster, raise the errors of :func:`find_joinable_network`.
     """
     topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)

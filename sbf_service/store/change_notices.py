@@ -52,7 +52,7 @@ def send_notice(connection: Connection, sender: str, topics: Iterable[str]) -> N
 
 
 def _group_topics(topics: Iterable[str]) -> Iterator[list[str]]:
-    """Yield groups of topics that each fit into one notice."""
+    """Yield groups of topics. Each group fits into one notice."""
     group, length = list[str](), 0
     for topic in topics:
         size = len(json.dumps(topic)) + 2

@@ -1,6 +1,7 @@
 """Changes of the claims of VLAN IDs, and of the free VLAN IDs of each site.
 
-At each site, a VLAN ID is never in the table of claims and in the table of free VLAN IDs at the same time.
+At each site, a VLAN ID is never in the table of claims and in the table of free VLAN IDs at the same time. A VLAN ID is
+*in other use* if a device of the site uses the VLAN ID for something other than clusters (``ForeignVlanRow``).
 """
 
 from collections import defaultdict

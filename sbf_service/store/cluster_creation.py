@@ -174,7 +174,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
     """Insert the cluster, its claims and its placements.
 
-    For a member, claim VLAN IDs for the network.
+    A cluster that joins a network has no claims. Instead, the network gets claims at new sites (`_extend_network`).
     """
     topology = read_topology(unit)
     planned = plan_cluster(unit, topology, new, reserved)

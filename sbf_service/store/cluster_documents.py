@@ -1,4 +1,4 @@
-"""The documents of clusters: stored specs and image sources, and views."""
+"""The documents of clusters: stored specs, stored image sources, and the views that SBF returns."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -49,7 +49,7 @@ def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
 
 @lru_cache(maxsize=8192)
 def parse_spec(spec: str) -> ClusterSpec:
-    """Parse a stored spec; cached, because workers repeatedly read all specs on a switch."""
+    """Parse a stored spec; cached, because workers repeatedly read the specs of all clusters on a switch."""
     return ClusterSpec.model_validate_json(spec)
 
 

@@ -1,6 +1,7 @@
-"""Dry runs of ``PUT /clusters``, and the differences of elements, computed from the elements' last readings.
+"""Dry runs of ``PUT /clusters``, and the differences between the observed and the wanted states of elements.
 
-These functions change nothing.
+The differences are computed from stored data: for a switch or provider edge, from SBF's last reading of the device; for
+a host or gateway, from the revision that the element has confirmed. These functions change nothing.
 """
 
 from collections import defaultdict
@@ -77,9 +78,10 @@ class _ElementClusters:
 class _DifferenceScope:
     """The clusters that computed differences include.
 
-    ``extra`` contains the requested cluster, if it does not exist yet. If ``only`` is None, differences also include
-    all existing clusters. If ``only`` is a cluster, differences of devices also include the clusters of its network,
-    and differences of hosts also include ``only``.
+    All differences include ``extra``: the requested cluster if this cluster does not exist yet, otherwise no cluster.
+    If ``only`` is None, differences also include all existing clusters. If ``only`` is a cluster, the difference of a
+    switch or provider edge also includes the existing clusters of the network of ``only``. The difference of a host or
+    gateway then also includes ``only``, if ``only`` exists and the element has not confirmed ``only`` yet.
     """
 
     extra: tuple[LiveCluster, ...] = ()
@@ -93,7 +95,7 @@ class _DifferenceScope:
         return _ElementClusters([*network, *self.extra], [*coming, *self.extra], [])
 
     def vlans(self, unit: Unit, site: str) -> VlanSet:
-        """Return the VLAN IDs of a site that differences may contain."""
+        """Return the VLAN IDs that differences of a site's elements may contain."""
         managed = read_managed_vlans(unit, site)
         return managed if self.only is None else managed & self.only.vlans.values()
 

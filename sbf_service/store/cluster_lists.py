@@ -106,7 +106,7 @@ def _make_network_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterV
 
 
 def list_newest(unit: Unit, selected: ClusterFilter, limit: int, before: str | None = None) -> list[ClusterView]:
-    """Return the newest ``limit`` selected clusters, oldest first.
+    """Return the newest of the selected clusters, at most ``limit``, ordered from the oldest to the newest.
 
     If ``before`` is the ID of a cluster, return only clusters that are older than this cluster. Raise NotFound if no
     cluster has this ID.

@@ -52,7 +52,8 @@ from virtcloud.model.values import ClusterKey, Name
 class NewCluster:
     """A cluster to be created. ``former`` is the newest cluster that had the same key, or None.
 
-    In ``spec``, all guests have hosts. ``requested`` is the caller's spec.
+    ``requested`` is the caller's spec, or None in a dry run. In ``spec``, SBF has already placed the guests of a
+    requested spread, so each guest has a host.
     """
 
     id: str
@@ -82,7 +83,7 @@ class NewCluster:
 class PlannedCluster:
     """A cluster before its creation, with the IDs of its network.
 
-    For a member, ``joined`` is the row of the cluster whose network the member joins.
+    If the cluster joins an existing network, ``joined`` is the row of the cluster that created this network.
     """
 
     cluster: LiveCluster

@@ -35,14 +35,17 @@ The condition lists the states of running clusters. Most clusters have ended, so
 to find the running clusters.
 """
 UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true()))
-"""The condition that a cluster is *unsettled*, so that its state can change: not ended, or with quarantined claims."""
+"""The condition that a cluster is *unsettled*: not ended, or with quarantined claims. Its state can still change."""
 IS_WANTED = (ClusterRow.state + "").in_([literal_column(f"'{state}'") for state in sorted(WANTED_STATES)])
 """The condition that elements must carry a cluster, for queries with another condition that has a better index.
 
 The expression ``state + ""`` prevents the use of the index of states.
 """
 IS_UNSETTLED = PlacementRow.settled == false()
-"""The condition that a placement's cluster is ``UNSETTLED``. An index has this condition."""
+"""The condition that a placement's cluster is ``UNSETTLED``.
+
+The partial index ``ix_placements_unsettled`` contains only the placements that meet this condition.
+"""
 IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
 _MEMBER = aliased(ClusterRow)
 _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
@@ -77,7 +80,7 @@ def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
 
 
 def is_network_on(element: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster created the network of an unsettled cluster on ``element``."""
+    """Return the condition that an unsettled cluster with a placement on ``element`` joined a cluster's network."""
     members = select(_MEMBER.network).join(PlacementRow, PlacementRow.cluster_id == _MEMBER.id)
     return ClusterRow.id.in_(members.where(PlacementRow.element == element, IS_UNSETTLED))
 
@@ -138,7 +141,7 @@ def find_cluster_ids(unit: Unit, elements: Iterable[str], sites: Iterable[str] =
 
 
 def find_running_members(unit: Unit, networks: Sequence[str]) -> Sequence[ClusterRow]:
-    """Return the members of these networks that have not ended, oldest first.
+    """Return those members of the given networks that have not ended, oldest first.
 
     ``networks`` contains the IDs of at most ``MAX_PARAMETERS`` networks.
     """
@@ -160,7 +163,7 @@ def find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow
 
 
 class RowsOfClusters:
-    """A query of a table's rows that belong to all or to some clusters."""
+    """A query of the rows of a table: the rows of given clusters, or the rows of all clusters."""
 
     def __init__(self, cluster_id: QueryableAttribute[str], *columns: QueryableAttribute[Any]) -> None:
         """Build the statements. A row contains ``cluster_id`` and ``columns``. Rows are sorted by all these values."""

@@ -34,12 +34,14 @@ class ClusterRow(Base):
     - ``transport``: the transport that connects the sites, or None for a single site. A transport never changes after
       it was set.
     - ``name``: an optional name for use instead of the key, deleted when the cluster ends.
-    - ``network``: for a member, the ID of the cluster that created the network.
+    - ``network``: if this cluster joined a network, the ID of the cluster that created the network. None: this cluster
+      created its network.
     - ``created_by``: the creator's name in the audit log. None: an old version of SBF created the cluster.
     - ``shares``: the owners who may join the network, separated by commas. None: the owners in the spec's
       ``shares_with``.
     - ``spec``: the spec as requested. ``resolved``: the spec with SBF's choices, such as addresses, or None.
-    - ``login``: the guests' login name and the public keys that may log in, as JSON. None: no seeds.
+    - ``login``: the guests' login name and the public keys that may log in, as JSON. None: the guests get no seed (the
+      configuration that a guest reads when it boots).
     - ``images``: the sources of the guests' catalogue images, by name, as JSON. None: no such images.
     - ``request_id``, ``traceparent``: the request ID and trace context of the call that created the cluster, or of the
       call that ended the cluster. None: neither call is known.
@@ -106,7 +108,7 @@ _UNSETTLED, _UNSETTLED_SQLITE = text("NOT settled"), text("settled = 0")
 
 
 class PlacementRow(Base):
-    """A cluster on an element, from the adding revision to the removing revision.
+    """A cluster on an element, with the revision that added the cluster and, later, the revision that removed it.
 
     ``blocked`` is true if the element confirmed its other clusters, but not this cluster. Possible reasons: the
     cluster's VLAN ID is in other use on the element, a guest waits for its image, or the element could not remove the

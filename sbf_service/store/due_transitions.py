@@ -1,7 +1,7 @@
 """The conditions in SQL under which a transition of a cluster is due.
 
-``domain/lifecycle.py`` contains the rules. Because the rules' conditions also exist in SQL, SBF reads only the clusters
-with a due transition.
+``domain/lifecycle.py`` contains the rules that determine a cluster's next transition. Because the conditions of these
+rules also exist in SQL, SBF reads only the clusters with a due transition.
 """
 
 from datetime import datetime, timedelta

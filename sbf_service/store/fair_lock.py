@@ -11,12 +11,16 @@ from threading import Lock
 
 @dataclass
 class FairLock:
-    """A lock for ``with`` statements. The thread that has waited longest acquires the lock next. Not reentrant."""
+    """A lock for ``with`` statements. The thread that has waited longest acquires the lock next. Not reentrant.
+
+    Each request has a *waiter*: a locked ``threading.Lock``. The release of the waiter ends the wait of the requesting
+    thread.
+    """
 
     _holder: "Lock | None" = None
-    """The waiter of the thread that holds the lock. Each request has a waiter: a locked ``threading.Lock``."""
+    """The waiter of the request whose thread holds the lock. None if no thread holds the lock."""
     _queue: deque[Lock] = field(default_factory=deque)
-    """The waiters of the waiting threads, in the order of the requests."""
+    """The waiters of the requests whose threads wait for the lock, in the order of the requests."""
     _guard: Lock = field(default_factory=Lock)
     """Protects the other fields. No thread holds the guard while it waits for the lock."""
 

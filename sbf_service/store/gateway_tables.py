@@ -1,4 +1,4 @@
-"""The tables of gateways in networks: addresses, routers, uses of destinations, traffic and publications."""
+"""The database tables about gateways in networks: addresses, routers, destinations, traffic and publications."""
 
 from datetime import datetime
 
@@ -70,7 +70,7 @@ class TrafficRow(Base):
 
 
 class PublicationRow(Base):
-    """A port of a gateway that leads to a guest, until the guest's cluster or the publication ends.
+    """A gateway's port that leads to a guest, until the guest's cluster or the publication ends.
 
     ``suspended`` is the reason why the guest is not published at present, or None. ``moved_from`` is the gateway that
     published the guest until that gateway's agent became stale, or None.

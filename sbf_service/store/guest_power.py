@@ -101,7 +101,7 @@ def _find_guest(row: ClusterRow, name: str) -> Guest:
 def _format_guest(unit: Unit, row: ClusterRow, guest: Guest) -> GuestView:
     """Return the view of a guest.
 
-    A guest that must be on counts as unconfirmed while its host's confirmation excludes the cluster.
+    If a guest must be on, but its host's confirmation excludes the cluster, the guest is shown as unconfirmed.
     """
     host = unit.session.get_one(ElementRow, guest.host)
     stored = unit.session.get(GuestPowerRow, (row.id, guest.name))

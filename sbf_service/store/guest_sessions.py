@@ -76,7 +76,10 @@ def delete_session(unit: Unit, session_id: str) -> None:
 
 
 def list_sessions(unit: Unit, element: str, after: int, kinds: frozenset[SessionKind]) -> list[GuestSession]:
-    """Return the sessions of these kinds with a number above ``after`` that wait for an element's agent."""
+    """Return the sessions that wait for an element's agent, ordered by number.
+
+    Return only sessions that have one of the ``kinds`` and a number greater than ``after``.
+    """
     waiting = (
         GuestSessionRow.element == element,
         GuestSessionRow.number > after,

@@ -186,9 +186,10 @@ def certify_image(unit: Unit, name: Name, site: Name) -> CatalogueImage:
 
 
 def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
-    """Remove an image's certification for a site, and suspend the publications that need it. Idempotent.
+    """Remove an image's certification for a site. Idempotent.
 
-    Raise NotFound for an unknown image.
+    Also suspend the publications (published ports of guests) that need this certification. Raise NotFound for an
+    unknown image.
     """
     _require_row(unit, name)
     row = unit.session.get(CertificationRow, (name, site))

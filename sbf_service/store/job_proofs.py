@@ -1,9 +1,9 @@
 """Proofs of jobs: a host requests a job's cluster, and the batch server confirms the job.
 
-A host cannot prove that a job runs on this host. Therefore, SBF records a question. The agent on the batch server's
-host answers the question. Until the answer states that the job runs, the request of the job's first host fails with
-JobUnproven. An answer that states that the job runs is a *proof*. A proof contains the job's owner, hosts and network,
-and the request must match these values. A proof permits the creation of one cluster.
+A host cannot prove that a job runs on this host. Therefore, SBF records a question to the batch server about the job.
+The agent on the batch server's host answers the question. Until the answer states that the job runs, the request of the
+job's first host fails with JobUnproven. An answer that states that the job runs is a *proof*. A proof contains the
+job's owner, hosts and network, and the request must match these values. A proof permits the creation of one cluster.
 """
 
 from datetime import timedelta
@@ -61,7 +61,7 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
 
 
 def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
-    """Return the jobs of the batch server ``server`` about which a question is open."""
+    """Return the jobs that have an open question and belong to the batch server ``server``, sorted by key."""
     of_server = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
     unanswered = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
     found = select(JobQuestionRow.key).where(of_server, *unanswered).distinct().order_by(JobQuestionRow.key)

@@ -64,7 +64,7 @@ def holds_lease(unit: Unit, element: str, fence: int) -> bool:
 
 
 def release_lease(unit: Unit, element: str, fence: int) -> None:
-    """Release an element's lease, unless ``fence`` is no longer the element's newest fencing token."""
+    """Release an element's lease if ``fence`` is the element's newest fencing token. Otherwise, change nothing."""
     unit.connection.execute(_RELEASE, {"element": element, "token": fence})
 
 
@@ -80,7 +80,8 @@ def release_leases_of(unit: Unit, holder: str) -> None:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-"""For this time after a recorded heartbeat, :func:`record_agent_heartbeat` records no other heartbeat of the agent."""
+"""The time after a recorded heartbeat in which :func:`record_agent_heartbeat` does not record the agent's heartbeats.
+"""
 
 
 _IS_SEEN = (ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.reachable)
@@ -104,8 +105,9 @@ def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
 def record_agent_heartbeat(store: Store, name: str) -> None:
     """Record an agent's heartbeat. Raise NotFound for an unknown element. Raise Conflict for a device.
 
-    After a stale period, the element stays unreachable until the agent confirms a revision or reports an error: the
-    host may have restarted.
+    If the element is unreachable, because its agent was stale (:func:`find_stale_agents`), a heartbeat does not make
+    the element reachable: the host may have restarted. The element stays unreachable until the agent confirms a
+    revision or reports an error.
     """
     with store.read() as unit:
         row = require_agent(unit, name)

@@ -1,4 +1,4 @@
-"""The gateways that are routers of networks: choice, replacement, and wanted documents.
+"""Gateways that are routers of networks: their choice, their replacement, and their description in wanted documents.
 
 One gateway of a network is the router. If this gateway's agent becomes stale, SBF chooses another gateway of the
 network.
@@ -97,11 +97,12 @@ def describe_lost_routers(unit: Unit, networks: Iterable[str]) -> Mapping[str, s
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:
-    """In the networks of ``gateway``, replace each router that has a stale agent or no outside link.
+    """Replace those routers of the networks of ``gateway`` that have a stale agent or no outside link.
 
-    :func:`replace_routers` chooses the new router, which can be ``gateway`` or another gateway, and replaces the former
-    router in all its networks. Call this function when the agent of ``gateway`` is no longer stale, or when ``gateway``
-    gets an outside link or another network.
+    :func:`replace_routers` replaces such a router in every network whose router it is, even if ``gateway`` is not a
+    gateway of this network. The new router of a network can be ``gateway`` or another gateway of the network. Call this
+    function when the agent of ``gateway`` is no longer stale, or when ``gateway`` gets an outside link or another
+    network.
     """
     topology = read_topology(unit)
     for other, is_reachable in unit.connection.execute(_READ_ROUTERS, {"gateway": gateway}).all():

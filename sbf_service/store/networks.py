@@ -86,8 +86,8 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
     """Raise GuestTaken for a name, MAC address or IP address in ``spec`` that is in use in the network.
 
-    The addresses of gateways, routers and users' devices are in use, too. A guest of the network whose spec has no MAC
-    address uses the MAC address that SBF derives.
+    The addresses of gateways, routers and users' devices are in use, too. If the spec of a guest in the network has no
+    MAC address, the MAC address that SBF derives for the guest is in use.
     """
     others = {
         f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()

@@ -107,9 +107,10 @@ def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
-    """Return, by cluster ID, the text about the VLAN ID that the cluster has claimed at the site.
+    """Return ``texts`` by cluster ID instead of VLAN ID.
 
-    ``texts`` maps VLAN IDs to texts. Omit clusters whose VLAN ID is not in ``texts``.
+    The text of a VLAN ID becomes the text of the cluster that has claimed this VLAN ID at the site. Omit a VLAN ID that
+    no cluster has claimed.
     """
     if not texts:
         return {}

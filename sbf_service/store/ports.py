@@ -36,7 +36,10 @@ class PortRecord:
     leaving: bool
 
     def is_returned(self, wanted: SwitchWanted) -> bool:
-        """Return whether SBF must restore the original use now: the port was released, and no cluster needs it."""
+        """Return whether SBF must restore the original use now.
+
+        This is the case if the port was released, and no cluster needs the port.
+        """
         return self.leaving and not wanted.ports.get(self.port)
 
 
@@ -163,7 +166,8 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 def _clear_removed_switch(unit: Unit, name: str) -> None:
     """Delete the stored description of a removed switch, if all ports of the switch are restored.
 
-    SBF then no longer reconciles the switch. If the switch is unchecked, it then no longer causes a hold of networks.
+    SBF then no longer reconciles the switch. If the switch is unchecked, SBF also no longer holds networks because of
+    the switch (``unchecked_elements.py``).
     """
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:

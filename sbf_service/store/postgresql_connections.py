@@ -35,10 +35,7 @@ POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
 process for each new connection.
 """
 MAX_IDLE_S = 5.0
-"""The maximum idle time of a connection in seconds.
-
-If a connection was idle for a longer time, SBF checks the connection with a query before the next use.
-"""
+"""The idle time, in seconds, after which SBF checks a connection with a query before the connection's next use."""
 USED_AT = "used_at"
 
 

@@ -49,8 +49,8 @@ log = get_log(__name__)
 def move_publications(unit: Unit, gateway: Name) -> None:
     """Move the publications of a gateway with a stale agent, if another gateway can publish the guests.
 
-    A suspended publication moves only within its site. A publication that cannot move stays at ``gateway``. If a row of
-    a network cannot be read, publications of this network can also stay.
+    A suspended publication moves only within its site. A publication that cannot move stays at ``gateway``. If SBF
+    cannot parse the database row of a cluster, any publication of this cluster's network may stay at ``gateway``.
     """
     for publication, row in unit.session.execute(_READ, {"gateway": gateway}).all():
         try:

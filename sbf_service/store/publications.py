@@ -1,4 +1,7 @@
-"""Publications: ports of gateways that lead to guests. Owners publish and unpublish them."""
+"""Publications: each publication is a port of a gateway that leads to a port of a guest.
+
+The owner of a cluster publishes and unpublishes ports of the cluster's guests.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from ipaddress import ip_address

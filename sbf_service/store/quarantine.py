@@ -36,11 +36,11 @@ def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadli
 
     SBF releases the claims of the VLAN ID's former cluster when each element of this cluster has confirmed the removal,
     or is at a site where an administrator has declared the cluster's VLAN ID clean. The worker or agent of an
-    unreachable element removes remaining configuration as soon as the element is reachable. Raise Conflict if the VLAN
-    ID is claimed, but not in quarantine, and no ended member waits for an element of ``site``.
+    unreachable element removes remaining configuration as soon as the element is reachable.
 
-    The network of the VLAN ID can still run while some of its members have ended. Then the declaration concerns only
-    these members: they no longer wait for the elements of ``site``.
+    The network of the VLAN ID can still run while some of its members (the clusters that joined the network) have
+    ended. Then the declaration concerns only the ended members: they no longer wait for the elements of ``site``. Raise
+    Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element of ``site``.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:
@@ -67,7 +67,7 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 
 
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
-    """Return the placements of a network's clusters whose removal is not confirmed, each with the cluster's ID.
+    """Return a network's placements whose removal is not confirmed, each with the ID of the placement's cluster.
 
     If the claims of the network are in quarantine, consider the network's own cluster and all its members. Otherwise,
     consider only the members in quarantine.

@@ -111,11 +111,10 @@ def hold_task(engine: Engine, task: str) -> Iterator[bool]:
 
 @contextmanager
 def hold_whole_database(engine: Engine) -> Iterator[None]:
-    """Raise BadInput if a service uses a database now.
+    """Raise BadInput if a service uses a database now. On SQLite, no service can start before the context ends.
 
-    On SQLite, no service can start before the context ends. On PostgreSQL, services can start during the context.
-    Therefore, on PostgreSQL, the caller must acquire the lock of migrations, for which starting services wait, and
-    check again (:func:`check_unused`).
+    On PostgreSQL, services can start during the context. Therefore, on PostgreSQL, the caller must first acquire the
+    lock of migrations, and then call :func:`check_unused`. Starting services wait for the lock of migrations.
     """
     if engine.dialect.name != "postgresql":
         with _lock_file_of_sqlite(engine, "", 0):

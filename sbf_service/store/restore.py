@@ -42,9 +42,10 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
 ) -> RestoreReport:
     """Restore a backup into a database that no SBF uses. Return the report.
 
-    Lease extensions that were made after the backup are lost. Therefore, extend each lease to at least ``grace`` from
-    now. Raise BadInput if a newer version made the backup, or if the database is in use. Also raise BadInput if the
-    database has rows and ``replace`` is false, or if a step of the restore fails.
+    The restored database lacks lease extensions that were made after the backup. Therefore, the restore extends the
+    lease of each running cluster to at least ``grace`` from now. Raise BadInput if a newer version made the backup, or
+    if the database is in use. Also raise BadInput if the database has rows and ``replace`` is false, or if a step of
+    the restore fails.
     """
     _check_version(backup)
     with hold_whole_database(engine), _transaction(engine) as connection:

@@ -1,6 +1,6 @@
 """The changes that SBF makes to a database after a restore (docs/decisions/0073).
 
-The restored database lacks the changes of clusters that were made after the backup. Therefore, SBF reads every element
+The restored database lacks every change that SBF made to clusters after the backup. Therefore, SBF reads every element
 again before it relies on the element's state (``unchecked_elements.py``).
 
 Revisions, fencing tokens and versions continue far above every number that SBF can have assigned after the backup.
@@ -48,7 +48,7 @@ class RestoreReport:
 
 
 def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], grace: timedelta) -> RestoreReport:
-    """Adapt a database to the time after its restore, and record the restore in the audit log.
+    """Change a restored database so that SBF can use it safely, and record the restore in the audit log.
 
     Increase revisions, fencing tokens and versions, reset all confirmations, and extend the leases that end before
     ``grace`` has passed. ``rows`` is for the report.

@@ -1,4 +1,4 @@
-"""Retention: SBF writes old audit rows and ended clusters to files, and then deletes them, in batches.
+"""Retention: SBF writes old audit rows and ended clusters to files in batches, then deletes the rows and clusters.
 
 Each batch is one file and one transaction. If SBF is killed during a batch, no row is lost: the next run writes the
 file of the batch again. SBF deletes a cluster together with all rows that refer to it. SBF does not delete a cluster

@@ -35,7 +35,7 @@ _USED = union_all(
     select(_FREED.c.number).where(_FREED.c.transport == _OF, _FREED.c.number >= bindparam("start")),
 )
 _READ_USED = _USED.order_by("number").limit(STEP)
-"""The lowest used IDs from ``start`` on. The indexes have this order, so the database reads about ``STEP`` rows."""
+"""The lowest used IDs from ``start`` on. The indexes are sorted by ID, so the database reads about ``STEP`` rows."""
 _IS_CLAIMED = exists().where(_CLAIMS.c.transport == _FREED.c.transport, _CLAIMS.c.number == _FREED.c.number)
 _READ_OLDEST = (
     select(_FREED.c.number)
@@ -109,7 +109,10 @@ def release_service_id(unit: Unit, row: ClusterRow) -> None:
 
 
 def count_service_ids(unit: Unit, transport: Transport) -> tuple[int, int, int]:
-    """Count a transport's service IDs: claimed by clusters that have not ended, quarantined, and free."""
+    """Return the numbers of claimed, quarantined and free service IDs of a transport.
+
+    A claimed ID belongs to a cluster that has not ended. A quarantined ID is still claimed by a cluster that has ended.
+    """
     of_transport = ServiceClaimRow.transport == transport.name
     claimed = unit.connection.scalar(select(func.count()).select_from(ServiceClaimRow).where(of_transport)) or 0
     quarantined = _count_quarantined(unit, transport)

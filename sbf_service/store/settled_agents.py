@@ -44,12 +44,12 @@ class SettledAgents:
     clock: Callable[[], float] = time.monotonic
     _revisions: dict[str, int] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
-    """The topics that changed since the last reading began."""
+    """The topics that changed since the last :meth:`load` began."""
     _read_at: tuple[datetime, float] | None = None
-    """The database's time at the last reading, and the simultaneous time of ``clock``."""
+    """The database's time during the last :meth:`load`, and the time of ``clock`` at the same moment."""
     _lock: Lock = field(default_factory=Lock)
     _loading: Lock = field(default_factory=Lock)
-    """Held during a reading. A second, simultaneous reading would clear ``_changed`` of the first."""
+    """Held during :meth:`load`. A second, simultaneous load would clear ``_changed`` of the first load."""
 
     def find(self, element: str) -> int | None:
         """Return the wanted revision of an element whose agent is settled, or None.

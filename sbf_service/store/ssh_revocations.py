@@ -1,7 +1,7 @@
 """Certificates of users for SSH through gateways: records, revocation, and open connections.
 
-A revocation leaves the wanted documents when :data:`MAX_CLOCK_ERROR` has passed since the certificate's expiry, and no
-connection with the certificate is open.
+The wanted document of a gateway contains a revocation until two conditions are met: :data:`MAX_CLOCK_ERROR` has passed
+since the certificate's expiry, and no connection with the certificate is open.
 """
 
 from collections import defaultdict
@@ -172,11 +172,12 @@ def _make_entries(unit: Unit, row: ClusterRow, rows: Sequence[SshCertificateRow]
 
 
 def record_ssh_connections(unit: Unit, gateway: str, report: SshConnections) -> None:
-    """Replace the SSH connections of a gateway; idempotent.
+    """Replace the recorded SSH connections of a gateway by the connections in ``report``. Idempotent.
 
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway. Ignore the connections
-    of clusters that do not use the gateway. If :func:`_is_any_revoked` is true for the open connections, increment the
-    gateway's wanted revision, because the gateway's wanted document may lack a revocation.
+    of clusters that do not use the gateway. If an open connection uses a revoked certificate that expired more than
+    :data:`MAX_CLOCK_ERROR` ago, increment the gateway's wanted revision, because the gateway's wanted document may lack
+    the revocation of this certificate.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:

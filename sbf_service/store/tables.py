@@ -100,7 +100,8 @@ class ElementRow(Base):
     - ``highest_confirmed``: the highest revision that the element ever confirmed. Never reset.
     - ``fence``: the fencing token, incremented with every lease.
     - ``checked_at``: the last time that a reading showed the confirmed state.
-    - ``carried``: the observed state of a device at its last save, read at ``carried_at``.
+    - ``carried``: a device's observed state when SBF last recorded that the startup configuration contains this state.
+      ``carried_at``: the time of this record.
     - ``unsaved_since``: the time at which a pending save was recorded, or None.
     - ``trouble``: the error report. ``troubles``: errors of single clusters (``domain/error_report.py``).
     - ``reachable``: false after a failed reading, or when the agent is stale; true when the element is read, confirms a

@@ -249,7 +249,7 @@ class TokenCache:
     def was_valid(self, token: Token) -> bool:
         """Return whether the cache contains the token, even if the entry is too old for `find`.
 
-        Then an earlier check found the token valid, but the token may be invalid now.
+        If the cache contains the token, an earlier check found the token valid, but the token may be invalid now.
         """
         return token.digest in self._cached
 

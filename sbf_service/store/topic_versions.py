@@ -1,7 +1,8 @@
 """The versions of change topics in the database.
 
-A replica's change reader polls these versions with one query for all waiting calls, because a notice can be lost. The
-query returns only topics whose version differs from the replica's version.
+A replica may miss another replica's notice of a change (``change_notices.py``). Therefore the replica's change reader
+polls these versions with one query for all waiting calls. The query returns only topics whose version differs from the
+version that the replica knows.
 """
 
 import json
@@ -85,8 +86,8 @@ the part after the colon.
 def find_outdated_topics(unit: Unit, known: Versions) -> dict[str, int | None]:
     """Return the current version of each topic whose version differs from the known version, in one query.
 
-    ``known`` maps topics to known versions; None differs from every version. Omit topics of kinds that ``_VERSION_OF``
-    does not contain.
+    ``known`` maps topics to known versions. If the known version is None, every current version counts as different.
+    Omit topics of kinds that ``_VERSION_OF`` does not contain.
     """
     by_kind: dict[str, dict[str, int | None]] = {}
     for topic, version in known.items():

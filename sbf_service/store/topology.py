@@ -59,9 +59,9 @@ class FormerTopology:
         return self.topology
 
     def share_parts(self, topology: Topology) -> Topology:
-        """Return a topology equal to ``topology`` that uses the former topology's objects for equal parts.
+        """Return ``topology`` with the former topology's objects for the parts that are equal in both topologies.
 
-        The links are in the stored order.
+        The links of the result are in the stored order.
         """
         return arrange_links(topology) if self.topology is None else share_parts(topology, self.topology)
 
@@ -171,8 +171,8 @@ def _store_change(unit: Unit, prepared: PreparedChange) -> int:
 def _replace_routers(unit: Unit, change: TopologyChange) -> None:
     """Replace routers that lose their link to the outside.
 
-    If a gateway gets a link to the outside, or returns to the topology with a link, this gateway can become a router.
-    Therefore also replace the routers of this gateway's networks that do not answer or have no link to the outside.
+    A gateway that gets a link to the outside, or returns to the topology with a link, can become a router. Therefore,
+    in the networks of such a gateway, also replace each router that does not answer or has no link to the outside.
     """
     for name in dict.fromkeys((*change.former.gateways, *change.topology.gateways)):
         had_link, has_link = (OUTSIDE_LINK.has(one, name) for one in (change.former, change.topology))

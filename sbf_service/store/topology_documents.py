@@ -57,7 +57,7 @@ def read_version_of_topology(connection: Connection) -> int | None:
 
 
 def read_site_names(connection: Connection) -> tuple[Name, ...]:
-    """Return the names of the topology's sites; none before the first topology."""
+    """Return the names of the topology's sites, or an empty tuple before the first topology."""
     return tuple(Name(site) for site in connection.execute(_READ_SITES).scalars())
 
 

@@ -121,9 +121,9 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
 
     Set the confirmed revision of a changed element to 0, so that its worker or agent reads the element again. If an
     element's name may now denote another device, delete the old device's records of VLANs and ports. If an element's
-    site changes, delete the records of VLAN IDs in other use: the next reading records them for the new site. Mark lost
-    elements as removed, and delete the records of their VLANs. Release the ports of a removed switch, so that SBF
-    restores their original uses.
+    site changes, delete the element's records of VLAN IDs in other use: SBF records these VLAN IDs for the new site
+    when it next reads the element. Mark lost elements as removed, and delete the records of their VLANs. Release the
+    ports of a removed switch, so that SBF restores their original uses.
     """
     unit.session.flush()
     removed = _read_removed_switches(unit, [element.name for former, element in changes.devices if former is None])

@@ -1,4 +1,4 @@
-"""The check that a new topology loses nothing in use.
+"""The check that a new topology keeps everything that clusters use.
 
 The check covers transports, sites, elements, ports and paths that clusters use or may still use.
 """
@@ -40,9 +40,10 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
     """Yield an error for each transport whose users the new topology would interrupt.
 
     A used transport at provider edges must keep its kind and its users' service IDs. Its shared service must not become
-    a service for each cluster, or the reverse. A used transport without provider edges must not become a transport at
-    provider edges. This function accepts that the new topology lacks a transport without provider edges:
-    :func:`list_detached_clusters` finds the clusters that need such a transport.
+    a service for each cluster, and a service for each cluster must not become a shared service. A used transport
+    without provider edges must not become a transport at provider edges. If the new topology does not contain a used
+    transport without provider edges, this function yields no error: :func:`list_detached_clusters` finds the clusters
+    that need such a transport.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:

@@ -1,6 +1,7 @@
 """The effects of clusters' state transitions on the database.
 
-``domain/lifecycle.py`` contains the rules. :mod:`.due_transitions` finds the clusters with a due transition.
+``domain/lifecycle.py`` contains the rules. :mod:`.due_transitions` finds the clusters with a due transition. A *member*
+is a cluster that joined the network of another cluster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -135,7 +136,11 @@ def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
 
 
 def state_topic(key: str) -> str:
-    """Return the change topic of a cluster's state, published less often than the topic of the view."""
+    """Return the change topic of a cluster's state.
+
+    This topic is published when the cluster is created, and at each transition. The topic of the cluster's view,
+    ``cluster:KEY``, is also published at other changes.
+    """
     return f"state:{key}"
 
 

@@ -60,8 +60,9 @@ class CreatedVlanRow(Base):
 class ForeignVlanRow(Base):
     """A VLAN ID in other use on an element, and the time when this use was first read. No new cluster gets the VLAN ID.
 
-    ``name`` is the VLAN's name on the device; NULL if the device shows no name, or if SBF owns the VLAN on a switch.
-    ``ports`` (JSON) lists the unmanaged ports that carry the VLAN.
+    ``name`` is the VLAN's name on the device, or NULL if the device shows no name. On a switch, ``name`` is also NULL
+    for a VLAN that SBF owns; such a VLAN is in other use because an unmanaged port carries it. ``ports`` (JSON) lists
+    the unmanaged ports that carry the VLAN.
     """
 
     __tablename__ = "foreign_vlans"
@@ -104,7 +105,7 @@ class FreedServiceRow(Base):
 
 
 class UnusedServiceRow(Base):
-    """The service ID from which SBF searches a transport's IDs for an ID that was never used.
+    """The start of the search for a transport's lowest service ID that was never used.
 
     The search starts at ``unused``: all IDs from ``first`` to ``unused`` - 1 were used. ``first`` was the transport's
     lowest ID when SBF wrote the row.

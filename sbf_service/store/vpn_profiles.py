@@ -1,6 +1,7 @@
-"""VPN profiles of devices: creation, revocation and renewal.
+"""VPN profiles of devices: creation, revocation, and the revocation of all profiles with a new certificate authority.
 
-One transaction changes the profiles and the grants of gateways.
+The transaction that changes profiles also increments the wanted revisions of the gateways. A gateway's wanted document
+contains a grant for each valid profile of the gateway's clusters.
 """
 
 from collections.abc import Iterable, Sequence

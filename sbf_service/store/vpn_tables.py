@@ -27,7 +27,7 @@ class VpnProfileRow(Base):
     """A VPN profile of a device. ``network_id`` is the ID of the cluster that created the network.
 
     ``fingerprint`` is the fingerprint of the profile's certificate; SBF does not store the certificate itself. The
-    partial indexes allow at most one valid profile for each device, and at most one valid router's profile for each
+    partial indexes allow at most one valid profile for each device, and at most one valid profile of a router for each
     network.
     """
 
@@ -66,7 +66,10 @@ class VpnProfileRow(Base):
 
 
 class VpnProfileGatewayRow(Base):
-    """A gateway of a profile. ``revision`` is the gateway's first wanted revision with the profile's latest change."""
+    """A gateway of a profile.
+
+    ``revision`` is the first wanted revision of the gateway that contains the latest change of the profile.
+    """
 
     __tablename__ = "vpn_profile_gateways"
 

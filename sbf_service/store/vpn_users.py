@@ -64,7 +64,7 @@ def withdraw_invitation(unit: Unit, key: str, user: UserName, cluster_id: str | 
 
 
 def list_invitations(unit: Unit, key: str, cluster_id: str | None = None) -> list[VpnInvitation]:
-    """Return the invitations to a cluster by user. Raise NotFound for an unknown cluster."""
+    """Return the invitations to a cluster, ordered by the invited user. Raise NotFound for an unknown cluster."""
     row = require_cluster(unit, key, cluster_id)
     found = select(VpnInvitationRow).where(VpnInvitationRow.cluster_id == row.id).order_by(VpnInvitationRow.user)
     return [_make_invitation(row, invitation) for invitation in unit.session.scalars(found)]

@@ -1,4 +1,4 @@
-"""A real SBF with TLS, one site with an unreachable switch, and the server hook."""
+"""The server hook and a real SBF. The SBF uses TLS, and its topology has one site, whose switch is unreachable."""
 
 import json
 import tempfile
@@ -36,7 +36,7 @@ TOPOLOGY = Topology.model_validate(
 
 @dataclass
 class SingleSite:
-    """The server hook, configured with the address of SBF, and a client with an operator's rights."""
+    """A client of SBF with an operator's rights, and the server hook, which sends its requests to the same SBF."""
 
     operator: SbfClient
     hook: ServerHook

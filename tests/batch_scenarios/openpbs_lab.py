@@ -32,9 +32,15 @@ SCHEDULER_ITERATION_S = 5
 If a job's nodes are down in one cycle, the next cycle tries the job again.
 """
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Short times in seconds, so that tests of faults end soon. These times do not limit the duration of a job's start."""
+"""Settings of the reconciliation of jobs with clusters, in seconds: short times, so that tests of faults end soon.
+
+These settings do not limit the time that the start of a job may take.
+"""
 SHORT_SETUP_S = 30
-"""The time limit in seconds of a start that cannot succeed. Other starts have the time limit of a real site."""
+"""The hooks' setting ``setup`` in seconds while the start of a job cannot succeed.
+
+Otherwise, ``setup`` is as long as at a real site (``SETTINGS``).
+"""
 
 
 SPOOL = scripts.HOME
@@ -42,7 +48,7 @@ SPOOL = scripts.HOME
 
 @dataclass
 class RealBatch:
-    """The batch system. A host is a node of the lab."""
+    """OpenPBS in a lab. ``hosts`` are the names of the lab's nodes that run jobs."""
 
     pbs: LabPbs
     hosts: Sequence[str]
@@ -175,7 +181,7 @@ class RealWorld:
     outage: float = 12.0
 
     def left(self) -> str:
-        """Return the differences of switches and hosts from their initial state as a text; "" without a difference."""
+        """Describe the differences of switches and hosts from their initial state. Return "" if there are none."""
         return self.before.describe_changes(take_snapshot(self.lab, self.lab.topology))
 
     @contextmanager
@@ -203,9 +209,9 @@ class RealWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Suspend the host's agent, so that the hook waits for the agent. Cause the fault during this wait.
+        """Suspend the host's agent, so that the hook ``execjob_begin`` waits for the agent. Cause the fault meanwhile.
 
-        Yield a function that returns when the fault has been caused.
+        Yield a function that waits until the fault has been caused.
         """
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"

@@ -1,4 +1,4 @@
-"""The command line of a version. One process imports the modules, and forks for each command."""
+"""The command line of one version of virtcloud. One process imports this version, and forks for each command."""
 
 import json
 import os

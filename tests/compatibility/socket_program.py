@@ -1,7 +1,8 @@
-"""The job socket of an agent of the installed version of virtcloud. Only the host is simulated.
+"""A program that serves an agent's job socket with the code of the installed version of virtcloud.
 
-Arguments: the address of SBF, the name of the element, a folder for the socket and the agent's files. The program
-prints a line when the socket listens, and ends when its standard input is closed.
+Only the host is simulated (relays, mounts and the answers of guests). Arguments: the address of SBF, the name of the
+element, a folder for the socket and the agent's files. The program prints a line when the socket listens, and ends when
+its standard input is closed.
 """
 
 import shutil

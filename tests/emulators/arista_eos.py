@@ -3,7 +3,7 @@
 Sources of the output:
 
 - "Copy completed successfully.": the EOS user manual
-- a failed copy, ``% Error copying SOURCE to TARGET (REASON)``: pyntc's test data, with Linux's reasons
+- a failed copy, ``% Error copying SOURCE to TARGET (REASON)``: pyntc's test data; REASON is Linux's text of the error
 - "Authorization denied for command": the documentation of scrapligo and of role-based access on EOS
 """
 

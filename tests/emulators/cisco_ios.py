@@ -121,7 +121,7 @@ class CiscoIos(TrunkLists):
         self._commit(session)
 
     def booted(self, state: SwitchState) -> SwitchState:
-        """Return the configuration after a reboot from ``state``.
+        """Return the running configuration after a reboot. ``state`` is a copy of the startup configuration.
 
         In VTP server and client mode, the VLANs come from ``vlan.dat``, which contains them even without a save.
         """

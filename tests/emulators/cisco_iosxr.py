@@ -192,7 +192,10 @@ def render_data(text: str) -> str:
 
 
 def build_configuration(state: SwitchState) -> XrConfiguration:
-    """Return the configuration for a state. An access port in another user's VLAN becomes a routed subinterface."""
+    """Return the configuration for a state.
+
+    A port becomes a routed subinterface if its native VLAN is neither VLAN 1 nor a VLAN with a name ``vc-…``.
+    """
     config = XrConfiguration()
     for number, name in state.vlans.items():
         if number > 1:

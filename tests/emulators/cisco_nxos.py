@@ -4,7 +4,7 @@ Sources of the output:
 
 - the output of a successful ``copy running-config startup-config``: the Nexus 9000 configuration guides
 - shorter forms of this output: recorded sessions of Nexus 5000 and 9000. The shortest form, which ends after ``100%``,
-  is from memory of a Nexus 5000, and not from a recording
+  is not from a recording: the author remembers this form from a Nexus 5000
 - "Configuration update aborted: …": a TAC engineer's article ("timed out"); pyATS ("system not ready"); a tool for
   NX-API ("another request …"); Cisco's Terraform provider ("services in transient state")
 - "% Permission denied for the role": the test data of several tools

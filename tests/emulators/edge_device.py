@@ -73,9 +73,10 @@ class EmulatedEdge(IosLikeSwitch):
 
 
 class CandidateEdge(EmulatedEdge):
-    """An edge on which lines change a candidate. A commit applies the whole candidate or nothing.
+    """An edge whose sessions have candidate configurations.
 
-    The end of a session discards the session's candidate.
+    Configuration lines change the session's candidate. A commit applies the whole candidate or nothing. The end of a
+    session discards the session's candidate.
     """
 
     first_mode = "exec"

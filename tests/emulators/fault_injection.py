@@ -66,7 +66,7 @@ class Faults:
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:
-        """Return the fault of a command: the first fault that matches, is not used up, and has ``skip`` 0, or None.
+        """Return the first fault that matches a command, is not used up, and has ``skip`` 0; None without such a fault.
 
         Decrement ``times`` of this fault. Decrement ``skip`` of each matching fault before this fault.
         """

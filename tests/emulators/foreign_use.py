@@ -81,7 +81,7 @@ class ConfigurationRecorder:
         ]
 
     def _entered(self, line: str, mode: str, context: Iterable[str]) -> list[str]:
-        """Return the VLANs and ports of other users whose configuration mode the line entered.
+        """Return the foreign VLANs and ports whose configuration mode the command ``line`` entered.
 
         An entry is, for example, ``VLAN 150 entered``.
         """

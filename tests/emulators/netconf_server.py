@@ -28,7 +28,7 @@ class RpcFault(Exception):
 
 
 class NetconfDevice(Protocol):
-    """The methods of a device that a NETCONF session calls."""
+    """The methods that a NETCONF session calls on its device."""
 
     capabilities: ClassVar[tuple[str, ...]]
 
@@ -119,7 +119,11 @@ def plain(element: etree._Element) -> etree._Element:
 
 
 def command_of(operation: etree._Element) -> str:
-    """Return the name, attributes, elements and text of a request, separated by spaces, for patterns in tests."""
+    """Return a request as one string, which tests match with patterns.
+
+    The string contains the operation's name and attributes, the names of the inner elements, and the text of all
+    elements, separated by spaces.
+    """
     attributes = "".join(f" {key}={value}" for key, value in operation.attrib.items())
     inner = "".join(f" {child.tag}" for child in operation.iterdescendants() if isinstance(child.tag, str))
     return re.sub(r"[ \t]+", " ", f"{operation.tag}{attributes}{inner} {''.join(operation.itertext()).strip()}").strip()

@@ -48,8 +48,9 @@ class SharedLab:
         """Yield the lab ``name`` for one test file.
 
         The lab's topology is ``topologies/TOPOLOGY.yaml``, or metacenter.yaml if ``topology`` is "". Afterwards, stop
-        the lab unless the next file uses this lab. Also stop a lab that is not bare if SBF does not answer, or if
-        clusters remain, because these clusters could change the results of the next file.
+        the lab unless the next file uses this lab. Unless ``options.bare`` is set (a lab without SBF and agents), also
+        stop the lab if SBF does not answer, or if clusters remain: these clusters could change the results of the next
+        file.
         """
         running = (
             self._running[1] if self._running and self._running[0] == name else self._start(name, options, topology)
@@ -145,7 +146,10 @@ def paths(shared_lab: SharedLab) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def prepared(shared_lab: SharedLab) -> Iterator[Lab]:
-    """A lab without SBF. A Linux bridge and an Open vSwitch connect two switches. Three edges form a fabric."""
+    """A lab without SBF and agents. Three edges form a fabric.
+
+    The path between the switches of two sites leads through a Linux bridge and then through an Open vSwitch.
+    """
     with shared_lab.use("prepared", LabOptions(bare=True), "prepared") as running:
         yield running
 

@@ -18,7 +18,8 @@ FILES = (
 )
 OPTIONS = "-q -p pytest_timeout -p no:cacheprovider --strict-markers -k 'not packet_filter_of_bridges'"
 """Options of pytest. ``-k`` deselects the test of the bridges' packet filter, which the lab's kernel lacks."""
-ENVIRONMENT = ("PYTHONDONTWRITEBYTECODE=1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1")  # imports take long in the lab
+# pytest loads only the plug-in named in ``OPTIONS``, because imports take long in the lab.
+ENVIRONMENT = ("PYTHONDONTWRITEBYTECODE=1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1")
 FEWEST_TESTS = 19
 PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest {OPTIONS} {' '.join(FILES)}"
 

@@ -106,7 +106,7 @@ def run_inside(lab: Lab, domain: str, script: str) -> str:
 
 
 def run_escaped(lab: Lab, domain: str, *argv: str) -> int:
-    """Run a program in a container's user namespace and in the host's other namespaces.
+    """Run a program in a container's user namespace. All other namespaces of the program are the host's namespaces.
 
     This is the state of an attacker who has left the other namespaces of the container.
     """

@@ -49,7 +49,10 @@ def member(*hosts: str, first: int) -> ClusterSpec:
 def test_no_frame_is_lost_while_members_join_and_leave(
     lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
 ) -> None:
-    """Two members join at once. One of them leaves while a third joins. A fourth member ends with the network."""
+    """Two clusters join the network at once, as its members. One of them leaves while a third cluster joins.
+
+    A fourth member ends when the network ends.
+    """
     without_members = take_snapshot(lab, lab.topology)
     with pinging(lab, network, 0, "10.0.0.2") as pings, ThreadPoolExecutor() as pool:
         here = pool.submit(create, client, "here", member("brno-h1", first=11))

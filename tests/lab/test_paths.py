@@ -113,9 +113,9 @@ def disconnected(lab: Lab, node: str, port: str) -> Iterator[None]:
 
 
 def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
-    """Return the spec of a network or of a member, with a guest on each host.
+    """Return the spec of a cluster that creates or joins a network, with a guest on each host.
 
-    The numbers in the guests' names and addresses begin with ``first``.
+    The guests' names and addresses contain consecutive numbers. The first number is ``first``.
     """
     guests = [
         {"name": f"m{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}

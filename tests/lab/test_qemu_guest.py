@@ -137,9 +137,10 @@ def add_disk(lab: Lab, client: SbfClient) -> None:
 
 
 def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
-    """Run a command in a machine with ssh, which asks no question and trusts only the known host key.
+    """Log in to a machine with ssh, and run a command there. Return the command's output.
 
-    ssh runs on the container's host, in the network namespace of the container.
+    ssh asks no question, and trusts only the known host keys in `FOLDER`. ssh runs on the container's host, in the
+    network namespace of the container.
     """
     (container,) = read_guests(lab, "praha-h1")
     known = f"UserKnownHostsFile={FOLDER}/known_hosts"

@@ -95,7 +95,7 @@ def genuine(lab: Lab, clusters: dict[str, ClusterView]) -> str:
 
 @pytest.fixture(scope="module")
 def joined(lab: Lab, client: SbfClient, genuine: str) -> Iterator[dict[str, bool]]:
-    """Whether a client joins the network with each profile of the following tests, by the profile's name.
+    """Try the profiles of the following tests. Map each profile's name to whether its client joined the network.
 
     The certificate of ``expired`` ends with the first lease of cluster ``brief``. The fixture extends the lease, so the
     grant of this profile stays valid.

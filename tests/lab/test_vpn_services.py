@@ -1,6 +1,7 @@
-"""Tests of forbidden servers and sockets.
+"""Tests of servers and sockets that VPN devices and guests must not reach.
 
-A VPN device must not reach the servers of hosts. Neither a VPN device nor a guest may reach the sockets of gateways.
+A VPN device must not reach the DHCP, DNS and metadata servers of hosts. Neither a VPN device nor a guest may reach the
+sockets of gateways.
 """
 
 import re

@@ -33,7 +33,8 @@ links:
   - {a: "brno-h1:data0", b: "brno-sw1:GigabitEthernet1/0/1", access: true}
   - {a: "brno-gw:host0", b: "brno-sw1:GigabitEthernet1/0/2"}
 """
-# Checks that may fail here: the machines use the computer's kernel, which may lack 802.1Q or filter bridged frames.
+# Checks that may fail here: the machines use the computer's kernel. This kernel may lack 802.1Q, and may pass bridged
+# frames through the packet filter.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 SHOW_CREDENTIAL = "cat /etc/virtcloud/agent.token"
 PROCESSES = "systemctl show --property=MainPID --value virtcloud-agent virtcloud-sbf | tr -d '\\n'"
@@ -84,10 +85,10 @@ def installed(described: Site) -> Site:
 class Change:
     """The observations of one run of ``site.yml`` that makes three changes.
 
-    Before the run, the inventory has a new setting of brno-h1, the token of brno-gw is deleted, and SBF's certificate
-    expires soon. ``checked`` is the same run in check mode. ``processes`` and ``tokens`` are pairs: before and after
-    the run. ``processes`` contains the process IDs of the services by machine, ``tokens`` the token of the gateway's
-    agent.
+    The fixture :func:`change` prepares the three changes: it adds a setting of brno-h1 to the inventory, deletes the
+    token of brno-gw, and replaces SBF's certificate by a certificate that expires soon. ``checked`` is the same run in
+    check mode. ``processes`` and ``tokens`` are pairs of values before and after the run. ``processes`` contains the
+    process IDs of the services by machine. ``tokens`` contains the token of the gateway's agent.
     """
 
     site: Site

@@ -14,7 +14,7 @@ from sbf_service.http.app import create_app
 from virtcloud.model.access import Role
 
 ROUTERS: list[APIRouter] = []
-"""After the first request: the router that all applications share, because FastAPI analyses routes slowly."""
+"""The router that all applications share, because FastAPI analyses routes slowly. Empty until the first request."""
 FORM_TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 TAGS = re.compile(r"<[^>]*>")
 

@@ -19,7 +19,7 @@ from virtcloud.model.views import Problem
 Calls = Callable[[httpx.AsyncClient], Awaitable[None]]
 """A coroutine that makes calls with a client."""
 ROOT = LocalPeer(0, "root")
-"""The caller root over the service's socket. root is an operator."""
+"""The local user root, as a caller over the service's socket. SBF treats root as an operator."""
 
 
 ROUTERS: list[APIRouter] = []

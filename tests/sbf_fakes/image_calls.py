@@ -1,4 +1,4 @@
-"""Calls that add images to the catalogue, and the files that SBF stores for them."""
+"""Calls that add images to SBF's catalogue, and a list of the files that SBF stores for the images."""
 
 import asyncio
 import hashlib

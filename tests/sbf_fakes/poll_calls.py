@@ -25,9 +25,11 @@ class Caller(httpx.AsyncClient):
 
 
 STILL_ITERATIONS = 20
-"""When the event loop has run this number of iterations without a call in a thread, all polls are assumed to wait.
+"""The number of successive iterations of the event loop after which :func:`start_polls` assumes that all polls wait.
 
-A woken poll first asks whether its caller is connected, which takes some iterations without a thread.
+In each of these iterations, all polls are registered as waiters, and no thread executes a call. A single iteration is
+not sufficient: a poll that was woken is still registered while it checks whether its caller is connected. This check
+takes some iterations, and uses no thread.
 """
 Calls = Callable[[Caller], Awaitable[None]]
 

@@ -51,7 +51,7 @@ class CarryingHosts:
     """Hosts that carry segments.
 
     As agents do, they set up wanted segments, except new segments that require ``UNCHECKED_NETWORK``. They remove
-    other segments, except those of the clusters in ``stuck``.
+    segments that are not wanted, except the segments of the clusters in ``stuck``.
     """
 
     carried: dict[str, set[tuple[str, int]]] = field(default_factory=dict)

@@ -131,7 +131,7 @@ class Edge(Device):
     startup: EdgeConfig = field(default_factory=EdgeConfig)
 
     def furnish(self, *, factory: bool) -> None:
-        """Set the first configuration, a circuit in other use. With ``factory``, there is no circuit."""
+        """Set the first configuration: one circuit in other use. With ``factory``, set an empty configuration."""
         foreign = Circuit(transport="evpn", port="ac", vlan=OTHERS_VLAN, service=OTHERS_SERVICE)
         self.running = self.startup = EdgeConfig(frozenset() if factory else frozenset({foreign}))
 

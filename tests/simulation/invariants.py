@@ -154,7 +154,7 @@ class Invariants:
     def carries(self, row: Cluster, name: Name) -> bool:
         """Return whether an element carries a cluster on all necessary ports, now and after a restart.
 
-        Return True for an unread element, because SBF cannot know its state yet.
+        Return True if the element's ``unread`` is true, because SBF then cannot know the element's state yet.
         """
         thing, vlan = self.find_element(name), row.network.claims[self.store.elements[name].site]
         if thing.unread:

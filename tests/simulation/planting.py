@@ -1,4 +1,4 @@
-"""Planted bugs. For each bug, a copy with changed source text replaces one function of the real code."""
+"""Planted bugs. To plant a bug, replace a function of the real code by a copy of the function with changed source."""
 
 import ast
 import inspect

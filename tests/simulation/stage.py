@@ -75,7 +75,11 @@ _IDLE: list[_Puppet] = []
 
 @dataclass
 class Actor:
-    """Work in progress on an element. The schedule does not resume an actor while ``paused`` is true."""
+    """Work in progress on an element.
+
+    While the actor only waits in :meth:`stop`, the schedule may resume the actor at any time. While ``paused`` is true,
+    the schedule does not resume the actor before the end of the random steps.
+    """
 
     stage: "Stage"
     work: Callable[[], None]

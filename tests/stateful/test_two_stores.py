@@ -193,10 +193,10 @@ class StorePair:
         )
 
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make one call of a worker in both stores, for a random device.
+        """Run the same transaction of a worker in both stores, for a random device and replica.
 
-        The fencing token is one of the device's last two tokens. Return the outcome in the store in memory,
-        and the outcome in the real store.
+        The fencing token is one of the device's last two tokens. Return the outcome in the store in memory, and the
+        outcome in the real store.
         """
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])

@@ -13,9 +13,10 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
     """Return whether the host differs from its last confirmed revision.
 
     ``steps`` are the difference from the wanted state. If the wanted revision is not confirmed yet, the difference is
-    no drift, except after a reboot (``rebooted``), in which the host lost its confirmed configuration. Ignore the steps
-    of clusters that were excepted from the confirmation: SBF lists such clusters in ``document.incomplete``, and
-    ``reported`` contains the clusters that the agent excepted from its latest confirmation.
+    no drift, except after a reboot (``rebooted``), in which the host lost its confirmed configuration.
+
+    Ignore the steps of clusters that the agent excepted from its latest confirmation. ``document.incomplete`` contains
+    these clusters according to SBF, and ``reported`` contains these clusters according to the agent.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(
@@ -38,7 +39,10 @@ def select_certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[
 
 
 def map_cluster_keys(wanted: HostWanted) -> dict[str, ClusterKey]:
-    """Return the keys of this host's clusters and members by cluster ID."""
+    """Return the keys of this host's clusters by cluster ID.
+
+    Include the clusters on this host that joined another cluster's network.
+    """
     return {
         cluster: key
         for segment in wanted.segments

@@ -87,9 +87,10 @@ class LocalHost:
         """Called with the interfaces at each reading of the host."""
 
     def receive(self, wanted: HostWanted) -> None:
-        """Apply the grants of a wanted document, and the gateway's own addresses, before the other changes of the host.
+        """Apply the VPN and SSH grants of a wanted document, before the other changes of the host.
 
-        Also record the document's networks for `restore_outside_filter`.
+        Also record the document's networks for `restore_outside_filter`. If a network has a router, and the gateway's
+        own addresses have changed, write these addresses to the namespaces of networks with a link to the outside.
         """
         unsupported = unsupported_segments(wanted.segments)
         supported = [segment for segment in wanted.segments if segment.id not in unsupported]
@@ -104,8 +105,9 @@ class LocalHost:
     def take_over_access(self) -> None:
         """Take over the OpenVPN servers and the sshd of an earlier agent process, before SBF sends a wanted document.
 
-        Afterwards, open connections end with their clusters' leases, even if SBF does not answer. Only log an error:
-        the next reading of the host tries to take over again, and reports the error.
+        Afterwards, open connections end with their clusters' leases, even if SBF does not answer. If a server cannot be
+        taken over, log the error instead of raising it: the next reading of the host tries to take over again, and
+        reports the error.
         """
         for read in (self._read_vpn, self._read_sshd):
             try:
@@ -124,7 +126,7 @@ class LocalHost:
         return self._ssh.connections if self._ssh else None
 
     def destination_uses(self) -> tuple[DestinationUse, ...]:
-        """Return the use of destinations: counters and addresses of FQDNs. Thread-safe."""
+        """Return the use of destinations: the counters, and the addresses of FQDNs. Thread-safe."""
         return self._outside.read_uses() if self._outside else ()
 
     def restore_outside_filter(self) -> None:
@@ -175,11 +177,11 @@ class LocalHost:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
 
         The files of wanted guests stay, because wanted guests can lack a domain: stopped guests, and all guests after a
-        reboot. Log an error; the next call repeats the removal.
+        reboot. If the removal fails, log the error; the next call repeats the removal.
         """
         try:
             if wanted == self._orphans_removed_for or self._guests.remove_orphaned_files(wanted):
-                self._orphans_removed_for = wanted  # the memory of an older equal object becomes free
+                self._orphans_removed_for = wanted  # replaces an equal older object, whose memory becomes free
         except Refused as error:
             log.warning("orphaned_files_not_removed", error=error)
 

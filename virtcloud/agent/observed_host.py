@@ -18,8 +18,8 @@ class ObservedSegment:
 
     ``port`` is the uplink, or None if only the bridge exists. ``faults`` describes each difference from a correct
     segment, except wrong MTUs: the correct MTU depends on the wanted state. ``mtus`` are the MTUs of the tagged
-    interface, the bridge and the guests' ports, by interface name. ``job_ports`` are the bridge ports of the relays of
-    jobs and of users' sessions.
+    interface, the bridge and the guests' ports, by interface name. ``job_ports`` are the ports of relays on the bridge:
+    the ports of jobs' relays, and the port of the relay for users' sessions.
     """
 
     cluster: str

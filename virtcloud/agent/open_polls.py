@@ -1,8 +1,8 @@
 """The open poll of an agent: a long poll that continues while the agent reads its host.
 
-By default, the agent reads its host every 30 s, but a long poll lasts up to 55 s. If only a new revision can change the
-wanted document, the agent leaves the poll open while the agent compares its host with the present document. This halves
-the number of polls.
+By default, the agent reads its host every 30 s, but a long poll lasts up to 55 s. If the wanted document cannot change
+without a new revision, the agent leaves the poll open while the agent compares its host with the present document. This
+halves the number of polls.
 """
 
 import threading
@@ -15,7 +15,7 @@ from virtcloud.agent.host_reports import ElementApi
 from virtcloud.model.wanted import WantedDocument
 
 OPEN_S = 55.0
-"""Longest time in seconds of an open poll: many proxies end a call without an answer after 60 s."""
+"""Longest time in seconds of an open poll. Many proxies end a call to which the server has not answered for 60 s."""
 Spawn = Callable[[Callable[[], None]], object]
 
 

@@ -19,7 +19,7 @@ from virtcloud.model.errors import Refused
 END_S = 5.0
 """Time limit in seconds for the end of a killed process."""
 EXEC_S = 0.2
-"""Time limit in seconds until a program that is being executed has its arguments."""
+"""Time limit in seconds of the wait for a process's arguments during execve(2)."""
 _STATE, _START_TIME = 0, 19
 """Positions of two fields of /proc/PID/stat, counted behind the name of the program (proc(5))."""
 
@@ -47,7 +47,10 @@ def list_own_processes() -> set[int]:
 
 
 def list_network_processes(namespace: int) -> set[int]:
-    """Return the IDs of the processes in an open network namespace, in any mount namespace."""
+    """Return the IDs of the processes in a network namespace, whatever their mount namespaces.
+
+    ``namespace`` is an open descriptor of the network namespace.
+    """
     wanted, found = os.fstat(namespace), set()
     for path in Path("/proc").iterdir():
         with suppress(OSError):  # the process has ended

@@ -15,10 +15,11 @@ a step fails                    the steps of other clusters are applied; SBF rec
                                 changes or a job waits for its cluster
 only removals of clusters fail  the revision is confirmed, except the removal of these clusters; the removals are
                                 retried with growing pauses
-a hypervisor does not answer    segments are reconciled nevertheless, even if guests of a removed cluster
-                                are still running; no revision is confirmed until every hypervisor was read
+a hypervisor does not answer    segments are reconciled nevertheless: the segment of a removed cluster is removed,
+                                even if guests of this cluster are still running; no revision is confirmed until
+                                every hypervisor was read
 the host refuses a cluster      SBF receives a report of the refusal, and sets the cluster to failing without waiting
-three times in a row            for the deadline
+three times in a row            for the cluster's setup deadline
 a guest ended by itself         the guest starts again after a pause that grows with each end; its cluster is not
                                 confirmed until the guest has run for a while; other clusters are confirmed
 a guest's image is being        all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
@@ -168,9 +169,9 @@ class HostReconciler:
         self._progress()
 
     def _fetch(self) -> WantedDocument:
-        """Return the wanted document, after a change or when the next reading is due.
+        """Return the wanted document when the wanted state changes, or when the next reading of the host is due.
 
-        After a failed round, `wake` also ends the wait.
+        After a failed round, a call of `wake` also ends the wait.
         """
         if not self._failed_rounds:
             return self._sbf.wanted(self._element, self._last_revision, self._check_pause())
@@ -216,7 +217,10 @@ class HostReconciler:
             self._reports.report_errors(document, errors, self._refusals)
 
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
-        """Read the host, and apply the difference. Return the errors, and whether the host had drifted before."""
+        """Read the host, and apply the difference.
+
+        Return the errors, and whether the host had drifted before the difference was applied.
+        """
         self._pending, self._is_fetching, drifted = {}, False, False
         try:
             self._host.remove_orphaned_files(document.wanted)
@@ -287,9 +291,9 @@ class HostReconciler:
 
 
 def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
-    """Return a context with the request IDs of ``calls``, or None without calls.
+    """Return a context for the work that ``calls`` caused, or None if ``calls`` is empty.
 
-    The context has a trace only if there is a single call. ``calls`` caused the agent's work.
+    The context has the request IDs of all calls. The context has a trace only if there is a single call.
     """
     if not calls:
         return None

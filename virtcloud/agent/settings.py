@@ -71,7 +71,7 @@ class GuestKeys(Document):
 
 
 class ImageCacheKeys(Document):
-    """``[image_cache]``: the images of SBF's catalogue that this host fetched, in the folder `images` of `state`."""
+    """``[image_cache]``: the cache for images of SBF's catalogue, in the subfolder `images` of the folder `state`."""
 
     size_mb: int = Field(
         51200,

@@ -7,8 +7,9 @@ After an error of a step, the later steps of the same cluster are skipped, with 
 * If the start of one guest fails, the cluster's other guests are started nevertheless.
 * Steps that concern no single cluster do not depend on each other.
 
-A guest is also not started if the step that builds its segment, or sets the filters, failed or was skipped. If the
-guest's cluster has joined the network of another cluster, the segment belongs to the other cluster.
+A guest is also not started if the step that builds the guest's segment, or the step that sets the segment's filters,
+failed or was skipped. This rule also applies to the guests of a cluster that has joined the network of another cluster,
+although their segment belongs to the other cluster.
 """
 
 import os
@@ -70,11 +71,13 @@ SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
         VPN,
     }
 )
-"""The requirements of segments that this agent supports. The agent refuses a segment with another requirement. SBF adds
-a requirement for a key that an earlier version of the agent would ignore.
+"""The requirements (``Segment.requires``) that this agent supports.
+
+The agent refuses a segment with a requirement that is not in this set. SBF adds a requirement to a segment if an
+earlier version of the agent would ignore a key of the segment.
 """
 MAX_STARTS: Final = 16
-"""Limit of guests that start at the same time, for any number of processors."""
+"""Limit of guests that start at the same time on a host. A host with many processors has the same limit."""
 HELD_REASON: Final = (
     "SBF's database was restored from a backup: other clusters may still use the network's VLAN ID; SBF sets up the "
     "network after SBF has read all elements that may carry this VLAN ID (virtcloud element list)"

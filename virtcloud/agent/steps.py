@@ -100,7 +100,7 @@ class GuestStep:
 
     @property
     def cluster(self) -> str:
-        """The id of the guest's cluster: the segment's cluster or a member of its network."""
+        """The id of the guest's cluster, which created the segment's network or joined this network."""
         return self.guest.cluster or self.segment.id
 
 

@@ -180,7 +180,7 @@ def _parse_disk(text: str) -> dict[str, object]:
 def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:
     """Return the guests, each with ``text`` as its cloud-config.
 
-    Raise BadInput if there are guests and ``text`` is no cloud-config or is too long.
+    Raise BadInput if ``text`` is no cloud-config or is too long. Without guests, ``text`` is not checked.
     """
     found = tuple(guests)
     for guest in found[:1]:
@@ -260,7 +260,7 @@ def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
 
 
 def find_unreachable_sites(view: ClusterView, sites: Iterable[SiteView]) -> Iterator[str]:
-    """Yield a sentence for each site outside the cluster's network where no VLAN ID of the network is free."""
+    """Yield a sentence for each site at which the cluster's network has no VLAN ID and none of its VLAN IDs is free."""
     vlan_ids = set(view.vlans.values())
     for site in sites:
         if site.name not in view.vlans and vlan_ids and not vlan_ids & set(site.free):

@@ -132,10 +132,11 @@ def _run_trial(trial: TrialRequest) -> TrialRecord:
 
 
 def run_driver_program(module: str, request: Document, command: str) -> str:
-    """Run the program ``module`` of sbf_service, which uses drivers, and return the output.
+    """Run ``module``, a program of sbf_service that uses drivers. Return the program's output.
 
     If the program fails, exit with the program's exit code. Raise BadInput if the libraries of drivers are missing, or
-    if the request contains bytes that are not UTF-8. ``command`` is the command's name for these messages.
+    if the request contains bytes that are not UTF-8. The messages of these errors contain ``command``, the name of the
+    virtcloud command that the user called.
     """
     if find_spec(DRIVER_LIBRARY) is None or find_spec(module.partition(".")[0]) is None:
         raise BadInput(f"the command '{command}' needs {DRIVER_LIBRARY}; install it with: pip install 'virtcloud[sbf]'")

@@ -164,7 +164,7 @@ def exiting_at_signals() -> Iterator[None]:
 
     def exit_once(number: int, _frame: object) -> NoReturn:
         for other in numbers:
-            signal.signal(other, lambda *_: None)  # programs that the removal starts would inherit SIG_IGN
+            signal.signal(other, lambda *_: None)  # not SIG_IGN, which programs started by the removal would inherit
         sys.exit(EXIT_SIGNAL + number)
 
     for number in numbers:

@@ -13,7 +13,7 @@ COLUMNS = ("image", "owner", "kind", "architecture", "size", "used by", "certifi
 
 
 def host_row(found: ImageView) -> tuple[object, ...]:
-    """Return the row of an image in the folder of this host."""
+    """Return the table row of an image that is in a folder on this host."""
     return (found.name, found.kind, found.readable_by, "yes" if found.readable else "no", found.trouble)
 
 

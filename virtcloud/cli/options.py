@@ -31,7 +31,7 @@ def open_client(context: click.Context) -> "Client":
 
 
 def name_of(file: IO[str]) -> str:
-    """Return the name of an input file for messages."""
+    """Return the name that messages use for an input file."""
     return str(getattr(file, "name", "<stdin>"))
 
 

@@ -165,8 +165,9 @@ def wait_with_progress(
 
     On Ctrl-C, exit with a message. In the message, ``continues`` describes what SBF continues to do.
 
-    Raise TimedOut after ``timeout`` seconds. Also raise TimedOut, not ServiceUnreachable, if SBF does not answer any
-    more, because SBF accepted the request. Raise ClusterFailed if ``goal`` is ACTIVE and the cluster fails or ends.
+    Raise TimedOut after ``timeout`` seconds. If SBF does not answer any more, also raise TimedOut instead of
+    ServiceUnreachable: SBF has already accepted the request. Raise ClusterFailed if ``goal`` is ACTIVE and the cluster
+    fails or ends.
     """
     key = cluster.key
     try:

@@ -10,7 +10,12 @@ from virtcloud.model.access import QuotaView
 from virtcloud.model.durations import MAX_LEASE_LIMIT_S, format_duration
 
 QUOTA_COLUMNS = ("user", "clusters", "networks", "guests", "CPUs", "memory", "max. sites", "max. lease", "images")
-"""The cells ``clusters`` to ``memory``, and ``images``, show the user's usage and limit, such as ``2 of 4``."""
+"""The columns of a table of quotas.
+
+The columns from ``clusters`` to ``memory`` and the column ``images`` show the user's usage and limit, such as
+``2 of 4``, or only the usage if the user has no limit. The columns ``max. sites`` and ``max. lease`` show only the
+limit.
+"""
 MIB = 1 << 20
 
 

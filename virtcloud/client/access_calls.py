@@ -1,4 +1,4 @@
-"""Calls about callers: identity, tokens, quotas, SSH keys, and the clock of SBF."""
+"""Calls for users' identities, tokens, quotas and SSH keys, and a call for the clock of SBF."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -13,7 +13,10 @@ from virtcloud.model.values import UserName
 
 
 class AccessCalls(SbfCalls):
-    """Calls about callers. Each call raises Forbidden if the caller lacks the right."""
+    """Calls for identities, tokens, quotas, SSH keys and SBF's clock.
+
+    Each call raises Forbidden if the caller lacks the right to this call.
+    """
 
     def whoami(self) -> Identity:
         """Return the name and role of the caller. Raise Unauthenticated if the token is invalid."""

@@ -31,7 +31,7 @@ def current_request_id() -> str | None:
 
 
 def call_headers() -> dict[str, str]:
-    """Return the headers with the request ID and the trace context; none without a valid request ID."""
+    """Return the headers with the request ID and the trace context, or {} if there is no valid request ID."""
     call = _CURRENT.get()
     if call is None or not RequestId.matches(call.request_id):
         return {}

@@ -52,10 +52,10 @@ class CallAbandoned(BaseException):
 
 
 async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Run a waiting method in a thread. The callback ``progress`` runs in the event loop's thread.
+    """Run a method that waits for SBF, such as ``wait_active``, in a thread.
 
-    Waiting methods call ``progress`` at least every second. If the task is cancelled, the next call of ``progress``
-    raises CallAbandoned and thereby ends the thread.
+    The callback ``progress`` runs in the event loop's thread. Waiting methods call ``progress`` at least every second.
+    If the task is cancelled, the next call of ``progress`` raises CallAbandoned and thereby ends the thread.
     """
     cancelled = Event()
     with open_progress(bound.arguments.get("progress")) as shown:

@@ -57,8 +57,9 @@ class ClusterCalls(SbfCalls):
         """Return a cluster.
 
         With ``after``, wait until the cluster's version is higher than ``after``, but at most ``wait`` seconds. With
-        ``until``, also wait until the cluster has one of these states; an older SBF ignores ``until``. With
-        ``cluster_id``, return the cluster with this id, even if a later cluster has the key now.
+        ``after`` and ``until``, wait until the version is higher and the cluster is in one of the states in ``until``,
+        but at most ``wait`` seconds; an older SBF ignores ``until``. With ``cluster_id``, return the cluster with this
+        id, even if a later cluster has the key now.
         """
         query: dict[str, str | Sequence[str]] = {"until": sorted(until)} if until else {}
         query |= {} if cluster_id is None else {"id": cluster_id}
@@ -148,7 +149,7 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Share a cluster's network with ``user``. If ``shared`` is false, stop sharing the network. Idempotent.
 
-        Raise Conflict if the cluster is a member of another network, or is ending.
+        Raise Conflict if the cluster has joined another cluster's network, or is ending.
         """
         path = f"/v1/clusters/{ClusterKey(key)}/shares/{UserName(user)}"
         answer = self._connection.send("PUT" if shared else "DELETE", path, query={"id": cluster_id})

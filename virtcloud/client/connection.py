@@ -26,7 +26,10 @@ PARTIAL_CONTENT = 206
 NOT_MODIFIED = 304
 CONNECT_S = 5.0
 USER_AGENT = f"virtcloud/{__version__}"
-"""This client's User-Agent (RFC 9110, 10.1.5). SBF answers a call with httpx's default User-Agent as SBF 0.1 did."""
+"""This client's User-Agent (RFC 9110, 10.1.5).
+
+SBF treats a client that sends httpx's default User-Agent as a client of version 0.1.
+"""
 R = TypeVar("R")
 
 

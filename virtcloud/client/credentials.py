@@ -133,7 +133,8 @@ def replace_private_file(path: Path, text: str) -> None:
 def _replace(path: Path, text: str, kind: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:  # two commands can write one file
+        # Two commands can write the same file at the same time, so each command uses a separate temporary folder.
+        with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             new_path = Path(folder) / "new"
             with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w") as file:
                 file.write(text)

@@ -51,7 +51,8 @@ class ElementCalls(SbfCalls):
     ) -> Iterator[list[ElementView]]:
         """Yield the elements in pages of ``size``, by name. Raise BadInput for an unknown site or kind.
 
-        With ``troubled``, yield only elements that do not answer, report an error or have a pending save.
+        With ``troubled``, yield only elements that report an error, have a pending save, or do not answer, and hosts
+        and gateways whose agent never called SBF.
         """
         query = {"site": site, "kind": kind, **flag_query(troubled=troubled)}
         return self._pages(ElementView, "/v1/elements", query, size)

@@ -49,7 +49,7 @@ _FIRST = frozenset({"state", "progress"})
 
 
 def _describe(view: ClusterView) -> dict[tuple[Name | None, str], tuple[str, str | None]]:
-    """Return the values of a view that events report: (element or None, subject) → (text, detail or None)."""
+    """Return the values that events report about a view: (element or None, subject) → (text, detail or None)."""
     vlans = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(view.vlans.items())) or "no VLAN"
     found: dict[tuple[Name | None, str], tuple[str, str | None]] = {(None, "state"): (view.state, view.reason)}
     found |= {(part.element, "progress"): _describe_part(part) for part in view.placements}

@@ -20,9 +20,11 @@ SBF waits until the agent of the guest's host connects.
 class GuestCalls(SbfCalls):
     """Calls about the guests of a cluster.
 
+    Agents send :meth:`waiting_sessions`, :meth:`join_session` and :meth:`upload_clone`. Users send the other calls.
+    Users' calls raise NotFound if SBF has no such cluster or guest, and Conflict if the cluster has ended or is ending.
+
     Several clusters may have had the same key. ``cluster_id`` identifies the intended cluster; None means the newest
-    cluster with the key. If the cluster has ended or is ending, the calls raise Conflict. Calls of users raise NotFound
-    if SBF has no such cluster or guest.
+    cluster with the key.
     """
 
     def guests(self, key: str, cluster_id: str | None = None) -> list[GuestView]:

@@ -192,7 +192,7 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
 
 
 class MarkedStream:
-    """Copies a stream from the mark on. Before the mark, the stream has messages of ssh and of the login."""
+    """Copies the part of a stream after the mark. Before the mark, the stream has messages of ssh and of the login."""
 
     def __init__(self, mark: bytes, write: Callable[[bytes], None]) -> None:
         """Create a copier that calls ``write`` with the bytes after the mark."""

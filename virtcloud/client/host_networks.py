@@ -1,8 +1,9 @@
 """Networks for the legacy command ``sbf``, which creates a network, and then adds and removes hosts by name.
 
-Each host is a member cluster, whose key consists of the network's ID and the host's name. Every call is idempotent. A
-call that fails removes the clusters that it created. ``sbf dumpstate`` prints the networks as XML. Each ``<tag>`` and
-each ``<host>`` is on a separate line, because scripts parse the output with grep.
+For each added host, a separate cluster joins the network (a member cluster). The cluster's key consists of the
+network's ID and the host's name. Every call is idempotent. A call that fails removes the clusters that the call
+created. ``sbf dumpstate`` prints the networks as XML. Each ``<tag>`` and each ``<host>`` is on a separate line, because
+scripts parse the output with grep.
 """
 
 import time

@@ -10,7 +10,10 @@ import httpx
 from virtcloud.model.errors import BadInput
 
 CONNECTION_LIMITS = httpx.Limits(max_keepalive_connections=20)
-"""The number of connections is not limited: long polls of an agent must not delay its other calls."""
+"""At most 20 idle connections stay open.
+
+The number of connections in use is not limited, because an agent's long polls must not delay the agent's other calls.
+"""
 
 LAST_PORT = 65535
 

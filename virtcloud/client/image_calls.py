@@ -50,7 +50,7 @@ class ImageCalls(SbfCalls):
         return None if answer.content == b"null" else self._document(CatalogueImage, answer)
 
     def upload_image(self, name: str, content: ImageContent, data: Iterable[bytes]) -> CatalogueImage:
-        """Add an image and upload its file, whose content ``data`` yields. Idempotent.
+        """Add an image and upload its file. ``data`` yields the bytes of the file. Idempotent.
 
         Raise NameTaken if another image has the name. Raise NotAdmitted if the name is reserved. Raise QuotaExceeded or
         BeyondLimit if the file is too large. Raise StorageFull if SBF's disk is full. Raise BadInput if the file

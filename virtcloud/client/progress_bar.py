@@ -1,4 +1,4 @@
-"""A progress bar for waiting methods of the Python API, in a terminal and in a Jupyter notebook."""
+"""A progress bar for those methods of the Python API that wait for a cluster, in a terminal or a Jupyter notebook."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -51,9 +51,9 @@ def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:
 
     Symbolic links are recorded in ``links`` and not created: no later file can be written through a link.
 
-    Raise Refused for a member that is neither file, folder nor link, or that would be outside ``folder``. Also raise
-    Refused for a name or time that this computer's file system cannot store, and for a second file or link with the
-    same name.
+    Raise Refused for an archive member that is neither file, folder nor link, or that would be outside ``folder``. Also
+    raise Refused for a name or time that this computer's file system cannot store, and for a second file or link with
+    the same name.
     """
     try:
         with tarfile.open(fileobj=stream, mode="r|", ignore_zeros=True) as archive:
@@ -95,7 +95,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> Non
 
 
 def find_path(folder: Path, name: str) -> Path:
-    """Return the path of a member below ``folder``. Raise Refused for a path outside ``folder``. Pure."""
+    """Return the path in ``folder`` of archive member ``name``. Raise Refused for a path outside ``folder``. Pure."""
     parts = [part for part in PurePosixPath(name).parts if part != "."]
     if not parts or ".." in parts or name.startswith("/"):
         raise Refused(f"the guest sent a file outside the copied folder: {name!r}")

@@ -57,8 +57,9 @@ SshArguments = Sequence[str]
 def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) -> Peer:
     """Return the guest ``name`` of the network, or the cluster's first guest if ``name`` is None. Pure.
 
-    If several members have a guest with this name, the cluster's own guest is chosen. ``names`` are the cluster's
-    guests. Raise NotFound for an unknown guest. Raise BadInput if ``name`` is None and the cluster has no guests.
+    If several clusters of the network have a guest with this name, prefer the guest of the cluster ``found.key``.
+    ``names`` are this cluster's guests. Raise NotFound for an unknown guest. Raise BadInput if ``name`` is None and
+    this cluster has no guests.
     """
     if name is None and not names:
         raise BadInput(f"cluster {found.key} has no guests to log in to")

@@ -1,4 +1,4 @@
-"""Assigns addresses to a job's guests, unless the request lists them.
+"""Assigns addresses to those guests of a job for which the request lists no addresses.
 
 =====================================  ========================================================================
 the request contains                   the guests get

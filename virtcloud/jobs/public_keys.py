@@ -26,9 +26,9 @@ LINE = re.compile(r"([a-z0-9@.-]+)[ \t]+([A-Za-z0-9+/]{16,16384}={0,2})([ \t].*)
 
 
 def select_public_keys(texts: Iterable[str]) -> List[str]:
-    """Return the keys in texts of files such as ``id_ed25519.pub``, without comments and duplicates.
+    """Return the keys in texts of files such as ``id_ed25519.pub``, each key once and without its comment.
 
-    Omit lines without a key that SBF accepts. Return at most `MAX_KEYS` keys.
+    Omit every line that contains no key accepted by SBF. Return at most `MAX_KEYS` keys.
     """
     found = []  # type: List[str]
     for line in (line.strip() for text in texts for line in text.splitlines()):

@@ -102,10 +102,10 @@ def merge_request_file(request: JobRequest, document: object) -> JobRequest:
 
 
 def check_host_count(request: JobRequest, count: int) -> None:
-    """Raise RequestError if the file has more parts than the job has hosts.
+    """Raise RequestError if the file has more parts (items of ``hosts``) than the job has hosts.
 
-    If the last part applies to several hosts, its guests must have no names, MAC addresses or IP addresses: these must
-    be unique. Raise RequestError for the first such value.
+    If the last part applies to several hosts, its guests must not have ``name``, ``mac`` or ``addresses``, because
+    several guests would have the same value. Raise RequestError for the first such value.
     """
     if request.spec is None:
         return
@@ -186,7 +186,10 @@ def _check_unique(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
 
 
 def _check_default_names(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
-    """Raise RequestError for a name like ``g2`` of a guest whose default name is different, such as ``g1``."""
+    """Raise RequestError if a guest's name has the form of default names, but is not the guest's own default name.
+
+    For example, the first guest of the file may have the name ``g1``, but not the name ``g2``.
+    """
     guests = [(host, index, guest) for host, part in enumerate(parts) for index, guest in enumerate(part)]
     for number, (host, index, guest) in enumerate(guests, 1):
         if guest.name and DEFAULT_NAME.fullmatch(guest.name) and guest.name != "g%d" % number:

@@ -31,9 +31,9 @@ def admit_torque_job(
     """Raise RequestError if the job with the resources ``wanted`` cannot have a cluster.
 
     ``longest_s`` is the maximum walltime in seconds. If ``longest_s`` is None, the walltime is not checked, because a
-    queue may set the walltime later. ``neednodes`` repeats ``nodes``. In a truncated list of resources, either
-    ``nodes`` or ``neednodes`` can be missing. A job of Torque cannot request exclusive hosts. Therefore administrators
-    must configure exclusive hosts in Torque's scheduler.
+    queue may set the walltime later. Torque's resource ``neednodes`` has the same value as ``nodes``. In a truncated
+    list of resources, either ``nodes`` or ``neednodes`` can be missing. A job of Torque cannot request exclusive hosts.
+    Therefore administrators must configure exclusive hosts in Torque's scheduler.
     """
     check_no_array(array)
     if request.spec is not None:

@@ -76,7 +76,10 @@ def with_addresses(topology: Topology) -> Topology:
 
 
 def hosts_file(topology: Topology) -> str:
-    """Return the text of ``/etc/hosts`` for all nodes except the laptop: the nodes' management addresses."""
+    """Return the text of ``/etc/hosts`` on the nodes of elements and transports.
+
+    The text contains the management addresses of all nodes except the laptop, which has no management address.
+    """
     numbers = {name: number for name, number in number_nodes(topology).items() if name != LAPTOP}
     lines = ["127.0.0.1 localhost", f"{STATION_ADDRESS} {STATION} sbf"]
     lines += [f"{management_address(number)} {name}" for name, number in numbers.items()]

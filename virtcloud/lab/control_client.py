@@ -203,6 +203,8 @@ def _send_sizes(changed: int, link: socket.socket, sending: AbstractContextManag
     main thread, which would read no output. The program, blocked by its unread output, would then read no input.
     """
     with open(changed, "rb", buffering=0) as changes:
-        while changes.read(CHUNK):  # until the pipe is closed: a write to a pipe without a reader raises an error
+        # The loop ends when the main thread closes the pipe, not when the connection is lost: a write to a pipe without
+        # a reader would raise an error in the signal handler.
+        while changes.read(CHUNK):
             with contextlib.suppress(OSError), sending:  # the main thread notices the end of the connection
                 send_frame(link, b"w", json.dumps(_window_size()).encode())

@@ -93,8 +93,8 @@ def _start_first_process(state: LabState) -> subprocess.Popen[bytes]:
 def _wait_for_program(process: subprocess.Popen[bytes]) -> None:
     """Wait until unshare(1) has started its program, at most ``PROGRAM_S`` seconds.
 
-    Until then, the program would survive the end of unshare: the child process requests its own end (``--kill-child``)
-    only after the fork.
+    If unshare is killed earlier, its child process continues to run: the child process requests a signal for the end of
+    its parent process (``--kill-child``) only some time after the fork.
     """
     children, deadline = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + PROGRAM_S
     while process.poll() is None and time.monotonic() < deadline:
@@ -108,8 +108,8 @@ def _wait_for_program(process: subprocess.Popen[bytes]) -> None:
 def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[bytes], watch: Watcher) -> None:
     """Wait until the services of all nodes run. Raise LabFailed if a step fails.
 
-    Read ``station.events`` until the services of all nodes run, even after the station's last service has started: the
-    first process records the end of User-mode Linux in this file.
+    With User-mode Linux, read ``station.events`` even after its event ``ready``, until ``fabric.events`` has this event
+    too: the lab's first process records the end of User-mode Linux in ``station.events``.
     """
     files = [state.folder / "station.events"] + ([state.folder / "fabric.events"] if kernel == "uml" else [])
     readers = {file: follow_events(file) for file in files}

@@ -108,7 +108,8 @@ class Prerequisite:
 class Diagnosis:
     """The results of all checks, and the kernel in which a lab would run.
 
-    ``kernel`` is ``direct`` or ``uml``, or None if no lab can run.
+    ``kernel`` is ``direct`` (this machine's kernel), ``uml`` (User-mode Linux), or None if neither kernel can run a
+    lab.
     """
 
     findings: tuple[Prerequisite, ...]

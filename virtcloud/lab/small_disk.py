@@ -47,7 +47,7 @@ for module in /modules/*.ko; do /bin/busybox insmod "$module"; done
 /bin/busybox mount -t ext4 -o ro /dev/vda1 /root
 exec /bin/busybox switch_root /root /usr/sbin/init
 """
-"""The first program of the initial file system, as /init. The disk also contains this program, as /boot/init.
+"""The script /init of the initial file system, which the kernel runs first. The disk contains a copy, /boot/init.
 
 busybox comes from the machine that builds the disk. The package busybox-static provides a busybox without libraries.
 """
@@ -114,8 +114,8 @@ END
 """
 """Shell commands that run after the installation of the packages.
 
-The commands delete files that an image must not contain, such as host keys. They write the scripts of the first program
-and GRUB's configuration.
+The commands delete files that an image must not contain, such as host keys. They write the configurations of busybox
+``init``, cloud-init and GRUB, the scripts that run during the boot, and ``INITIAL_PROGRAM``.
 """
 
 SMALL = DebianRecipe("debian-small", PACKAGES, CUSTOMIZE, OPEN_FOLDER)

@@ -64,7 +64,7 @@ def _print(text: str, file: TextIO | None = None) -> None:
 
 
 def fetch_package() -> UmlKernel:
-    """Download the package, and unpack the kernel and its modules into the folder of all labs of this machine.
+    """Download the package, and unpack the kernel and its modules into a folder that all labs of this machine use.
 
     A lock prevents parallel downloads. Files of interrupted downloads are deleted first. Raise LabImpossible if the
     package cannot be downloaded, or if the kernel does not run on this machine.

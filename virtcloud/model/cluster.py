@@ -56,13 +56,13 @@ def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
 
 
 GuestFilters = Literal["addresses", "open"]
-"""Filters of guests' frames that differ from the default.
+"""The values of a spec's ``filters``. Each value replaces the default filters of guests' frames.
 
 - ``addresses``: guests may use only the IP addresses of the spec, and the link-local IPv6 address that follows from
   their MAC address
-- ``open``: guests may use any MAC address, for example as bridges, and offer all services. Only hosts that allow open
-  filters run guests with ``open``. Even with ``open``, hosts drop frames that affect other clusters: frames with VLAN
-  tags, protocols of switches such as spanning tree, and broadcasts above a rate.
+- ``open``: guests may use any MAC address, so a guest can be a bridge, and guests may offer all services. Only hosts
+  that allow open filters run guests with ``open``. Even with ``open``, hosts drop frames that affect other clusters:
+  frames with VLAN tags, protocols of switches such as spanning tree, and broadcasts above a rate.
 """
 GuestService = Literal["dhcp", "ra"]
 """A service that guests offer to other guests of their network: DHCP, or IPv6 router advertisements."""
@@ -94,9 +94,10 @@ NETWORK_KEYS: Final = (
     "outside",
     "services",
 )
-"""The keys for which only the spec of a new network may contain a value. In the spec of a member, they must be empty.
+"""The keys that may have a value only in the spec of a new network.
 
-If the spec of a member contains ``subnets: []``, SBF assigns no addresses to the member's guests.
+In the spec of a member (a cluster that joins another cluster's network), these keys must be empty. If the spec of a
+member contains ``subnets: []``, SBF assigns no addresses to the member's guests.
 """
 
 

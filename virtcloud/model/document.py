@@ -46,7 +46,8 @@ class Document(BaseModel):
         except ValidationError as error:
             raise BadInput(f"{type(self).__name__}: {format_validation_errors(error)}") from error
 
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined] # parsers skip __init__, so errors have paths
+    # pydantic's parsers do not call an __init__ with this mark, so the errors of nested documents keep their full paths
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -28,7 +28,7 @@ class SessionKind(StrEnum):
 
 
 FIRST_KINDS: Final = frozenset({SessionKind.LOG, SessionKind.CONSOLE, SessionKind.PORT})
-"""The kinds of sessions that the first version of the agent supports. This version reports no kinds to SBF."""
+"""The kinds of sessions that the agent's first version supports. An agent of that version reports no kinds to SBF."""
 USER_KINDS: Final = FIRST_KINDS | {SessionKind.CLONE}
 
 

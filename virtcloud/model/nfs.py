@@ -85,7 +85,10 @@ class FileMount(Document):
 
     @property
     def command(self) -> str:
-        """The command that mounts the folder, as root of a virtual machine or of a computer with a VPN profile."""
+        """The command that mounts the folder. Run the command as root.
+
+        The command works in a virtual machine, and on a computer with a VPN profile.
+        """
         server = f"[{self.address}]" if ":" in str(self.address) else str(self.address)
         return f"mount -t nfs4 -o vers=4.2 {server}:/{self.name} /mnt"
 

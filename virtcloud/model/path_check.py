@@ -1,6 +1,6 @@
 """Documents about the check of a cluster's paths: the exchange of frames between hosts, and the result for the user.
 
-SBF asks each host's agent to open the cluster's bridge and exchange check frames with the other hosts. All sizes are
+SBF asks each host's agent to open the cluster's bridge, and to exchange frames with the other hosts. All sizes are
 packet sizes in bytes, like an MTU: without the Ethernet header and VLAN tags.
 """
 

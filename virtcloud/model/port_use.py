@@ -82,8 +82,11 @@ def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> b
 class PortState(StrEnum):
     """The state of a managed port.
 
-    - ``IN_USE``: the port has a configuration that SBF did not make. ``ADOPTED``: SBF may replace this configuration.
-    - ``TAKEN``: SBF has configured the port. ``LEAVING``: SBF is restoring the configuration that it replaced.
+    - ``UNUSED``: the port is not in other use, and SBF has not configured the port.
+    - ``IN_USE``: the port has a configuration that SBF did not make, and SBF may not replace this configuration.
+    - ``ADOPTED``: the port has a configuration that SBF did not make, but SBF may replace this configuration.
+    - ``TAKEN``: SBF has configured the port.
+    - ``LEAVING``: SBF is restoring the configuration that SBF replaced.
     """
 
     UNUSED = "unused"
@@ -108,7 +111,7 @@ class PortView(Document):
 
 
 class PortAdoption(Document):
-    """Ports in other use that SBF may configure, each with the use that the administrator confirmed.
+    """Ports that SBF may configure despite their other use, each with the use that the administrator confirmed.
 
     SBF does not configure a port whose use has changed since the confirmation.
     """

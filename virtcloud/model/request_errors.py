@@ -78,7 +78,7 @@ class Conflict(VirtcloudError):
 
 
 class NoVlanFree(Conflict):
-    """The cluster cannot get a VLAN ID at each of its sites, or a service ID on its transport."""
+    """No suitable VLAN IDs are free at the cluster's sites, or no service ID is free on the cluster's transport."""
 
     slug = "no-vlan-free"
 

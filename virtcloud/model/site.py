@@ -31,7 +31,7 @@ def site_part_of(topology: Topology, name: str) -> SitePart:
 
 
 def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:
-    """Return each device in ``part`` that could obtain another site's credential, with this credential.
+    """Return, by device name, each credential of another site that a device in ``part`` could obtain.
 
     SBF sends a device's credential to the device's address. Therefore SBF checks each device that is new or has a new
     address, credential or platform. The result omits a checked device if, in ``topology``, a device of the same site

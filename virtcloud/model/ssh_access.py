@@ -19,7 +19,9 @@ from virtcloud.model.vpn import PendingElement, PortNumber, ServerHost
 ACCOUNT: Final = "virtcloud"
 """The only account of a gateway's sshd, and a principal of each certificate."""
 SSH_REVOCATIONS: Final = "ssh-revocations"
-"""Capability that segments with revoked certificates require. Agents without it would accept these certificates."""
+"""Capability that a segment requires if a grant of the segment lists revoked certificates. Agents without this
+capability would accept these certificates.
+"""
 
 
 class SshListener(Document):

@@ -10,7 +10,7 @@ from virtcloud.model.values import ClusterKey, Name, UserName, UtcTime
 
 SERIAL_LIMIT: Final = 1 << 63
 MAX_CONNECTIONS: Final = 4096
-"""Maximum number of connections in a report. A gateway has at most 1024 connections."""
+"""Maximum number of connections in a report, with a margin: a gateway admits at most 1024 connections at once."""
 SerialNumber = Annotated[int, Field(ge=0, lt=SERIAL_LIMIT)]
 ShortText = Annotated[str, Field(max_length=128)]
 

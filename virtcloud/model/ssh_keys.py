@@ -97,9 +97,9 @@ class UserKeyView(Document):
 def parse_user_keys(text: str, source: str) -> list[UserKey]:
     """Return the keys of a file such as ``id_ed25519.pub`` or ``authorized_keys``: one key a line.
 
-    Empty lines, comments and a byte order mark are skipped. For any other line, raise BadInput with the line's number.
-    Also raise BadInput if the text contains no key. ``source`` is the name of the text in messages. No message contains
-    a rejected line.
+    Empty lines, comments and a byte order mark are skipped. If another line is no valid key, raise BadInput with the
+    line's number. Also raise BadInput if the text contains a private key, or no key. ``source`` is the name of the text
+    in messages. No message contains a rejected line.
     """
     text = text.removeprefix("\ufeff")
     _refuse_private_key(text, source)
@@ -161,7 +161,7 @@ def _check_data(kind: str, data: str) -> None:
 
 
 def _split_fields(data: bytes) -> Iterator[bytes]:
-    """Yield the fields of a key's data: strings with a length of four bytes (RFC 4251 5)."""
+    """Yield the fields of a key's data. Four bytes with a field's length precede each field (RFC 4251 5)."""
     while data:
         size = int.from_bytes(data[:4])
         if len(data) < 4 + size:

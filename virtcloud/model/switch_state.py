@@ -38,7 +38,7 @@ class SwitchWanted(Document):
 
 
 class ForeignVlan(Document):
-    """A VLAN ID of the pool that a device uses for something other than clusters. SBF never changes such a VLAN.
+    """A VLAN ID of the pool, used by a device for something other than clusters. SBF never changes such a VLAN.
 
     ``name`` is the VLAN's name on the device, or None if the device shows no name. On a switch, ``name`` is also None
     if SBF owns the VLAN. ``ports`` are the unmanaged ports that carry the VLAN. If ``name`` is None and ``ports`` is
@@ -64,8 +64,8 @@ class SwitchObserved(Document):
     - ``vlans``: the managed VLANs that exist on the switch. ``ports``: the managed VLANs on each managed port.
     - ``open``: the managed ports that SBF must close (see :func:`compare_switch`). ``ports`` lists no VLANs for an open
       port. A trunk without an allowed-VLAN list is open, because it carries every existing VLAN. A port that becomes a
-      trunk when its neighbour requests a trunk is open, too. An access port is open unless it is in no VLAN, or
-      untagged in one managed VLAN.
+      trunk when its neighbour requests a trunk is open, too. An access port is not open if it is in no VLAN, or if it
+      is untagged in one managed VLAN; otherwise, it is open.
     - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
       device without a VLAN table. On these devices, a VLAN exists if a port carries the VLAN.
     - ``elsewhere``: the managed VLAN IDs on unmanaged ports, without trunks that carry every VLAN: such a trunk does

@@ -1,8 +1,8 @@
 """The traffic of clusters: counters that agents report, and the rates that SBF computes from them.
 
-The counters count the frames at the uplink port of a cluster's bridge on a host or gateway. This port is the tagged
-interface; in an untagged segment, it is the uplink itself. Frames between two guests of the same host do not pass this
-port.
+The counters count the frames at the uplink port of a cluster's bridge on a host or gateway. In a tagged segment, the
+uplink port is the interface of the cluster's VLAN, such as `eth0.100`. In an untagged segment, the uplink port is the
+uplink interface itself, such as `eth0`. Frames between two guests of the same host do not pass the uplink port.
 """
 
 from datetime import datetime

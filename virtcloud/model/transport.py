@@ -1,4 +1,4 @@
-"""Transports: connections that extend a VLAN between sites, and the service IDs of clusters on them."""
+"""Transports, and the service IDs of clusters on transports. A transport extends a VLAN between sites."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self

@@ -11,7 +11,7 @@ ESCAPE_DIGITS: Final = 8
 
 
 class YamlLoader(yaml.SafeLoader):
-    """A loader that raises YAMLError with a line where PyYAML raises errors of Python, such as ValueError."""
+    """A loader that converts Python's errors from PyYAML, such as ValueError, into YAMLError with a line number."""
 
     def fetch_more_tokens(self) -> None:
         """Scan the next tokens. Raise ScannerError for an escape code beyond Unicode.

@@ -147,8 +147,8 @@ class _Merger:
 def merge(translation: Translation, former: Topology | None, *, prune: bool = False) -> NetBoxMerge:
     """Return SBF's topology and pools after an import from NetBox. ``former`` is None if SBF has no topology yet.
 
-    If ``prune`` is true, remove each switch and host that NetBox lacks from the imported sites. Also remove each link
-    that NetBox lacks, if NetBox has both of its devices. Raise BadInput if the merged topology is invalid.
+    If ``prune`` is true, remove from the imported sites each switch and host that NetBox lacks. Also remove each link
+    that NetBox lacks, if NetBox has both devices of the link. Raise BadInput if the merged topology is invalid.
     """
     return _Merger(translation, former, prune).run()
 

@@ -73,7 +73,7 @@ def _open_api(file: NetBoxFile) -> Any:  # noqa: ANN401 - pynetbox has no types
         ) from error
 
     machine = ssl.get_default_verify_paths()
-    trusted = file.ca_file or machine.cafile or machine.capath or True  # by default, requests trusts certifi
+    trusted = file.ca_file or machine.cafile or machine.capath or True  # True: certifi, the default of `requests`
 
     class TimedSession(requests.Session):
         """A session whose requests end after a timeout."""
@@ -87,7 +87,8 @@ def _open_api(file: NetBoxFile) -> Any:  # noqa: ANN401 - pynetbox has no types
 
     api = pynetbox.api(file.url, token=_read_token(file))
     api.http_session = TimedSession()
-    api.http_session.auth = lambda request: request  # otherwise requests replaces the token by a login of ~/.netrc
+    # Without this function, the library `requests` would replace the token by a login of ~/.netrc.
+    api.http_session.auth = lambda request: request
     return api
 
 

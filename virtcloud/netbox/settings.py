@@ -30,8 +30,8 @@ class NetBoxFile(Document):
     host_roles: tuple[str, ...] = ()
     """The slugs of the roles of hosts."""
     platforms: dict[str, str] = Field(default_factory=dict)
-    """The platform of SBF for each slug of a platform in NetBox. For other slugs, SBF's platform is the slug with '_'
-    instead of '-'."""
+    """The keys are slugs of platforms in NetBox, and the values are SBF's names of these platforms. For other slugs,
+    SBF's name is the slug with '_' instead of '-'."""
     credential: Name | None = None
     """The name of the credential of switches that SBF's topology does not contain yet."""
 

@@ -77,9 +77,10 @@ class _Translator:
         return None
 
     def _masters(self) -> dict[int, int]:
-        """Return the id of the master of a virtual chassis, by the id of each other device of the chassis.
+        """Return the id of the master for each device of a virtual chassis except the master, by the device's id.
 
-        SBF's topology has one element for a chassis, with the name of its master.
+        Omit devices whose chassis has no master in NetBox's data. SBF's topology has one element for a chassis, with
+        the name of the master.
         """
         known = {row["id"] for row in self.data.devices}
         chassis = {row["id"]: row["virtual_chassis"] for row in self.data.devices if row.get("virtual_chassis")}
@@ -203,10 +204,11 @@ class _Translator:
         return Name(text) if text else self.file.credential
 
     def _pool(self, site: int) -> VlanSet:
-        """Return a site's pool: the site's VLANs with the tag, and the VLAN IDs in the ranges of the site's groups.
+        """Return a site's pool of VLAN IDs.
 
-        The tag is ``file.tag``. A VLAN ID of a range is omitted if a VLAN with this ID is in use and lacks the tag. All
-        groups in ``data`` have the tag.
+        The pool contains the IDs of the site's VLANs with the tag ``file.tag``, and the VLAN IDs in the ranges of the
+        site's VLAN groups. A VLAN ID of a range is omitted if a VLAN of the site with this ID is in use and lacks the
+        tag. All VLAN groups in ``data`` have the tag.
         """
         groups = [row for row in self.data.groups if _scope_site(row) == site]
         ids = {row["id"] for row in groups}

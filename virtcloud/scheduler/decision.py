@@ -210,8 +210,11 @@ The clocks of SBF and the agent may differ by up to this time. The time until th
 limit, because the job can be suspended until then.
 """
 EXTEND_TO_S = 900
-"""A lease is extended to this many seconds after the end of the job's walltime. The end of a suspended job's walltime
-moves. A long extension limits the number of extensions."""
+"""A lease is extended to this many seconds after the end of the job's walltime.
+
+While a job is suspended, the end of its walltime moves to later times, and the lease must be extended repeatedly. A
+long extension limits the number of extensions.
+"""
 
 
 def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime, interval_s: float = 0.0) -> float | None:

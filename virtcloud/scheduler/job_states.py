@@ -1,4 +1,7 @@
-"""Jobs and servers for reconciliation, and the states that OpenPBS and Torque share (qstat(1B)). Pure."""
+"""Jobs and servers of batch systems, as reconciliation reads them. Pure.
+
+``COMMON_STATES`` and ``SERVING_STATES`` contain the states that OpenPBS and Torque share (qstat(1B)).
+"""
 
 import re
 from dataclasses import dataclass

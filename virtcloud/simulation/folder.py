@@ -1,17 +1,17 @@
 """The folder of a simulation: SBF's database, tokens, simulated switches, and the files that cause events.
 
-======================  ======================================================================
+======================  ==========================================================================
 file                    meaning
-======================  ======================================================================
+======================  ==========================================================================
 ``operator.token``      the token of the operator ``admin``; SBF creates it
 ``tokens/NAME.token``   the tokens of users and agents
 ``events/NAME.off``     while this file exists, the element does not answer
-``events/NAME.drift``   at SBF's next reading, the switch loses the VLANs of a port
-``events/NAME.restart`` at SBF's next reading, the switch loads its startup configuration
+``events/NAME.drift``   when SBF next reads the switch, the switch loses the VLANs of a port
+``events/NAME.restart`` when SBF next reads the switch, the switch loads its startup configuration
 ``elements.json``       the kind of each element of the topology
 ``cables.json``         the first topology; switches report its links as LLDP neighbours
 ``sbf.log``             SBF's log
-======================  ======================================================================
+======================  ==========================================================================
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""A hook event of a MoM: requests to the agent, logs, and the faults that stop a start."""
+"""A hook event of a MoM: requests to the agent, logs, and the faults that prevent the start of a job."""
 
 import time
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Type

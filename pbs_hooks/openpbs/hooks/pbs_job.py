@@ -53,7 +53,7 @@ REPORTED_VARIABLE = "VCLUSTER_TOLD"
 RETRY_SUFFIX = "; the job will be tried again"
 MAX_REASON_CHARACTERS = 1000
 UNQUOTED_CHARACTERS = " :;()/"
-"""Characters that are not percent-encoded, besides letters, digits and ``_.-~``.
+"""Characters that are not percent-encoded. Letters, digits and ``_.-~`` are not percent-encoded either.
 
 A comma would end the variable, a newline would end the line, and PBS would add a backslash before a quotation mark.
 """

@@ -1,8 +1,8 @@
 """The server's events: runjob requests a cluster before the job starts, jobobit ends the cluster after the run.
 
 A job that cannot have a cluster now is rejected and goes back to the queue. One scheduling cycle may contain a thousand
-jobs of the same user. After a quota refusal, the hook therefore sends no request with the same user, hosts and walltime
-for ten seconds.
+jobs of the same user. Therefore, for ten seconds after a quota refusal, the hook sends no request with the same user,
+hosts and walltime.
 """
 
 import time
@@ -87,7 +87,7 @@ def jobobit(event: ServerHookEvent) -> None:
 
 
 def end_attempt(event: ServerHookEvent, number: int) -> None:
-    """End one attempt of a job's cluster. If SBF does not answer, reconciliation ends the cluster later."""
+    """End the cluster of an attempt of the job. If SBF does not answer, reconciliation ends the cluster later."""
     job = event.job
     name = "cluster %s, attempt %d (request ID %s)" % (
         cluster_key(job),

@@ -1,4 +1,4 @@
-"""A hook event of the PBS server: the job, its caller, the settings and SBF."""
+"""A hook event of the PBS server: the job, the user who called PBS, the hook's settings, and the client for SBF."""
 
 import json
 from typing import Any, Mapping, Optional, Tuple
@@ -95,7 +95,7 @@ SHAPE_RESOURCES = ("select", "nodes", "place", "walltime")
 
 
 def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
-    """Return the attributes of a job that the check of the job's request needs.
+    """Return the job's attributes that decide whether the job can have a cluster.
 
     In modifyjob events, ``job`` has only the changed attributes. The unchanged attributes come from ``former``, the job
     before the change.

@@ -7,7 +7,7 @@ from pbs_hooks.kit.sbf_client import SbfAnswer
 from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX
 
 SHORT_RETRY_S = 5
-"""Seconds until the next try if the obstacle soon ends, such as the running removal of a former run's network."""
+"""Seconds until the next try if the obstacle ends soon. For example, a former run's network is being removed."""
 LIVE_STATES = ("requested", "configuring", "active", "degraded")
 
 
@@ -85,7 +85,10 @@ def _refuse_and_hold(answer: SbfAnswer, _context: RefusalContext, _retry_after: 
 
 
 def _refuse_former_run(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
-    """Return a refusal whose message states what the removal waits for: the text after "; " in SBF's answer."""
+    """Return the refusal while the network of the job's former run is still being removed.
+
+    The message contains what the removal waits for: the text after "; " in SBF's answer, if there is such a text.
+    """
     waits = answer.detail.partition("; ")[2]
     text = "the network of the job's former run is still being removed" + (" (%s)" % waits if waits else "")
     return StartRefusal("vcluster: %s%s" % (text, RETRY_SUFFIX), SHORT_RETRY_S)

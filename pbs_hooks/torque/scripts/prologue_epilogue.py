@@ -89,7 +89,8 @@ REMOVE_WAIT_S = 30.0
 AGENT_ABSENCE_S = 10.0
 """Time in seconds in which an epilogue repeats its request to an agent that restarts or is busy.
 
-If the agent receives no request, the agent's record of the job and the script's access to guests remain.
+If the agent receives no request, the agent keeps its record of the job, and the job's script keeps its access to the
+job's guests.
 """
 
 
@@ -119,7 +120,7 @@ def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Request the cancellation of the attempt. The MoM is blocked during the request.
+    """Request that the agent cancel this run of the job. The MoM is blocked during the request.
 
     If the request fails, the epilogue removes the cluster soon afterwards.
     """

@@ -1,7 +1,7 @@
 """Requests to SBF about one job's cluster.
 
-Every request except the deletion of the cluster is repeated until the time runs out, while SBF does not answer or
-refuses the request for a reason that may disappear within seconds (:func:`decide_exit`).
+If SBF does not answer, or refuses a request for a reason that may disappear within seconds (:func:`decide_exit`), the
+request is repeated until the time runs out. Only the deletion of the cluster is never repeated.
 """
 
 from typing import Any, Callable, Dict, Optional, Sequence, Union

@@ -27,7 +27,7 @@ RESOURCES_ARGUMENT = {
 SCRIPT_ARGUMENT = {"prologue": 8, "epilogue": 11}
 """The position of the argument with the file of the job's script. Only the first host has the file."""
 TRUNCATED_FROM = 900
-"""A list of resources with more characters than this counts as possibly incomplete.
+"""The number of characters above which a list of resources counts as possibly incomplete.
 
 This number is lower than Torque's limit: Torque passes at most 2 kB of resources, first ``nodes`` and then ``other``,
 and drops the rest.

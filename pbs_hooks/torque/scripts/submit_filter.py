@@ -39,7 +39,7 @@ def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], 
 def filter_submission(
     arguments: Sequence[str], script: str, settings: ScriptSettings, environment: Mapping[str, str]
 ) -> str:
-    """Return the script for qsub. If the submission contains a request, the script contains the request too. Pure.
+    """Return the script with the submission's request in a directive. Without a request, the script is unchanged. Pure.
 
     Raises RequestError if the request is invalid.
     """

@@ -1,7 +1,8 @@
 """The drawing of a pool: a strip of VLAN IDs with the state of each VLAN ID. Pure.
 
-In a small pool, each VLAN ID has a labelled cell. A large pool has a row for each hundred that contains VLAN IDs of the
-pool. In such a row, consecutive VLAN IDs of the same state share one cell.
+In a small pool, each VLAN ID has a labelled cell. In a large pool, each row is for 100 VLAN IDs, such as 200 to 299,
+and consecutive VLAN IDs of the same state share one cell of the row. There is no row for 100 VLAN IDs of which none is
+in the pool.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -17,8 +17,8 @@ CHARACTER: Final = 6.6
 class Box:
     """A rectangle with a label, such as an element or a site.
 
-    ``path`` is the page that a click opens. ``level`` is None if the level is unknown. ``lit`` is true if the path of
-    the drawn cluster passes the element of the box.
+    ``path`` is the URL path of the page that a click opens. ``level`` is None if the level is unknown. ``lit`` is true
+    if the box belongs to the part of the drawing that carries the drawn cluster.
     """
 
     x: float
@@ -89,7 +89,7 @@ class SceneBuilder:
     gauges: list[Box] = field(default_factory=list)
 
     def finish(self, width: float, height: float) -> Scene:
-        """Return the drawing. Lines that are ``lit`` are above the other lines."""
+        """Return the drawing. Lines that are ``lit`` are painted after the other lines, and so cover them."""
         lines = sorted(self.lines, key=lambda line: line.lit)
         boxes, labels = tuple(self.boxes), tuple(self.labels)
         return Scene(width, height, tuple(self.frames), tuple(lines), boxes, labels, tuple(self.gauges))
@@ -109,7 +109,7 @@ def shorten(text: str, width: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The position of a vertical line: its lane, top and bottom."""
+    """The position of a vertical line: the number of the lane, and the line's top and bottom."""
 
     number: int
     top: float

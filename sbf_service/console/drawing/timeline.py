@@ -68,7 +68,10 @@ def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetim
 
 
 def _has_creation(events: Sequence[AuditEntry]) -> bool:
-    """Return whether the events include the cluster's creation, which may have been pruned or not been read."""
+    """Return whether the events include the event of the cluster's creation.
+
+    This event is missing if it was pruned, or if only newer events were read.
+    """
     return any(entry.what == CREATED for entry in events)
 
 

@@ -1,4 +1,7 @@
-"""The page of a site (its elements, pool, quarantine and clusters), and the page of all pools as strips of VLAN IDs."""
+"""The page of a site (its elements, pool, quarantine and clusters), and the page of all pools.
+
+Both pages draw a pool as a strip of VLAN IDs.
+"""
 
 from typing import Annotated, Final
 

@@ -5,8 +5,9 @@ circuit consists of one VLAN on two bridge ports: untagged on a service device, 
 service device removes the tag, so the VLAN ID of a cluster can differ from site to site. In an EVPN fabric, FRR's bgpd
 with ``advertise-all-vni`` announces a VNI when the service device of the VNI comes up.
 
-A new device is in no VLAN. SBF adds the VLAN while the device is down, and brings the device up last. When SBF removes
-a circuit, it first removes the VLAN from the customer port. Therefore frames of two clusters are never mixed.
+A new service device is in no VLAN. SBF adds the VLAN while the service device is down, and brings the service device up
+last. When SBF removes a circuit, it first removes the VLAN from the customer port. Therefore frames of two clusters are
+never mixed.
 """
 
 from collections.abc import Iterable, Iterator

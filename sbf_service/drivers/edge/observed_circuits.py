@@ -1,4 +1,4 @@
-"""Derives the circuits of an edge, and the remnants of incomplete circuits, from the edge's pieces. Pure."""
+"""Derives an edge's circuits, and remnants of incomplete circuits, from the pieces of circuits on the edge. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ SHUTDOWN_LINES = frozenset({"shutdown", "state suspend", "disable"})
 
 @dataclass(frozen=True, slots=True)
 class PieceGroup:
-    """The pieces of one domain on the device."""
+    """The pieces of circuits that one domain (a bridge domain, VLAN or instance) joins on the device."""
 
     pieces: tuple[CircuitPiece, ...]
 
@@ -86,7 +86,7 @@ def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeS
 
 
 def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, reading: EdgeReading) -> bool:
-    """Return whether a piece of the circuit, the circuit's port or the core port is shut down."""
+    """Return whether the circuit's port, the core port, or any piece of the circuit is shut down."""
     pieces = _select_pieces(group.pieces, templates.dialect.ports.canonical(circuit.port), circuit.vlan)
     return any(piece.port in reading.down or SHUTDOWN_LINES & piece.body for piece in pieces)
 

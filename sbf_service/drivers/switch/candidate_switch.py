@@ -37,8 +37,8 @@ class CandidateSession(Protocol):
 
     The session connects on first use, and again on first use after :meth:`close`. Every method except :meth:`close` can
     raise Refused or Unreachable. Refused: the device rejected a request. Unreachable: the device does not answer, ended
-    the session, or is being configured by another user. A method that raises Unreachable first closes the session; the
-    device then reverts an unconfirmed commit.
+    the session, or is being configured by another user. Before a method raises Unreachable, the method closes the
+    session; the device then reverts an unconfirmed commit.
     """
 
     def show(self) -> Sequence[str]:
@@ -98,8 +98,9 @@ class CandidateDialect:
     """The data of a platform with a candidate configuration.
 
     ``see`` parses the answers of :meth:`CandidateSession.show`, and raises ValueError for an unknown answer. ``lines``
-    returns the lines to load for a difference and a reading. ``show`` are the commands whose answers ``see`` parses,
-    for error messages and the documentation. ``documented_lines`` are only for the documentation.
+    returns the lines to load for a difference and a reading. ``show`` contains the commands whose answers ``see``
+    parses; error messages and the documentation print these commands. ``documented_lines`` are only for the
+    documentation.
     """
 
     title: str

@@ -125,10 +125,13 @@ class CommandLineSwitch:
     def _read_back_lists(
         self, difference: SwitchDifference, reading: SwitchReading, before: list[ChangeFault]
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
-        """Return the difference without additions to ports that did not close, and a fault for each of these ports.
+        """Read the switch again. Return the remaining difference, and a fault for each port that is not closed.
+
+        A trunk is closed if its list of allowed VLANs was read as empty, and an access port if it was read as vacated.
+        The remaining difference contains no additions to ports that are not closed.
 
         If a port still carries every VLAN, raise Refused: this port would also carry every created VLAN. The error also
-        contains ``before``, the faults of the commands that should have emptied the lists.
+        contains ``before``, the faults of the commands that should have closed the ports.
         """
         after = self.read_all()
         unclosed = find_unclosed_ports(self._dialect, difference, reading, after)
@@ -174,7 +177,7 @@ class CommandLineSwitch:
 
 
 def list_sent_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[str, ...]:
-    """Return the commands that apply a difference to a switch with this reading, then the commands that save."""
+    """Return the commands that apply a difference to a switch in the state ``reading``, then the commands that save."""
     parts = (
         render_closing_commands(dialect, difference, reading),
         render_change_commands(dialect, difference, reading),

@@ -53,10 +53,10 @@ def render_closing_commands(dialect: Dialect, difference: SwitchDifference, read
 
 
 def render_change_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the commands to send after the open ports were closed.
+    """Return the commands to send after the commands of :func:`render_closing_commands`.
 
-    The order of the commands is: removals, creations, additions, restorations of port uses. ``reading`` is the reading
-    before the commands of :func:`render_closing_commands`.
+    The order of the commands is: removals, creations, additions, restorations of port uses. ``reading`` is the
+    configuration that SBF read from the switch before it sent the commands of :func:`render_closing_commands`.
     """
     access = difference.access
     vacated = [port for port in access if port in difference.remove and port not in difference.close]
@@ -90,7 +90,10 @@ def find_ports_to_prepare(
 
 
 def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
-    """Return the ports that the commands of :func:`render_closing_commands` vacate, or whose VLAN lists they empty."""
+    """Return the ports that :func:`render_closing_commands` closes.
+
+    These are the access ports to vacate, and the ports whose lists of allowed VLANs must be emptied.
+    """
     vacated = (port for port in difference.close if port in difference.access)
     return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))
 

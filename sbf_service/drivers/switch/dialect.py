@@ -30,8 +30,9 @@ class PortReading:
     carry all VLANs if the neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts only untagged
     frames. ``off``: the port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port
     becomes a trunk; None if the port has no list (the trunk would allow every VLAN). ``mode``, ``native`` and ``lines``
-    (the port's configuration) show whether the port is in other use, and how SBF can restore this use. ``others``: the
-    VLAN IDs that the configuration of other users accepts on the port.
+    (the port's configuration) show whether the port is in other use, which means that the port has a configuration that
+    SBF did not make. They also show how SBF can restore this configuration. ``others``: the VLAN IDs that the port
+    accepts because of configuration that SBF did not make.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -204,7 +205,11 @@ class Dialect:
     answer to the command.
     """
     may_fail: frozenset[str] = frozenset()
-    """Templates that some models refuse. A refusal is no fault, because the read-back shows a failed change."""
+    """Templates that some models refuse. The driver ignores a refusal of such a command.
+
+    If the device refuses a configuration command and the change fails, the read-back detects the failure. If the device
+    refuses a command of ``show``, the answer counts as empty.
+    """
     answers: Mapping[str, str] = field(default_factory=dict)
     """Questions of the device, each with the reply. A question is a pattern that matches the end of the output."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))

@@ -1,8 +1,8 @@
 """The driver for Linux switches: VLAN-aware bridges, configured with iproute2's ``bridge`` (bridge(8)).
 
-SBF does not change VLAN IDs outside the managed scope, tagged or untagged. A managed VLAN ID that is untagged on a
-trunk, or is the trunk's default VLAN (PVID), is in other use. If SBF changed this VLAN, SBF could disconnect the VLAN's
-user, or connect the user to a cluster. The driver therefore raises Unsafe.
+On a trunk, SBF does not change VLAN IDs outside the managed scope, tagged or untagged. A managed VLAN ID that is
+untagged on a trunk, or is the trunk's default VLAN (PVID), is in other use. If SBF changed this VLAN, SBF could
+disconnect the VLAN's user, or connect the user to a cluster. The driver therefore raises Unsafe.
 
 An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. For any
 other untagged VLAN on the port, the driver raises Unsafe, unless the port was adopted or SBF has configured the port
@@ -165,7 +165,7 @@ def derive_bridge_state(
 
 
 def derive_bridge_port_use(entries: Sequence[VlanEntry], *, down: bool = False, is_member: bool = False) -> PortUse:
-    """Return the use of a port from its VLANs. An untagged VLAN is the native VLAN."""
+    """Return a port's use, derived from the port's VLANs. The highest untagged VLAN is the native VLAN."""
     tagged = VlanSet(vlan for entry in entries if not entry.flags for vlan in entry.vlan_ids)
     untagged = VlanSet(vlan for entry in entries if entry.flags for vlan in entry.vlan_ids)
     mode = AGGREGATED if is_member else "trunk" if tagged or untagged - DEFAULT_VLAN else ""
@@ -179,7 +179,7 @@ def derive_bridge_port_use(entries: Sequence[VlanEntry], *, down: bool = False, 
 
 
 def read_bridge_port(entries: Sequence[VlanEntry], *, down: bool, is_member: bool) -> PortReading:
-    """Return the reading of a port."""
+    """Return the configuration that was read from a port, with all VLANs, managed or not."""
     use = derive_bridge_port_use(entries, down=down, is_member=is_member)
     untagged = VlanSet(vlan for entry in entries if entry.flags for vlan in entry.vlan_ids)
     return PortReading(
@@ -246,8 +246,9 @@ def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], s
     """Return the state of an access port.
 
     If SBF may remove exactly one VLAN, and this VLAN is untagged and not VLAN 1, the state contains this VLAN.
-    Otherwise the state has no VLAN; the port counts as open if SBF may remove any of the port's VLANs. Raise Unsafe for
-    an unmanaged untagged VLAN other than VLAN 1, unless the port was adopted or SBF has configured the port before.
+    Otherwise the state has no VLAN, and the port counts as open if SBF may remove at least one of the port's VLANs.
+    Raise Unsafe for an unmanaged untagged VLAN other than VLAN 1, unless the port was adopted or SBF has configured the
+    port before.
     """
     for entry in () if _is_assigned(port, scope) else entries:
         if entry.flags and (others := entry.vlan_ids - scope.vlans - DEFAULT_VLAN):

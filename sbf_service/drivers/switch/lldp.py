@@ -67,7 +67,7 @@ class _NeighbourBlock:
 
 
 def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
-    """Parse an answer.
+    """Parse a device's answer to the command ``form.show``, and return the device's neighbours.
 
     Raise ValueError for a neighbour that lacks one of its two ports, a wrong number of neighbours, or an unknown
     answer.

@@ -199,9 +199,14 @@ def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) ->
 def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
     """Return the managed VLAN of an access port, if the port carries only this VLAN.
 
-    The port is open if it has any other configuration, with three exceptions. A port without VLANs that is not prepared
-    for VLANs, a port that is shut down by SBF, and a port that is shut down and in no managed VLAN have no VLAN and are
-    not open. Raise Unsafe for an unmanaged VLAN on a port that SBF has not configured and no administrator adopted.
+    A port with any other configuration is open, with three exceptions. The following ports are not open, and the result
+    contains no VLAN:
+
+    - a port that SBF has shut down
+    - a port that is shut down, and is in no managed VLAN
+    - a port that is in no VLAN, and is not prepared for VLANs
+
+    Raise Unsafe for an unmanaged VLAN on a port that SBF has not configured and no administrator adopted.
     """
     scope = scoped.scope
     if found.off and (port in scope.shut or found.access not in scope.vlans):

@@ -94,7 +94,7 @@ def parse_tables(name: Name, output: str) -> tuple[dict[str, OvsPort], int, int]
 
 
 def read_ovs_port(port: OvsPort) -> PortReading:
-    """Return the reading of a port."""
+    """Return a port's configuration as a :class:`PortReading`."""
     use = port.use
     untagged = VlanSet(vlan for vlan in (use.access, use.native) if vlan)
     return PortReading(
@@ -131,7 +131,7 @@ def derive_ovs_state(name: Name, ports: Mapping[str, OvsPort], scope: SwitchScop
 
 
 def render_transaction(difference: SwitchDifference, ports: Mapping[str, OvsPort]) -> list[str]:
-    """Return the arguments of ``ovs-vsctl`` for one transaction. ``ports`` is the last reading."""
+    """Return the arguments of ``ovs-vsctl`` for one transaction. ``ports`` are the ports as last read."""
     access = set(difference.access)
     converted = [port for port in difference.add if port not in access and port in ports and not ports[port].is_trunk]
     leaving = {*difference.close, *difference.remove} & access - difference.add.keys()
@@ -191,10 +191,11 @@ def _observe_trunk(name: Name, port: PortName, found: OvsPort, managed: VlanSet)
 def _observe_access_port(
     name: Name, port: PortName, found: OvsPort, managed: VlanSet, *, is_assigned: bool
 ) -> PortObservation:
-    """Return an access port's managed VLAN. A port with other configuration that SBF may change counts as open.
+    """Return an access port's managed VLAN, or whether the port is open.
 
-    ``is_assigned`` permits SBF to change all configuration of the port. Raise Unsafe for configuration that SBF must
-    not change.
+    A port whose mode is not ``access``, or whose access VLAN is not managed, is *open*: SBF must close the port. The
+    only exception is a trunk whose list contains only ``PLACEHOLDER_VLAN``. ``is_assigned`` permits SBF to change all
+    configuration of the port. Raise Unsafe for configuration that SBF must not change.
     """
     if found.mode == "access" and found.tag in managed:
         return PortObservation(VlanSet([found.tag]) if found.tag is not None else VlanSet())

@@ -1,4 +1,4 @@
-"""Dialects from other distributions (entry points in the group ``virtcloud.switch_dialects``), and their checks.
+"""Dialects from other Python packages (entry points in the group ``virtcloud.switch_dialects``), and their checks.
 
 An entry point's name is the platform's name in a topology. The entry point's object is a :class:`Dialect`. SBF checks
 every plug-in at loading, and reports and ignores a faulty plug-in.
@@ -113,7 +113,7 @@ def _describe_source(entry: EntryPoint) -> str:
 
 
 def find_dialect_faults(dialect: Dialect) -> tuple[str, ...]:
-    """Return the faults of a dialect that can be found without a device, each as one sentence. Pure."""
+    """Return the faults that can be found in a dialect without a device, one sentence for each fault. Pure."""
     return tuple(_check_dialect(dialect))
 
 

@@ -100,9 +100,10 @@ def find_arguments(lines: Iterable[str], start: str) -> list[str]:
 
 
 def parse_switchport_lines(lines: Sequence[str], implicit_mode: str) -> PortReading:
-    """Return the reading of one port from its ``switchport`` lines on an IOS-like platform.
+    """Return the `PortReading` of one port from the port's ``switchport`` lines on an IOS-like platform.
 
-    A trunk without a list allows all VLANs. ``implicit_mode`` is the mode of a port without a ``switchport mode`` line.
+    A trunk without a list of allowed VLANs allows all VLANs. ``implicit_mode`` is the mode of a port without a
+    ``switchport mode`` line.
     """
     mode = next(iter(find_arguments(lines, "switchport mode ")), implicit_mode).partition(" ")[0]
     untagged = parse_vlans_after(lines, "switchport access vlan ", "switchport trunk native vlan ")
@@ -186,7 +187,7 @@ def expand_port_list(text: str) -> Iterator[str]:
 
 
 def build_port_readings(members: Sequence[tuple[str, str, int]], tagged: str, untagged: str) -> dict[str, PortReading]:
-    """Return the reading of each port. ``members`` contains (kind, port, VLAN ID).
+    """Return the `PortReading` of each port. ``members`` contains (kind, port, VLAN ID).
 
     ``tagged`` and ``untagged`` are the two kinds in the device's spelling, such as ``T`` and ``U``.
     """

@@ -58,7 +58,7 @@ class DeviceConversation:
     """A conversation with one device. ``device`` is the kind and name of the device in messages."""
 
     def __init__(self, device: str, patterns: AnswerPatterns, line: CommandLine) -> None:
-        """Store ``line``, which connects on first use."""
+        """Store ``line``, the terminal session with the device. The session connects on first use."""
         self._device = device
         self._patterns = patterns
         self._line = line
@@ -69,7 +69,7 @@ class DeviceConversation:
         return is_session_lost(self._line)
 
     def close_if_lost(self) -> None:
-        """Close the session if the device has ended it. Called at the start of a reading."""
+        """Close the session if the device has ended it. A driver calls this method before it reads the device."""
         close_lost_session(self._line)
 
     def show(self, command: str) -> str:

@@ -1,4 +1,4 @@
-"""Sessions with devices: the protocol of a command line, and the deadline of a session.
+"""Sessions with devices: the interfaces (``Protocol``) of sessions, and the deadline of a session.
 
 The deadline is the earlier of two times: the end of the time for one conversation, and a time before the end of the
 element's lease. Every session checks the deadline before it sends and while it waits for an answer. If a library call

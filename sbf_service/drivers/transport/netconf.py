@@ -113,8 +113,8 @@ class IosXrSession(NapalmSession):
     """A session by NAPALM's ``iosxr_netconf``. NAPALM loads and compares; SBF sends the commit with the confirm timer.
 
     The device reverts an unconfirmed commit when the session of the commit ends. No command shows another user's
-    unconfirmed commit. A reading therefore locks and unlocks the configuration; the lock fails while another user
-    changes the configuration.
+    unconfirmed commit. Therefore, :meth:`show` first locks and unlocks the configuration, unless SBF is changing the
+    configuration. The lock fails while another user changes the configuration.
     """
 
     port = NETCONF_PORT

@@ -149,8 +149,8 @@ class SshCommandLine:
     def _receive(self, channel: Any, timeout: float) -> bytes:  # noqa: ANN401 - a type of paramiko, which is loaded late
         """Return the device's next output. Raise TimeoutError if the device prints nothing for ``timeout`` seconds.
 
-        Raise ConversationCancelledError if the conversation's deadline passes earlier. If a renewal of the lease
-        extends the deadline, continue to wait.
+        Raise ConversationCancelledError if the conversation's deadline passes earlier. If SBF renews its lease for the
+        device and thereby extends this deadline, continue to wait.
         """
         scope = self._login.cancel_scope
         patient_until = time.monotonic() + timeout

@@ -1,4 +1,4 @@
-"""Authentication of calls by bearer tokens, and by the users of local connections.
+"""Authentication of calls: by bearer tokens, or by the user at the other end of a local connection.
 
 A call is authenticated before its body is read.
 """

@@ -60,7 +60,10 @@ async def _current_service(request: Request) -> SbfService:
 
 
 CurrentCaller = Annotated[Caller, Depends(_current_caller)]
-"""The type of the parameter that receives an operation's caller. Operations of open paths have no such parameter."""
+"""The type of the parameter that receives an operation's caller.
+
+Operations of open paths, which need no authentication, have no such parameter.
+"""
 CurrentService = Annotated[SbfService, Depends(_current_service)]
 
 
@@ -187,7 +190,7 @@ def authorize_element(store: Store, caller: Caller, action: Action, name: Name) 
 
 
 def describe_cluster(view: ClusterView) -> ProtectedResource:
-    """Return a cluster as the resource of a right."""
+    """Return the :class:`ProtectedResource` that describes a cluster."""
     sites = frozenset(placement.site for placement in view.placements)
     elements = frozenset(placement.element for placement in view.placements)
     hosts = frozenset(placement.element for placement in view.placements if placement.kind is ElementKind.HOST)
@@ -195,13 +198,13 @@ def describe_cluster(view: ClusterView) -> ProtectedResource:
 
 
 def describe_request(request: ClusterRequest) -> ProtectedResource:
-    """Return a requested cluster as the resource of a right, with the cluster's hosts as elements."""
+    """Return the :class:`ProtectedResource` that describes a requested cluster. The hosts are its elements."""
     owner = request.spec.owner
     return ProtectedResource(f"a cluster of {owner}", owner=owner, elements=frozenset(request.spec.all_hosts))
 
 
 def describe_site(name: Name) -> ProtectedResource:
-    """Return a site as the resource of a right."""
+    """Return the :class:`ProtectedResource` that describes a site."""
     return ProtectedResource(f"site {name}", sites=frozenset({name}))
 
 

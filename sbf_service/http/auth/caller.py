@@ -85,9 +85,9 @@ class Caller:
             raise self.deny(Forbidden(describe_denial(self.principal, action, resource)), action, resource)
 
     def require_for_any(self, action: Action, kind: str) -> None:
-        """Raise Forbidden if the caller may perform ``action`` on no resource of this kind.
+        """Raise Forbidden if the caller has no right at all to ``action``, whatever the resource.
 
-        Reads no database.
+        The error's message names ``kind``, the kind of the resource. This check does not read the database.
         """
         if find_scope(self.principal, action) is None:
             self.require(action, ProtectedResource(f"any {kind}"))
@@ -101,9 +101,9 @@ class Caller:
         return is_allowed(self.principal, Action.READ_CLUSTER, ProtectedResource(owner=owner))
 
     def count_creation(self) -> None:
-        """Count a creation of a cluster. Raise TooManyRequests above the user's rate limit.
+        """Count a creation of a cluster by a user. Raise TooManyRequests above the user's rate limit.
 
-        Creations by callers with other roles are not limited.
+        If the caller's role is not *user*, count nothing, because only users have this limit.
         """
         if self.principal.role is Role.USER:
             self._count(self.rate_limiter.rates.clusters, "cluster", "requested clusters")

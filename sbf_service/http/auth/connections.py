@@ -25,8 +25,8 @@ UNMAPPED_UID: Final = 65534
 REQUEST_TIMEOUT_S: Final = 30.0
 """The interval in seconds between SBF's checks of a connection. The first check closes a connection without a request.
 
-Later, SBF closes an idle connection one to two intervals after an answer without a further request, or one to two
-intervals after the last received part of an awaited body.
+Later, SBF closes a connection one to two intervals after an answer if no further request has arrived. If SBF awaits a
+request's body, SBF closes the connection one to two intervals after the last received part of the body.
 """
 PENDING: Final = object()
 AWAITING: Final = object()

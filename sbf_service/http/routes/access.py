@@ -1,4 +1,4 @@
-"""Access: the caller's identity, tokens and quotas."""
+"""Access: tokens, quotas, and the identity of the caller."""
 
 import secrets
 from http import HTTPStatus

@@ -68,7 +68,11 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
         return confirmed
 
     def is_awaited() -> bool:
-        """Return whether the host answers and its later confirmation also includes the guest's cluster."""
+        """Return whether the guest's host is reachable and ``view.confirmed_revision`` is above ``after``.
+
+        While the host's confirmation excludes the guest's cluster, ``view.confirmed_revision`` can be lower than the
+        revision that the host confirmed. Also return True if ``after`` is None.
+        """
         return after is None or (view.reachable and view.confirmed_revision > after)
 
     await poll.wait_until_newer(topic, poll.in_thread(read_confirmed), after, wait, is_awaited=is_awaited)

@@ -79,7 +79,8 @@ async def get_health() -> Health:
 async def get_readiness(request: Request, service: CurrentService) -> Health | Response:
     """Check that the database is readable, writable and of this version, and that reconcilers run."""
     readiness: ReadinessProbe = request.app.state.readiness
-    # Check the database first: without it, the reconcilers complete no round, but continue later without a restart.
+    # Check the database first: without the database, the reconcilers complete no round and do not count as alive, but
+    # they do not need the restart that NO_RECONCILER demands.
     faults = await readiness.find_faults() or ([] if service.scheduler.alive else [NO_RECONCILER])
     return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, NOT_READY, "; ".join(faults)) if faults else Health()
 

@@ -1,4 +1,4 @@
-"""Routes for the use of destinations outside clusters.
+"""The HTTP calls that report and list the use of destinations outside clusters.
 
 Gateways report counters of connections and bytes. Users read which destinations the networks of their clusters used.
 """

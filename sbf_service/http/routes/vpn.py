@@ -1,4 +1,4 @@
-"""VPN access to clusters: profiles of devices, connections and invitations."""
+"""VPN access to clusters: invitations, connections, and the profiles of devices."""
 
 import secrets
 from collections.abc import Iterator

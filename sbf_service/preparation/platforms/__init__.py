@@ -1,4 +1,7 @@
-"""The preparation texts of all platforms. The keys are the platforms' names in topologies and in ``--platform``."""
+"""For each platform, the texts of preparation sheets: how administrators configure uplinks and the backbone.
+
+The keys of ``PLATFORMS`` are the platforms' names in topologies and in ``--platform``.
+"""
 
 from sbf_service.preparation.platforms import (
     arista_eos,

@@ -1,7 +1,7 @@
 """Preparation texts of Arista EOS.
 
-Sources: Arista's notes on EOS (configurable TPID, 4.15.2F) for the ethertype; public drivers for the tunnel. Not
-checked on a device: the EVPN parts, and frames of 9214 bytes on switched ports without configuration.
+Sources: for the ethertype, Arista's notes on EOS (configurable TPID, 4.15.2F); for the tunnel's commands, public
+drivers. Not checked on a device: the EVPN parts, and frames of 9214 bytes on switched ports without configuration.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates

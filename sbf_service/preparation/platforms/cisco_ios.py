@@ -1,4 +1,4 @@
-"""Preparation texts of Cisco IOS and IOS-XE.
+"""Texts of the preparation sheets for Cisco IOS and IOS-XE.
 
 Sources: Cisco's guides "Configuring 802.1Q and Layer 2 Protocol Tunneling" (Catalyst 3560-X, 4500) for all parts of the
 tunnel. Not checked on a device: VPLS, ``bpdufilter`` on a tunnel port, and the ethertype on an edge's core port.

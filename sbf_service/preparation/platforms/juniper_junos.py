@@ -1,7 +1,8 @@
 """Preparation texts of Juniper Junos with the enhanced layer-2 software (EX, QFX, MX).
 
 Source: Juniper's guides on Q-in-Q tunnelling (``flexible-vlan-tagging``, ``extended-vlan-bridge``, VLAN maps). No text
-was checked on a device. The least certain texts are those of VPLS and EVPN, and the list of tags (``vlan-id-list``).
+was checked on a device. The least certain texts are the line with the list of tags (``vlan-id-list``), and all lines
+for VPLS and EVPN.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates

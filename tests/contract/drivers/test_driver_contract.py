@@ -76,7 +76,7 @@ class InMemory:
 
 @dataclass
 class LinuxBridgeInMemory:
-    """The Linux bridge driver on a command line in memory."""
+    """The Linux bridge driver on the command line of a switch that is simulated in memory."""
 
     switch: LinuxSwitch = field(default_factory=lambda: LinuxSwitch({"p1": {}, "p2": {}, "p3": {}}))
 

@@ -1,6 +1,7 @@
-"""Tests of empty VLAN lists (docs/explanation/invariants.md, 4).
+"""Tests of the empty lists of allowed VLANs on new trunks (docs/explanation/invariants.md, 4).
 
-A driver checks that the lists are empty before it creates VLANs and trunks.
+A driver sets an empty list on each new trunk, and reads the list back before it creates a VLAN. On the platforms in
+``LIST_BEFORE_MODE``, the driver also reads the list back before the port becomes a trunk.
 """
 
 import re
@@ -23,7 +24,7 @@ LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
 """Platforms whose trunks have a VLAN list. A trunk without a list carries every VLAN; on Comware, only VLAN 1."""
 LIST_BEFORE_MODE = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi")
 READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp_comware": 2}
-"""The number of commands of one reading."""
+"""The number of commands that the driver needs to read a switch once, by platform."""
 
 
 def open_ports(bench: SwitchBench) -> None:

@@ -39,7 +39,10 @@ def occupy(switch: EmulatedSwitch) -> EmulatedSwitch:
 
 
 def remaining_difference(driver: SwitchDriver, bench: SwitchBench) -> SwitchDifference:
-    """Return the difference to the wanted state: eleven VLANs on the first port, and none on the second port."""
+    """Return the difference between the observed and the wanted state.
+
+    The wanted state has eleven VLANs on the first port, and no VLAN on the second port.
+    """
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(WANTED_ON_A), bench.b: VlanSet()})
     return compare_switch(wanted, mark_foreign_vlans(driver.read(bench.managed), VlanSet(MANAGED_VLANS)))
 

@@ -322,7 +322,7 @@ def test_a_missing_port_is_unsafe(platform: str, make_bench: MakeBench) -> None:
 
 
 def test_a_missing_released_port_can_be_forgotten(make_bench: MakeBench) -> None:
-    """The port's module may return with the port's configuration. So SBF forgets the port only on request."""
+    """A removed line card can be reinserted with its configuration, so SBF forgets a missing port only on request."""
     scope = SwitchScope((), POOL, returned={PortName("Ethernet9/9"): PortUse()})
     with pytest.raises(Unsafe, match=r"expected a port Ethernet9/9.*virtcloud element release .* Ethernet9/9 --forget"):
         make_bench("cisco_ios").driver.read(scope)

@@ -30,7 +30,10 @@ pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installe
 
 
 def start_user(made: Installation) -> threading.Thread:
-    """Request a session in a thread that expects Unreachable. The test joins and closes the session as the agent."""
+    """Start a thread that requests a session as the user, and expects Unreachable.
+
+    The test must act as the agent: it joins the session and closes the session. Then the thread ends.
+    """
 
     def use() -> None:
         with pytest.raises(Unreachable):

@@ -58,7 +58,10 @@ def test_used_tokens_are_checked_together_before_their_cache_entries_expire(
 
 
 def test_a_call_during_the_renewal_of_tokens_does_not_disturb(world: World) -> None:
-    """The call gets the set of found tokens before the renewal replaces it, and then adds a token to the old set."""
+    """The call adds a token to the old set of found tokens after the renewal has replaced this set.
+
+    The call got the old set before the renewal.
+    """
     token = parse_token(agent(world))
     cache = world.service.token_cache
     cache.authenticate(token)

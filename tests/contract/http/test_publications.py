@@ -163,7 +163,10 @@ def test_a_certified_member_suspends_nothing(world: World) -> None:
 
 
 def test_the_member_suspends_in_its_own_transaction(world: World) -> None:
-    """The transaction that creates the member suspends the publication. No element has confirmed the member yet."""
+    """The transaction that creates the member, a cluster that joins the network, suspends the publication.
+
+    At this time, no element has confirmed the member.
+    """
     put(world)
     publish(world)
     world.settle()

@@ -1,6 +1,6 @@
 """Tests of the polls that SBF answers from memory: the polls of settled agents.
 
-An agent is settled if its element has confirmed its whole wanted revision.
+An agent is settled if the agent's element has confirmed its wanted revision and has no error report.
 """
 
 import asyncio
@@ -142,7 +142,10 @@ def test_the_server_answers_settled_polls_outside_of_fastapi(settled: World) -> 
 
 
 def test_two_readings_do_not_overlap(settled: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each reading begins by emptying the list of changes, so an overlapping reading would lose changes."""
+    """``load`` reads the settled agents.
+
+    Each call begins by emptying the set of changed topics, so an overlapping call would lose changes.
+    """
     agents, reading = settled.service.settled_agents, [0]
     second = Thread(target=agents.load)
 

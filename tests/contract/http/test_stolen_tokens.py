@@ -223,7 +223,7 @@ OWN: dict[Role, frozenset[str]] = {
         "get_guest",
     },
 }
-"""By role: the operations permitted on alice's cluster on brno-h1, on site brno and on its elements.
+"""By role: the operations permitted on alice's cluster (host brno-h1), site brno, and the elements of this site.
 
 ``put_cluster`` is missing for a job starter, because the batch server has not confirmed the job.
 """
@@ -238,7 +238,7 @@ OTHERS: dict[Role, frozenset[str]] = {
     | LISTS
     | {"get_cluster", "get_peers", "list_destination_uses", "list_traffic", "list_guests", "get_guest"},
 }
-"""By role: the operations permitted on bob's cluster on praha-h1, on site praha and on its elements."""
+"""By role: the operations permitted on bob's cluster (host praha-h1), site praha, and the elements of this site."""
 
 HOLDERS = {
     Role.USER: ("alice",),

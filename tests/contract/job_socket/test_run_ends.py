@@ -133,7 +133,10 @@ def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) 
 
 
 def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
-    """The grace period is 0 s here. Another test checks the length of the grace period."""
+    """The agent ends a run whose job is missing from the lists of running jobs for a grace period, here 0 s.
+
+    Another test checks the length of the grace period.
+    """
     active(world, host)
     assert host.ask("running", clusters=[[JOB, 1]]) == {"ok": True}
     host.ask("running", clusters=[])
@@ -143,10 +146,10 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
 
 
 def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agent) -> None:
-    """The agent of the script's host ends the cluster of a lost run.
+    """A run is lost if its job is missing from the lists of running jobs.
 
-    The agents of the job's other hosts only forget the run. If one of these agents receives a removal request, the
-    agent nevertheless ends the cluster.
+    The agent of the script's host then ends the cluster. The agents of the job's other hosts only delete their records
+    of the run. If one of these agents receives a removal request, the agent nevertheless ends the cluster.
     """
     active(world, host, head=False)
     host.ask("running", clusters=[])

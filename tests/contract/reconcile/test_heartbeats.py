@@ -341,7 +341,7 @@ def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
 def reconcile_beside(
     first: Worker, second: Worker, device: EmulatedSwitch
 ) -> tuple[ReconcileOutcome, set[ReconcileOutcome], float]:
-    """Reconcile a switch with ``first``. Meanwhile, try repeatedly to reconcile the switch with ``second``.
+    """Reconcile a switch through worker ``first``. Meanwhile, try repeatedly to reconcile it through worker ``second``.
 
     Return the outcome of ``first``, the outcomes of ``second``, and the duration of the reconciliation by ``first``.
     """

@@ -156,7 +156,7 @@ def installation(tmp_path: Path, postgresql: str) -> Iterator[Installation]:
 
 
 def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> None:
-    """15 threads send 45 requests, each for a VLAN ID at every site. Each pool has 40 VLAN IDs.
+    """Together, 15 threads send 45 requests. Each request needs a VLAN ID at both sites. Each pool has 40 VLAN IDs.
 
     After that, a long poll at one replica returns a change that another replica made.
     """

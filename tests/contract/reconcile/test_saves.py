@@ -220,7 +220,7 @@ def test_a_switch_that_answers_before_its_save_is_reachable(world: World) -> Non
 
 
 def test_the_accepted_part_of_a_refused_change_is_saved(world: World) -> None:
-    """Other clusters may use the accepted part of the change. The element's revision stays unconfirmed."""
+    """The accepted part of the change can configure other clusters. The element's revision stays unconfirmed."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
@@ -375,9 +375,9 @@ def test_a_crash_at_any_statement_releases_no_unsaved_vlan(tmp_path: Path) -> No
 
 
 def crashed_at(first: World, folder: Path, statement: int) -> bool:
-    """Crash a copy of the service at the statement with this number. If the statement was reached, restart the copy.
+    """Crash a copy of the service at database statement number ``statement``.
 
-    Return whether the statement was reached.
+    If the statement was reached, restart the copy. Return whether the statement was reached.
     """
     copytree(folder / "0", folder / str(statement))
     world = World(
@@ -400,7 +400,10 @@ def crashed_at(first: World, folder: Path, statement: int) -> bool:
 
 
 def test_a_partly_configured_switch_is_saved_once(world: World) -> None:
-    """A VLAN in other use prevents the confirmation. The applied part of the wanted state is saved once."""
+    """An unmanaged port carries the VLAN ID of bob's cluster, so SBF cannot confirm the wanted state.
+
+    The applied part of the wanted state is saved once.
+    """
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     create_active(world)

@@ -42,7 +42,7 @@ def test_a_lease_is_released_after_use(world: World) -> None:
 
 
 def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
-    """The worker is suspended after its reading, and a second worker acquires the lease."""
+    """The worker is suspended after it has read the switch, and a second worker acquires the lease."""
     world.settle()
     world.put("demo", ONE_HOST)
     switch = world.switches["brno-sw1"]

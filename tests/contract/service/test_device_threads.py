@@ -15,7 +15,7 @@ from virtcloud.model.errors import ServiceBusy
 from virtcloud.model.topology import Topology
 
 SWITCHES = 40
-"""The number of switches, equal to the number of threads for all other calls (anyio's default)."""
+"""The number of switches, equal to anyio's default number of threads. Calls that read no device use these threads."""
 SIXTEEN = "too many readings of devices: 16 are running; try again in 5 s"
 
 

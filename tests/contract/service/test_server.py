@@ -269,7 +269,7 @@ def test_a_file_at_the_sockets_path_is_not_replaced(tmp_path: Path, make: Callab
 
 @pytest.mark.postgresql
 def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, postgresql: str) -> None:
-    """If no migration is necessary, only a separate check detects a standby before SBF begins to listen."""
+    """SBF writes a row before it answers calls. If no migration is necessary, only this write detects a standby."""
     read_only = f"{postgresql}&options=-c%20default_transaction_read_only%3Don"
     ended = run_sbf("serve", "--config", str(write_settings(tmp_path, database=read_only)))
     assert ended.returncode == 2
@@ -279,7 +279,10 @@ def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, p
 
 
 def test_the_log_reports_a_database_without_tables(tmp_path: Path) -> None:
-    """The message shows an operator who changed the setting ``database`` that the clusters are in another database."""
+    """After an operator has changed the setting ``database``, the message shows that the new database has no clusters.
+
+    The clusters are still in the former database.
+    """
     path = write_settings(tmp_path)
     with running_service(path) as process:
         process.kill()

@@ -59,7 +59,7 @@ def test_commands_name_a_remedy_for_a_damaged_sqlite_file(words: tuple[str, ...]
 def test_a_first_connection_waits_for_another_programs_first_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While another program writes, SQLite can refuse at once to enable the write-ahead log. SBF then retries."""
+    """While another program writes, SQLite can immediately refuse to enable the write-ahead log. SBF then retries."""
     engine = make_engine(f"sqlite:///{tmp_path}/sbf.db")
     with closing(sqlite3.connect(tmp_path / "sbf.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

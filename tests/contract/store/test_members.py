@@ -44,9 +44,9 @@ def test_a_member_extends_its_network_to_a_site(ring: World) -> None:
 
 
 def test_a_members_new_transport_reaches_the_networks_hosts(world: World) -> None:
-    """The member gives the network a transport, whose MTU changes all hosts' segments.
+    """The member gives the network a transport, whose MTU changes the network's segments on all hosts.
 
-    Agents fetch a document again only if its revision changes.
+    An agent fetches its wanted state again only if the revision of this state changes.
     """
     plain = three_sites().model_dump(mode="json")
     transports = [transport | {"mtu": 1400} for transport in plain["transports"]]

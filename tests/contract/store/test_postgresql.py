@@ -118,7 +118,9 @@ def test_a_deadlock_is_reported_as_a_conflict(world: World) -> None:
             unit.session.execute(text("SET LOCAL deadlock_timeout = '50ms'"))
             unit.session.execute(text("SELECT 1 FROM topology FOR UPDATE"))
             waiting.set()
-            wait_for_waiting(world)  # PostgreSQL searches only once for a deadlock, 50 ms after the next statement
+            # The service's connection searches once for a deadlock, 50 ms after its next statement begins to wait.
+            # Therefore the other connection must already wait before this statement.
+            wait_for_waiting(world)
             unit.session.execute(text("SELECT 1 FROM sites WHERE name = 'praha' FOR UPDATE"))
 
     with ThreadPoolExecutor(1) as threads:

@@ -33,7 +33,9 @@ EVPN = Transport(name="evpn", kind="evpn", vnis="10100-19999", asn=64512)
 CLAIMS = 32
 """The number of claims before the measurement. These claims fill the service's cache of paths."""
 GRANULARITY = 60
-"""The tolerance in steps. For each running statement, SQLite counts steps only in multiples of 20."""
+"""The tolerance in steps (instructions of SQLite's virtual machine). For each running statement, SQLite counts steps
+only in multiples of 20.
+"""
 
 
 def disable_synchronous_writes(connection: sqlite3.Connection, _entry: object) -> None:
@@ -141,7 +143,10 @@ def test_a_larger_installation_costs_no_more(costs: Mapping[str, tuple[Costs, Co
 
 @pytest.fixture(scope="module")
 def site_changes(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Costs], list[Costs]]:
-    """The costs with few and with many sites: [change of one site, another replica's reading of this change]."""
+    """The costs with few sites, and the costs with many sites.
+
+    Each list has the costs of a change of one site, and the costs of another replica's reading of this change.
+    """
     folder = tmp_path_factory.mktemp("sites")
     few, many = measure_site_change(folder, FEW_SITES), measure_site_change(folder, LARGE)
     return few, many

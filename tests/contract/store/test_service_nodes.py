@@ -120,7 +120,7 @@ def test_the_file_server_is_removed_with_the_cluster(world: World) -> None:
 
 
 def test_a_dry_run_is_refused_without_addresses_for_services(world: World) -> None:
-    """SBF assigns no addresses to the guests of a batch system."""
+    """SBF assigns no addresses to the guests of a batch job. So this network has no subnet for the file server."""
     request = {"spec": spec("brno-h1", services=["nfs"]).model_dump(mode="json")}
     token = world.token(Role.SCHEDULER, "pbs")
     dry_run, creation = (

@@ -163,7 +163,7 @@ def with_open_hosts(topology: Topology) -> Topology:
 
 
 def test_the_elements_of_changed_sites_are_read_by_site(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test permits one parameter in a statement. SBF sends one statement for each site, not for each element."""
+    """With at most one parameter in a statement, SBF sends one statement for each site, not for each element."""
     monkeypatch.setattr("sbf_service.store.columns.MAX_PARAMETERS", 1)
     with counted_statements(world.service) as statements:
         change_topology(world.store, lambda former: with_open_hosts(former.require()), who="eva")

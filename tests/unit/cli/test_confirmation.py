@@ -1,4 +1,4 @@
-"""Tests of dry runs and confirmation for changes of ports and VLANs in other use."""
+"""Tests of dry runs, and of confirmation before a change to ports or VLANs whose use SBF did not configure."""
 
 import json
 from pathlib import Path

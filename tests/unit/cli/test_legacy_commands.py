@@ -144,7 +144,7 @@ def test_a_network_with_hosts_is_released_only_by_force(sbf_with_network: FakeSb
 def test_a_network_listed_after_a_member_is_found(sbf_with_network: FakeSbf) -> None:
     """SBF lists clusters by creation time.
 
-    If SBF's clock was set back, a member can precede the cluster that created the network.
+    If SBF's clock was set back, a cluster that joined the network can precede the cluster that created the network.
     """
     run_sbf(sbf_with_network, "addhosts", "mine", "h1")
     sbf_with_network.networks["mine"] = ["mine_h1", "mine"]

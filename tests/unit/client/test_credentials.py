@@ -84,7 +84,7 @@ def test_a_file_that_others_could_read_is_refused(home: Path, mode: int) -> None
 
 @pytest.fixture
 def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the home folder, as in a container whose user ID has no account."""
+    """Make the path of the home folder unknown, as in a container whose user ID has no account."""
     for variable in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
 

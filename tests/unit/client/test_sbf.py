@@ -153,7 +153,7 @@ def test_a_first_fetch_does_not_wait(client: SbfClient, script: Script) -> None:
 def test_the_exception_that_sbf_raised_is_raised_again(
     client: SbfClient, script: Script, slug: str, kind: type[VirtcloudError]
 ) -> None:
-    assert LoginRefused.slug == Refused.slug  # a subclass in the same process does not replace its base class
+    assert LoginRefused.slug == Refused.slug  # for this slug, the client must raise the base class Refused
     script.problem(409, slug, "no VLAN is free at brno")
     with pytest.raises(VirtcloudError, match="no VLAN is free at brno") as raised:
         client.topology()

@@ -36,7 +36,8 @@ def test_the_table_of_a_creation_has_each_module_once() -> None:
 
 
 def test_a_creation_calls_exactly_the_modules_of_the_table(tmp_path: Path) -> None:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:  # threads of earlier tests may run here
+    # a new process, because threads of earlier tests may still run in this process
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         called = pool.submit(_record_creation, tmp_path / "sbf.db").result()
     assert called == set(MODULES_OF_A_CREATION)
 

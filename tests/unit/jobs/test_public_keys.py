@@ -1,4 +1,4 @@
-"""Tests that SBF accepts every selected public key of a job's user, and that other lines are omitted."""
+"""Tests of ``select_public_keys``: SBF accepts every selected key, and lines without an acceptable key are omitted."""
 
 import subprocess
 from pathlib import Path

@@ -115,7 +115,7 @@ def test_late_input_does_not_lose_the_exit_code(
     for module in (control_server, program_streams, protocol):
         monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 60.0)  # a loaded machine needs seconds for the input
     client = Client(node, relayed=relayed, argv=["sh", "-c", "exit 3"])
-    client.link.recv(1, socket.MSG_PEEK)  # the exit code is the first frame
+    client.link.recv(1, socket.MSG_PEEK)  # wait until the program has ended: the first frame contains its exit code
     send_frame(client.link, b"i", bytes(1 << 24))
     assert client.receive_end() == (b"x", 3)
     client.disconnect()
@@ -205,7 +205,8 @@ def test_clients_are_served_after_a_lack_of_descriptors(state: LabState, monkeyp
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
-            for client in (first, second):  # the kernel has already reserved the descriptor of the first connection
+            # The server's accept() reserved a descriptor before the limit changed, so only the second client lacks one.
+            for client in (first, second):
                 client.connect(str(state.socket))
             lacking.wait(10)
         finally:

@@ -86,9 +86,9 @@ async def serve(app: FastAPI) -> AsyncIterator[tuple[asyncio.StreamReader, async
 
 
 async def exchange(app: FastAPI, first: bytes, then: bytes = b"") -> bytes:
-    """Send ``first`` to a server and, after the answer, ``then``.
+    """Send ``first`` to a server. If ``then`` is not empty, wait for the answer, and then send ``then``.
 
-    Return all data that the server has sent before it closes the connection.
+    Return all data that the server sends until the server closes the connection.
     """
     async with serve(app) as (reader, writer):
         writer.write(first)

@@ -76,7 +76,7 @@ def _start() -> None:
         resource.setrlimit(limit, (value, value))
     drop_privileges(spec["uid"], spec["gid"], (DAC_READ_SEARCH,))
     close_input()
-    os.execve(spec["argv"][0], spec["argv"], {"MALLOC_ARENA_MAX": "2"})  # noqa: S606 - the agent names Ganesha
+    os.execve(spec["argv"][0], spec["argv"], {"MALLOC_ARENA_MAX": "2"})  # noqa: S606 - the agent chose the program
 
 
 def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:

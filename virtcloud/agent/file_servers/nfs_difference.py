@@ -31,7 +31,7 @@ class ServeFiles(SegmentStep):
 
 @dataclass(frozen=True, slots=True)
 class StopServingFiles:
-    """Stop the file server of a network, and remove its record."""
+    """Stop the file server of a network, and remove the server's record."""
 
     cluster: str
 

@@ -31,13 +31,18 @@ class NfsProbe:
         open_namespace: Callable[[str], AbstractContextManager[int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the probe. ``open_namespace`` opens the gateway's namespace of a network by the network's ID."""
+        """Create the probe.
+
+        ``open_namespace`` receives the ID of a network, and opens the namespace that this gateway has for the network.
+        """
         self._open_namespace = open_namespace
         self._clock = clock
         self._silent_since: dict[str, float] = {}
 
     def find_hanging(self, clusters: Sequence[str]) -> frozenset[str]:
-        """Probe the servers of these networks. Return the networks whose server has not answered for `SILENCE_S`.
+        """Probe the servers of some networks. Return the IDs of networks whose server has not answered for `SILENCE_S`.
+
+        ``clusters`` contains the IDs of the networks: a network has the ID of the cluster that created the network.
 
         If the probe itself fails, log the error, and count all servers as answering.
         """

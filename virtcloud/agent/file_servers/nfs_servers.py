@@ -50,7 +50,7 @@ MIN_UID: Final = 1000
 """The lowest user ID of people's accounts (login.defs(5)); lower IDs belong to the system."""
 
 OpenNamespace = Callable[[str], AbstractContextManager[int]]
-"""A function that opens the gateway's namespace of a network by the network's ID."""
+"""A function that takes a network's ID, and opens the namespace that this gateway has for the network."""
 
 
 class FileServerRecord(RecordedProcess):
@@ -184,10 +184,11 @@ class NfsServers:
         return self._open_namespace(segment.id)
 
     def _stop(self, cluster: str) -> None:
-        """Kill a server's process, and any other process with the argument `_config_path`.
+        """Kill the server process of a network, and any other process that has the server's `_config_path` as argument.
 
-        If the record is missing or unreadable, find the server by its network namespace. `list_own_processes` does not
-        find the server, because the server has a mount namespace of its own.
+        `list_own_processes` does not find the server, because the server has a mount namespace of its own. Therefore
+        the record and the network namespace are searched, too. The search of the network namespace finds the server
+        even if the record is missing or unreadable.
         """
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
         pids = {record.pid} if record is not None and record.is_running(self._boot) else set()
@@ -228,7 +229,10 @@ def find_ganesha() -> str:
 
 
 def _config_path(cluster: str) -> str:
-    """Return the configuration's path in the server's root: the agent finds the process by this argument."""
+    """Return the path of the configuration in the server's root.
+
+    The path is an argument of the server's process, and the agent finds the process by this argument.
+    """
     return f"/nfs-{cluster}.conf"
 
 

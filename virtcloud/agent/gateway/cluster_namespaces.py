@@ -1,7 +1,7 @@
 """The network namespaces of a gateway: one for each network in which the gateway has addresses.
 
 Each namespace is mounted at a file (`namespace_files`). A veth pair connects the namespace to the network's bridge. The
-pair's end on the bridge has the cluster's ownership alias.
+pair's end on the bridge has the ownership alias of the cluster that created the network.
 """
 
 import threading
@@ -47,7 +47,7 @@ class NamespaceKernel(Protocol):
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
         """Set the addresses of the gateway's end of a link, and set this end up.
 
-        Also forward the IPv4 packets that arrive at this end.
+        Also enable the forwarding of IPv4 packets that arrive at this end.
         """
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
@@ -90,7 +90,7 @@ class ClusterNamespaces:
         """Held while a thread reads the addresses of FQDNs and writes them to the namespaces."""
 
     def open_namespace(self, cluster: str) -> AbstractContextManager[int]:
-        """Open the namespace of a network within the block (`NamespaceFiles.open`). Thread-safe."""
+        """Return a context manager that opens the namespace of a network (`NamespaceFiles.open`). Thread-safe."""
         return self._files.open(cluster)
 
     def read(self, interfaces: Sequence[KernelInterface]) -> tuple[ObservedNamespace, ...]:

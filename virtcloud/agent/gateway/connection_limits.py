@@ -41,7 +41,10 @@ class ConnectionLimits:
         self._is_supported = True
 
     def find_faults(self, port: int | None) -> tuple[str, ...]:
-        """Return how the kernel's packet filter differs from the filter for ``port``; None: no filter is wanted."""
+        """Return the differences between the kernel's packet filter and the filter for ``port``.
+
+        If ``port`` is None, no filter is wanted, so any filter in the kernel is a difference.
+        """
         if not self._is_supported:
             return ()
         listing = self._tables.read(*TABLE)

@@ -48,9 +48,9 @@ class ConnectionReport(Generic[C]):
     def report(self) -> bool:
         """Report the connections, and log errors. Return False if the report must be repeated soon.
 
-        Send no report if there are no connections and the previous report contained no connections either. As an
-        exception, a host with a server sends its first report even without connections, because connections may have
-        ended while no agent was running.
+        If there are no connections, send a report only in two cases: the previous report contained connections, or the
+        host has a server and SBF has not accepted a report of this agent yet. The first report is necessary even
+        without connections, because connections may have ended while no agent was running.
         """
         read = self._read()
         connections = read or ()

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 NETLINK_NETFILTER: Final = 12
 CT_GET, CT_DELETE = 0x101, 0x102
-"""NFNL_SUBSYS_CTNETLINK with IPCTNL_MSG_CT_GET and IPCTNL_MSG_CT_DELETE."""
+"""Message types: NFNL_SUBSYS_CTNETLINK in the high byte, IPCTNL_MSG_CT_GET or IPCTNL_MSG_CT_DELETE in the low byte."""
 REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
 ERROR, DONE = 2, 3
 HEADER: Final = struct.Struct("=IHHII")

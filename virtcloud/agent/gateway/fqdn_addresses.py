@@ -40,11 +40,13 @@ from virtcloud.model.values import PortName
 INTERVAL_S: Final = 30.0
 """Seconds between two queries for the same name."""
 LIMIT_S: Final = 5.0
-"""Time limit in seconds for the answers of all names."""
+"""Time limit in seconds for one run of `fqdn_program`, which resolves all names."""
 MAX_IDLE_S: Final = 300.0
 _ENVIRONMENT: Final = {"LOCALDOMAIN": ".", "MALLOC_ARENA_MAX": "1"}
-"""The resolver appends no search domain (resolv.conf(5)). All threads share one heap, because the address space of
-`fqdn_program` is limited.
+"""Environment variables of `fqdn_program`.
+
+``LOCALDOMAIN``: the resolver appends no search domain (resolv.conf(5)). ``MALLOC_ARENA_MAX``: all threads share one
+heap, because the program's address space is limited.
 """
 _RECORDS: Final = TypeAdapter(dict[Fqdn, FqdnRecord])
 Resolve = Callable[[Iterable[str]], Mapping[str, FqdnAnswer]]
@@ -222,7 +224,7 @@ class FqdnAddresses:
         return f"{address} is reached by {exit_}, not by {interface}" if exit_ not in {None, interface} else None
 
     def _note_sbf(self, answer: FqdnAnswer) -> None:
-        """Add the addresses in an answer to the addresses of SBF.
+        """Record the addresses in ``answer`` as addresses of SBF.
 
         Addresses of earlier answers stay, because a DNS server may vary its answers.
         """

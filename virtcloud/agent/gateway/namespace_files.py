@@ -27,7 +27,11 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class NamespaceFiles:
-    """The namespaces that are mounted at files in one folder."""
+    """The network namespaces that are mounted at files in one folder.
+
+    A gateway has one namespace for each network in which the gateway has addresses. The parameter ``cluster`` is the ID
+    of the cluster that created the network.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Store ``folder``, which contains the files. `ensure` creates a missing folder."""
@@ -40,9 +44,10 @@ class NamespaceFiles:
 
     @contextmanager
     def open(self, cluster: str) -> Iterator[int]:
-        """Open the namespace of a network. Yield its descriptor, which a child process can pass to setns(2).
+        """Open the namespace of a cluster's network. Yield the file descriptor of the namespace.
 
-        Raise NotFound if this gateway has no namespace of the network. Thread-safe.
+        A child process can pass the descriptor to setns(2). Raise NotFound if this gateway has no namespace of the
+        network. Thread-safe.
         """
         descriptor = self._open(cluster)
         if descriptor is None:

@@ -83,7 +83,7 @@ def _configure(wanted: Mapping[str, Any]) -> None:
 
 
 def _remove_connections(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the connections of ended publications from the connection table.
+    """Remove the connections of ended publications (ports published for guests) from the connection table.
 
     Return {}, or ``{"connections": error}`` if the removal fails. The error is not raised: the packet filter drops
     these connections' packets anyway.
@@ -133,7 +133,10 @@ def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[s
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
-    """Return " nodad" for IPv6, because a guest could block an address by duplicate address detection; otherwise ""."""
+    """Return " nodad" for an IPv6 address, and "" for an IPv4 address.
+
+    With duplicate address detection, a guest could block an IPv6 address of the gateway.
+    """
     return " nodad" if address.version == IPV6_VERSION else ""
 
 

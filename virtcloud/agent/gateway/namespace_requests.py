@@ -31,9 +31,9 @@ def read_states(opened: Mapping[str, int]) -> dict[str, Any]:
 
 
 def run_program(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the answers to these requests, which :mod:`virtcloud.agent.gateway.namespace_program` describes.
+    """Send ``requests`` to `namespace_program`, and return the answers in the order of the requests.
 
-    Raise Refused if the program fails.
+    :mod:`virtcloud.agent.gateway.namespace_program` describes requests and answers. Raise Refused if the program fails.
     """
     module = namespace_program.__name__
     code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {module} import main; main()"

@@ -1,4 +1,4 @@
-"""The links between a gateway's namespaces and the gateway's network stack, and the filter of their packets. Pure.
+"""The links between a gateway's main namespace and its namespaces in networks, and the links' packet filter. Pure.
 
 The router of a network sends packets to allowed destinations through a veth pair. One end is `OUTSIDE` in the network's
 namespace. The other end is ``vu<vlan>`` in the gateway's main namespace. Each end has one address in `LINKS4` and one
@@ -43,7 +43,7 @@ from virtcloud.model.wanted import Segment
 OUTSIDE: Final = "out0"
 TABLE: Final = ("inet", "virtcloud_outside")
 LINKS: Final = "vu*"
-"""The pattern of nft(8) for the names of the gateway's ends of links."""
+"""The pattern of nft(8) for the names ``vu<vlan>`` of the links' interfaces in the gateway's main namespace."""
 LINKS4, LINKS6 = ip_network("100.64.0.0/19"), ip_network("fd76:6372:7463:6c64::/112")
 """The ranges of the links' addresses. In each range, each VLAN ID has two addresses.
 
@@ -54,8 +54,8 @@ FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
 """The rule that accepts neighbour discovery (RFC 4861) on a link. Hop limit 255: no router forwarded the packet."""
 DIRECTIONS: Final = {"sent": "d", "received": "s"}
-"""The directions in which packets are counted. The value is the address that belongs to the destination: "d" for
-``daddr``, "s" for ``saddr``.
+"""The directions in which packets are counted. The value of a direction names the field that contains the destination's
+address in packets of this direction: "d" for ``daddr``, "s" for ``saddr``.
 """
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500

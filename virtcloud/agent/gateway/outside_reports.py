@@ -1,4 +1,4 @@
-"""Reports to SBF about the use of destinations outside: the counters, and the addresses of FQDNs.
+"""Reports to SBF about the use of destinations outside the guests' networks: the counters, and the addresses of FQDNs.
 
 When the agent starts, each minute, and when addresses of FQDNs change, the agent compares the use with its last report.
 If there is a difference, the agent sends a report.
@@ -28,9 +28,9 @@ class DestinationUseApi(Protocol):
 
 
 def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
-    """Return the counters of each network and destination in ``listing``, a table as JSON of libnftables. Pure.
+    """Return the counters of each network and destination in ``listing``. Pure.
 
-    ``listing`` is None if the table is missing.
+    ``listing`` is the packet filter's table in the JSON format of libnftables, or None if the table is missing.
     """
     found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for item in listing["nftables"] if listing is not None else ():

@@ -1,4 +1,7 @@
-"""The kernel's packet filter between a gateway's links (`outside_links`) and the gateway's other interfaces."""
+"""The kernel's packet filter between the links of a gateway's networks and the gateway's other interfaces.
+
+A link (`outside_links`) connects the gateway's main namespace with the namespace of a network.
+"""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -67,7 +70,7 @@ class OutsideRouting:
         return ObservedOutside(listing, {name: on for name, on in found.items() if on is not None})
 
     def read_uses(self) -> tuple[DestinationUse, ...]:
-        """Return the counters and the addresses of FQDNs, for each network and destination. Thread-safe."""
+        """Return the counters for each network and destination, and the destination's resolved FQDNs. Thread-safe."""
         with self._lock:
             listed = [(segment.id, segment.router) for segment in self._segments if segment.router is not None]
         named = {(network, one.name): one for network, router in listed for one in router.named_destinations}
@@ -79,9 +82,10 @@ class OutsideRouting:
         )
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Record the networks of a wanted document for `restore`, and request the addresses of their FQDNs.
+        """Record the networks of a wanted document, and request the addresses of the FQDNs in their destinations.
 
-        The kernel is not changed. The thread of `FqdnAddresses` resolves the FQDNs later.
+        `restore` uses the recorded networks. The kernel is not changed. The thread of `FqdnAddresses` resolves the
+        FQDNs later.
         """
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]

@@ -63,7 +63,8 @@ def _parse_certificate(proof: str) -> SSHCertificate:
 def _read_claims(certificate: SSHCertificate) -> ProvenUser:
     """Return the claims of a certificate. Raise Forbidden if a claim is missing.
 
-    The certificate must have two principals in any order: the sshd's account and the id of the cluster.
+    The certificate must have two principals in any order: `ACCOUNT`, with which all users log in to the gateway's sshd,
+    and the ID of the cluster.
     """
     principals = {name.decode(errors="replace") for name in certificate.valid_principals}
     user, _, serial = certificate.key_id.decode(errors="replace").rpartition("/")

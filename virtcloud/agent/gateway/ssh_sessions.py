@@ -29,8 +29,10 @@ MAX_OF_USER: Final = 128
 MAX_SESSIONS: Final = 1024
 """Limits of open connections: of one user, and of all users together. Each connection needs about 15 MB of memory."""
 CHECK_S: Final = 5.0
-"""Longest time in seconds between two checks of the ends of grants. If the host's clock is set forward, the next grant
-ends earlier than the agent computed.
+"""Longest time in seconds between two searches for grants that have ended.
+
+Without this limit, connections would continue after the end of their grants if the host's clock is set forward while
+`SshSessions.run` waits.
 """
 
 

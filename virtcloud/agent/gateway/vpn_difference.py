@@ -1,7 +1,8 @@
 """The observed VPN of a gateway, and the steps to the wanted VPN. Pure.
 
-A network with grants has one port for each OpenVPN server: an 802.1Q interface with the network's VLAN ID on the
-server's tap. Without a port, no frame can pass between the VPN and a network.
+A grant is the right of one device to join a network. A network with grants has one port for each OpenVPN server: an
+802.1Q interface with the network's VLAN ID on the server's tap. Without a port, no frame can pass between the VPN and a
+network.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -29,8 +29,9 @@ REPORT_S: Final = 0.5
 """Shortest time in seconds between two lines of progress, except lines that must always be sent."""
 CloneSource = GuestRoot | StoppedGuestDisk
 ReserveSource = Callable[[str, str], AbstractContextManager[CloneSource]]
-"""Function that reserves a guest's root or disk within a block. The arguments are the names of the domain and of the
-guest. The guest cannot start within the block.
+"""Function that returns a context manager, which reserves a guest's root or disk during the ``with`` block.
+
+The arguments are the names of the domain and of the guest. The guest cannot start during the ``with`` block.
 """
 
 

@@ -21,10 +21,10 @@ SETTINGS_HINT = "in the settings of this host's agent"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """The owners whose guests this host runs, and the images for clusters without a batch job.
+    """The owners whose guests this host runs, and the images that clusters without a batch job may use.
 
-    ``images`` is None if users may name all images. ``open_filters``: the host also runs guests of clusters with the
-    spec ``filters: open``.
+    ``images`` is None if these clusters may use all images. ``open_filters``: whether the host also runs guests of
+    clusters with the spec ``filters: open``.
     """
 
     admits: AdmissionRule = field(default=ADMIT_EVERYBODY)

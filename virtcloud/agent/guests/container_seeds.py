@@ -1,13 +1,13 @@
 """The seed of a container, written to the container's root before the container starts.
 
 If the image has cloud-init, the agent writes the NoCloud data to the root. Otherwise the agent writes the guest's name,
-the user and the user's SSH keys, the host key, and the private key of the cluster's SSH key pair. In both cases, a
-folder of the host (``peer_folders.py``) has the names of the network's other guests. In the container, this folder is
-``/etc/virtcloud`` and read-only.
+the guest's SSH host key, the user, the user's authorized SSH keys, and the private key of the cluster's SSH key pair.
+In both cases, the container has read-only access to a folder of the host, as ``/etc/virtcloud``. The files in this
+folder describe the network's other guests. The module ``peer_folders.py`` writes these files.
 
-The agent keeps a guest's root while the guest is stopped. At the next start, the agent again writes the NoCloud data
-or, without cloud-init, the guest's name and the host key. The agent does not write the user's SSH files again, because
-the guest may have changed them.
+The agent keeps a guest's root while the guest is stopped. At the next start, the agent writes the NoCloud data again.
+Without cloud-init, the agent writes the guest's name and SSH host key again. The agent does not write the user's SSH
+files again, because the guest may have changed these files.
 """
 
 from pathlib import PurePosixPath

@@ -17,7 +17,7 @@ DAC: Final = "dac"
 
 
 def check_user_namespaces() -> str:
-    """Raise Refused if the kernel cannot create user namespaces. Return "": there are no details."""
+    """Raise Refused if the kernel cannot create user namespaces. Return "", because the check has no result to show."""
     try:
         most = int(MAX_NAMESPACES.read_text())
     except OSError as error:
@@ -48,7 +48,7 @@ def check_ids(first_id: int, files: Iterable[Path] = GRANTED_IDS) -> str:
         lines = path.read_text().splitlines() if path.exists() else []
         for owner, first, count in (line.split(":") for line in lines if line.count(":") == 2):  # noqa: PLR2004 - subuid(5)
             if not (first.isdecimal() and count.isdecimal()):
-                continue  # a comment, or a line that the shadow programs ignore too
+                continue  # a comment, or a line that the programs of the package shadow also ignore
             if int(first) < END and first_id < int(first) + int(count):
                 raise Refused(
                     f"{path} grants {owner} {count} IDs from {first}, but containers use the IDs from {first_id} on"

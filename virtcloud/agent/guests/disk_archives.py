@@ -126,9 +126,9 @@ def open_disk_archive(folder: Path) -> Iterator[DiskArchive]:
 
 @contextmanager
 def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
-    """Make ``user`` the owner of a disk's file within the block, and root afterwards.
+    """Make ``user`` the owner of the file ``overlay`` while the ``with`` block runs. Then make root the owner.
 
-    At the guest's start, libvirt makes QEMU's user the owner.
+    At the guest's next start, libvirt makes QEMU's user the owner.
     """
     os.fchown(overlay.fileno(), user, user)
     try:

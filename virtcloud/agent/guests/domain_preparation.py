@@ -1,4 +1,7 @@
-"""Preparation of a guest's domain: the image, the disks or the root, the control group, and the seed. Idempotent."""
+"""Preparation of a guest's domain: image, disks, seed, and a container's root file system and control group.
+
+All steps are idempotent.
+"""
 
 import stat
 from dataclasses import dataclass, replace
@@ -76,7 +79,7 @@ class DomainPreparation:
         hypervisor: HypervisorApi,
         limits: ContainerLimits | None,
     ) -> DomainEnvironment:
-        """Create the files, mounts and groups of a stopped guest's domain, and write the guest's seed."""
+        """Create the files, mounts and control groups of a stopped guest's domain, and write the guest's seed."""
         name = names.domain_name(segment.id, guest.name)
         if isinstance(image, QemuImage):
             environment = self._prepare_machine(name, guest, image, hypervisor)

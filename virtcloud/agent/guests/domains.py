@@ -15,7 +15,8 @@ NAMESPACE = "urn:virtcloud:libvirt:1"
 class DomainOwnership:
     """The content of a domain's metadata element.
 
-    The element contains the guest, and the digest of the wanted state with which the guest was started.
+    The element names the guest and the guest's cluster. ``digest`` is the digest of the wanted state with which the
+    guest was started.
     """
 
     cluster: str

@@ -39,7 +39,7 @@ from virtcloud.agent.guests.shifted_owners import shift_owners
 from virtcloud.model.document import Document
 
 ROOT, LAYERS, IMAGE, LAYERS_FILE, RECORD = "root", "layers", "image", "layers.ext4", "root.json"
-FOLDER_MODE = 0o710  # the guest's root may enter the folder, and the guest's other users may not
+FOLDER_MODE = 0o710  # the guest's user root may enter the folder, and the guest's other users may not
 REMOVE_TIMEOUT_S = 600.0
 
 
@@ -55,7 +55,11 @@ class GuestRoot:
 
 
 class RootRecord(Document):
-    """The origin of a root's layers. ``shifted`` states whether the mount or the overlay's files shift the owners."""
+    """The origin of a root's layers.
+
+    ``shifted`` states how the owners of the image's files are shifted: ``mount`` by an idmapped mount, or ``files`` by
+    a change of the owners in the overlay.
+    """
 
     image: str
     size_mb: int | None
@@ -63,13 +67,13 @@ class RootRecord(Document):
 
 
 class ContainerRoots(Protocol):
-    """The operations on roots that guests need."""
+    """The operations on containers' roots that the other modules of this package need."""
 
     def find(self, domain: str) -> GuestRoot | None:
         """Return a guest's mounted root, or None."""
 
     def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
-        """Mount a guest's root over the folder ``image``, and return the root."""
+        """Mount a guest's root, an overlay whose lower folder is ``image``, and return the root."""
 
     def ensure_none(self, domain: str) -> None:
         """Unmount a guest's root, and remove its layers."""
@@ -92,11 +96,11 @@ class GuestRoots:
         return GuestRoot(path / ROOT, shift)
 
     def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
-        """Mount a guest's root over the folder ``image``, and return the root. The guest's folder must exist.
+        """Mount a guest's root, an overlay whose lower folder is ``image``, and return the root.
 
-        If the guest's layers were created from this image with this size, keep the layers, with all files that the
-        guest wrote. Otherwise, create empty layers, so the root has only the image's files. Raise Refused if the root
-        cannot be created.
+        The guest's folder must exist. If the guest's layers were created from this image with this size, keep the
+        layers, with all files that the guest wrote. Otherwise, create empty layers, so the root has only the image's
+        files. Raise Refused if the root cannot be created.
         """
         path, source = self._folder / domain, _identify(image)
         with refuse_os_errors(f"create the root of guest {domain} in {path}"):
@@ -129,7 +133,7 @@ class GuestRoots:
             _remove_tree(path / name)
 
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
-        """Create empty layers, and mount the root. Return whether the mount or the overlay's files shift the owners.
+        """Create empty layers, and mount the root. Return how the owners are shifted (`RootRecord`).
 
         An attempt to create an idmapped mount starts two processes. So if a file system has refused an idmapped mount
         once, make no further attempt with images on this file system.

@@ -109,7 +109,8 @@ class LocalGuests:
         self._files.request_limit(name, limits)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
         self._files.limit_started(name)
-        # The next reading would connect the console only after the start of all guests: output would be lost.
+        # Connect the console now. The next call of `read` would connect it only after the start of all guests, and the
+        # guest's earlier output would be lost.
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         set_mtu(hypervisor, name, segment)
 
@@ -207,7 +208,7 @@ class LocalGuests:
         for hypervisor, domain in domains:
             if not (domain.owner and domain.running) or self._consoles.knows(domain.name):
                 continue
-            with suppress(Unreachable, Refused):  # the next reading tries again
+            with suppress(Unreachable, Refused):  # the next call of `read` tries again
                 terminal = hypervisor.find_console(domain.name)
                 is_logged = self._hypervisors.needs_console_log(hypervisor)
                 log_file = self._files.console_log(domain.name) if is_logged else None

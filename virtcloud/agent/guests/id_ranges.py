@@ -29,7 +29,10 @@ class IdRanges:
         self._first = first
         self._lock = threading.Lock()
         self._unrecorded: dict[str, int] = {}
-        """First IDs, by domain, of ranges whose records are being written. Other threads skip these ranges."""
+        """The first ID of each range whose record is being written, by the guest's domain.
+
+        Other threads skip these ranges.
+        """
 
     def find(self, domain: str) -> int | None:
         """Return the first ID of a guest's range, or None if no range is recorded for the guest."""
@@ -51,7 +54,7 @@ class IdRanges:
             used = {self.find(path.parent.name) for path in self._folder.glob(f"*/{RECORD}")}
             first = self._unrecorded[domain] = self._find_free(domain, used | set(self._unrecorded.values()))
         try:
-            # The folder is synchronized later, with the record of the guest's root.
+            # `GuestRoots` synchronizes the folder later, when it writes the record of the guest's root file system.
             write_durably(self._folder / domain / RECORD, f"{first}\n".encode(), sync_folder=False)
         finally:
             with self._lock:

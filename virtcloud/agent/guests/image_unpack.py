@@ -13,7 +13,10 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.image import ImageFormat
 
 COMPRESSIONS: Final = {ImageFormat.TAR: "", ImageFormat.TAR_GZ: "gz", ImageFormat.TAR_XZ: "xz", ImageFormat.TAR_ZST: ""}
-"""The compression for Python's tarfile; "": none. The program zstd decompresses ``tar.zst`` before tarfile reads it."""
+"""The compression of the data that Python's tarfile reads, or "" for data without compression.
+
+The program zstd decompresses ``tar.zst`` before tarfile reads the data.
+"""
 MAX_ERROR_CHARACTERS: Final = 500
 NOBODY: Final = 65534
 """The user as which zstd decompresses an untrusted archive."""

@@ -1,8 +1,8 @@
 """The files that describe a network's other guests to a guest: names, host keys, and an MPI host file. Pure.
 
-A guest can use plain names (``n1``) for guests of its own cluster. Guests of different members may have the same plain
-name. So every guest also has a full name with its cluster's key (``n1.demo.internal``). The domain ``internal`` is
-reserved for private networks. So no full name is a name of the Internet.
+A guest can use plain names (``n1``) for guests of its own cluster. Other clusters in the network may have guests with
+the same plain names. So every guest also has a full name with its cluster's key (``n1.demo.internal``). The domain
+``internal`` is reserved for private networks. So no full name is a name of the Internet.
 """
 
 import re
@@ -32,9 +32,11 @@ MAX_LABEL, MAX_KEY = 63, 200
 """Longest label (RFC 1035), and longest key in a full name. Full names have at most 253 characters."""
 LABEL: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_LABEL - 2}}}[a-z0-9])?")
 HASHED: Final = re.compile(r".*-[0-9a-f]{16}")
-"""In a full name, a label of this form replaces a key that is not legal in DNS (`full_name`). A legal key of this form
-is replaced too: otherwise, a member could choose a key that equals another member's label. The digest has 64 bits, so
-another key with the same digest cannot be found.
+"""The form of a label that ends with a digest: 16 hexadecimal digits after a hyphen.
+
+In a full name, such a label replaces a key or a guest's name that is not legal in DNS (`full_name`). A legal key of
+this form is replaced too; otherwise, a user could choose a key that equals the label of another cluster in the network.
+The digest has 64 bits, so a user cannot find another key with the same digest.
 """
 
 PeerFiles = dict[str, str]
@@ -59,7 +61,7 @@ def hash_peer_files(files: PeerFiles) -> str:
 
 
 def cluster_key(segment: Segment, guest: GuestWanted) -> ClusterKey:
-    """Return the key of the guest's cluster: the network's cluster or a member."""
+    """Return the key of the guest's cluster: the network's own cluster, or a cluster that joined the network."""
     return segment.members[guest.cluster] if guest.cluster else segment.key
 
 

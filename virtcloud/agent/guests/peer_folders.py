@@ -1,6 +1,7 @@
 """The folder of a container's peer files, mounted read-only in the container as ``/etc/virtcloud``.
 
-When a member joins or leaves the network, the agent replaces the files while the container runs.
+Peer files describe the network's guests to the container (`peer_files`). When another cluster joins or leaves the
+network, the agent replaces the files while the container runs.
 """
 
 from pathlib import Path

@@ -1,7 +1,8 @@
 """Reservations of guests' roots and disks: a root or disk must not be cloned while its guest is being started.
 
-The reconciler reserves a guest's root and disk before it starts the guest. A thread reserves them before it clones a
-stopped guest.
+A *root* is the root file system of a container. A *disk* is the disk of a virtual machine. The reconciler reserves a
+guest's root and disk before it starts the guest. Another thread reserves a stopped guest's root or disk before the
+guest is cloned.
 """
 
 import threading

@@ -106,7 +106,10 @@ class RootedFiles:
                         os.unlink(name, dir_fd=folder)
 
     def ensure_folder(self, path: str, mode: int = FOLDER_MODE, owner: int = 0) -> None:
-        """Create a folder with this owner, unless it exists. Missing parent folders belong to the guest's root user."""
+        """Create a folder with this owner, unless the folder exists.
+
+        Also create missing parent folders. The owner of these parent folders is the guest's root user.
+        """
         if self.exists(path):
             return
         with self._new_name(path) as (folder, new):

@@ -98,7 +98,7 @@ def _write_command(path: str, content: str) -> str:
     """Return a shell command that writes a file. cloud-init runs the command at each boot (``bootcmd``).
 
     ``write_files`` does not suffice for peer files: cloud-init executes ``write_files`` only at the first boot, but
-    members join and leave later.
+    clusters also join and leave the network later.
     """
     folder = path.rpartition("/")[0]
     return f"mkdir -p {folder}; cat >{path} <<'{END_OF_FILE}'\n{content}{END_OF_FILE}\n"

@@ -26,7 +26,8 @@ TIMEOUT_S: Final = 60.0
 SLOW_BYTES: Final = 64 << 10
 """If a server sends fewer bytes in `TIMEOUT_S` seconds, the attempt ends.
 
-Without this limit, a slow server would occupy one of the host's fetches forever.
+A host runs only a few fetches at the same time. Without this limit, a fetch from a slow server could run forever, and
+other fetches would wait.
 """
 MAX_REDIRECTS: Final = 5
 OK, PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 200, 206, 416
@@ -43,8 +44,11 @@ def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...]
     If ``etag`` is None, or if the server now has another version of the file than the version with this ETag, the
     transfer starts at the file's beginning. ``permitted`` lists the beginnings of permitted URLs. If ``permitted`` is
     None, every URL is permitted, but only public addresses: with other addresses, a user could make this host send
-    requests to internal services. Raise Refused for a forbidden or missing URL, and Unreachable if the server does not
-    answer or is too slow.
+    requests to internal services.
+
+    Raise Refused if the URL is invalid or not permitted, if the server answers with a permanent error such as 404, or
+    after too many redirects. Raise Unreachable if the server does not answer, answers with a temporary error such as
+    503, or is too slow.
     """
     headers = {"user-agent": f"virtcloud/{__version__}", "accept-encoding": "identity"}
     if offset and etag:

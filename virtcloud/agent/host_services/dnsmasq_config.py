@@ -1,9 +1,9 @@
 """The files of a cluster's dnsmasq on one host: DHCP, DHCPv6 and router advertisements, and DNS. Pure.
 
-The DHCP server answers only the guests of its host, which it recognizes by MAC address. The DNS server answers for the
-names of all guests of the network, and forwards no queries. The servers of all hosts have the same address, outside of
-the cluster's subnets. The bridge forwards no frames between the server's port and the uplink, because both ports are
-``isolated`` (bridge(8)). So the servers of two hosts do not conflict.
+The DHCP server answers only the guests of its host. The server recognizes these guests by their MAC addresses. The DNS
+server answers for the names of all guests of the network, and forwards no queries. The servers of all hosts have the
+same address, outside of the cluster's subnets. The bridge forwards no frames between the server's port and the uplink,
+because both ports are ``isolated`` (bridge(8)). So the servers of two hosts do not conflict.
 
 The server's IPv4 address is outside of the guests' subnets, so guests get a route to this address by DHCP (option 121,
 RFC 3442). The server's interface has one address of each IPv6 subnet, because dnsmasq advertises only subnets in which
@@ -191,7 +191,7 @@ def _first_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
 def _guest_lines(segment: Segment, guest: GuestWanted, subnets: Collection[_Subnet], tag: str) -> Iterator[str]:
     """Yield the settings for a guest.
 
-    The domain depends on the guest's cluster: guests of different members may have the same name.
+    The domain depends on the guest's cluster, because guests of different clusters in a network may have the same name.
     """
     assigned = [ip_interface(address).ip for address in _list_assigned(guest, subnets)]
     texts = [f"[{address}]" if address.version == _IPV6 else str(address) for address in assigned]

@@ -127,7 +127,7 @@ class DnsmasqServers:
 
         If a server with the wanted configuration runs, correct its port and its list of guests' names.
 
-        Raise Refused if the segment's bridge or dnsmasq is missing, or dnsmasq or the kernel refuses the start. Also
+        Raise Refused if dnsmasq or the segment's bridge is missing, or if dnsmasq or the kernel refuses the start. Also
         raise Refused if this host cannot identify guests for a metadata service.
         """
         self._metadata.check(segment)
@@ -204,7 +204,10 @@ class DnsmasqServers:
         self._attach(index, bridge)
 
     def _attach(self, index: int, bridge: KernelInterface) -> None:
-        """Attach a port to the bridge. Isolate the port before it is up, so that no frame leaves the host."""
+        """Attach a server's port to the bridge.
+
+        Isolate the port before it is up, so that no frame of the server leaves the host.
+        """
         interfaces = {interface.index: interface for interface in self._kernel.list_interfaces()}
         if interfaces[index].master != bridge.index:
             self._kernel.change(index, up=False)
@@ -215,7 +218,8 @@ class DnsmasqServers:
     def _reload(self, record: ServerRecord, files: DnsmasqFiles, folder: Path) -> None:
         """Write the names, signal dnsmasq to read them again, and write the record.
 
-        The record is written last. So if the agent is killed in between, a restarted agent repeats all steps.
+        The record is written last. So if the agent is killed before this last step, a restarted agent repeats all
+        steps.
         """
         with refuse_os_errors(f"write the names of guests to {folder}"):
             _write_file(folder / NAMES, files.names, _find_user().pw_gid)

@@ -5,8 +5,8 @@ network namespace binds each IP address to one guest's MAC address, in both dire
 
 * Rules of nftables drop requests whose source MAC address and source IP address do not belong together. These rules
   are necessary because, by default, the filters of guests accept any source IP address, even another guest's.
-* Permanent neighbours (ip-neighbour(8)) send answers to the guest's MAC address. A guest cannot redirect the answers by
-  ARP or neighbour discovery.
+* Permanent neighbour entries (ip-neighbour(8)) map each IP address to the guest's MAC address, so the server's answers
+  go to this guest. A guest cannot redirect the answers by ARP or neighbour discovery.
 
 The rules also limit the rate of each guest's new connections, so a guest that floods the server does not delay other
 guests. The rules drop fragments, because a guest could hide the flags of a connection's first packet in fragments.

@@ -2,8 +2,9 @@
 
 The paths are those of two data sources of cloud-init. Many other programs can also read these data sources:
 
-* NoCloud with the seed ``http://169.254.169.254/``: ``meta-data``, ``user-data``, ``network-config``, ``vendor-data``,
-  with the texts of the seed's disk
+* NoCloud with the seed URL ``http://169.254.169.254/``: ``meta-data``, ``user-data``, ``network-config``, and an empty
+  ``vendor-data``. The texts are those on the seed disk of a virtual machine. If a guest has no seed, ``user-data`` is
+  empty.
 * EC2: ``/latest/user-data``, and a tree of folders and values below ``/latest/meta-data``. A folder's text is the list
   of its items. `metadata_program` answers requests for other versions than ``latest`` from the same documents.
 

@@ -107,7 +107,7 @@ def find_bridge(segment: Segment, interfaces: Iterable[KernelInterface]) -> Kern
 
 
 def find_port(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> KernelInterface | None:
-    """Return the port of a cluster's server on the bridge, or None."""
+    """Return the bridge port of a cluster's server, or None. The port may be detached from the bridge."""
     named = (interface for interface in interfaces if interface.name == names.server_port_name(vlan))
     return next((port for port in named if names.cluster_of_alias(port.alias) == cluster), None)
 

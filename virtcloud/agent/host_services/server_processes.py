@@ -68,7 +68,7 @@ class ServerLaunch:
     def __init__(self, server: str, program: str, argument: str, descriptors: Collection[int] = ()) -> None:
         """Start ``main`` of the module ``program``. ``server`` is the server's name in error messages.
 
-        The program gets ``argument``, by which the agent later finds the process, and inherits ``descriptors``. Raise
+        The program inherits ``descriptors`` and gets ``argument``, by which the agent later finds the process. Raise
         Refused if the program cannot start.
         """
         self._server = server

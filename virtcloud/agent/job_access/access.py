@@ -34,7 +34,9 @@ IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses that are probed at once (a batch), and limit of batches in each subnet."""
 MAX_ROTATED = 256
-"""Without ``first_candidate``, a job's search begins at one of at most this number of addresses."""
+"""If ``first_candidate`` is None, a job's search begins at one of a subnet's highest addresses. This constant is the
+maximum number of these addresses (`list_host_addresses`).
+"""
 PROBE_S = 0.15
 """Time limit of a probe in seconds. Even guests at the farthest site answer within this time. A second probe follows,
 because a frame may be lost.
@@ -116,10 +118,11 @@ def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
     """Yield the addresses of a subnet without the guests' addresses, in the order of a job's search. Pure.
 
-    The list from the subnet's end to its beginning is rotated: the address with the index ``access.first_candidate``
-    comes first, and the addresses before this address come last. If the index is None, only the beginning of the list
-    is rotated, by a checksum of the job's key. The rotated addresses are the last eighth of the subnet, but at least
-    `BATCH_SIZE` and at most `MAX_ROTATED` addresses.
+    The addresses are first listed in descending order, and this list is then rotated. If ``access.first_candidate`` is
+    an index, the address with this index comes first, and the addresses before it in the list come last. If
+    ``access.first_candidate`` is None, only the first part of the list is rotated, by a checksum of the job's key. This
+    part has the highest addresses: an eighth of the subnet's size, but at least `BATCH_SIZE` and at most `MAX_ROTATED`
+    addresses. The other addresses follow in descending order.
     """
     guest_addresses = {ip_interface(address).ip for guest in access.guests for address in guest.addresses}
     address_type: Callable[[int], IpAddress] = type(network.network_address)

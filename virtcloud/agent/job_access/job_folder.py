@@ -79,7 +79,7 @@ class JobFolders:
     """The folders of all jobs on this host, below ``root``."""
 
     def __init__(self, root: Path, mounts: FileSystemMounts) -> None:
-        """Create an object for folders below ``root``, which `ensure` creates if missing."""
+        """Create an object for the jobs' folders below ``root``. If ``root`` is missing, `ensure` creates it."""
         self._root = root
         self._mounts = mounts
 

@@ -77,7 +77,7 @@ class RelayProcess:
 def start_relay() -> Iterator[RelayProcess]:
     """Start a relay process. Raise Refused if the program cannot be started.
 
-    If the block raises an error, kill the process, and with it the namespace.
+    If the block raises an error, kill the relay process. Its network namespace ends with the process.
     """
     argv = [sys.executable, "-I", "-S", relay_program.__file__]
     try:

@@ -35,7 +35,7 @@ DEVICE = "job0"
 NOBODY = 65534
 MAX_LINE = 300
 REQUEST_S, CONNECT_S, ACCEPT_RETRY_S = 10.0, 20.0, 0.1
-"""In seconds: the time limits of a request and of a connection to a guest, and the pause after a failed accept."""
+"""In seconds: the time limits for a request and for connecting to a guest, and the pause after a failed accept."""
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, IFF_UP = 0x8914, 0x8916, 0x891C, 1  # linux/sockios.h, netdevice(7)
 RTMGRP_LINK = 1  # rtnetlink(7)
@@ -184,7 +184,10 @@ def _report(line: str) -> None:
 
 
 def _configure_interface(addresses: list[str]) -> None:
-    """Add the addresses to the interface and set it up (netdevice(7); for IPv6 with ``struct in6_ifreq``)."""
+    """Add the addresses to the interface, and bring the interface up (netdevice(7)).
+
+    IPv6 addresses are added with ``struct in6_ifreq``.
+    """
     for name, value in NAMESPACE_SYSCTLS.items():
         if (SYSCTL / name).exists():  # on a kernel without IPv6, the file is missing
             (SYSCTL / name).write_text(value)

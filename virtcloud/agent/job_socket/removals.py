@@ -39,7 +39,10 @@ previous pause. A new removal begins with the shortest pause.
 LOST_CHECK_S = 3600.0
 """Interval in seconds of the search for lost runs. The first search is at the agent's start."""
 ACCESS_CHECK_S = 60.0
-"""Interval in seconds of the search for jobs whose relay has ended."""
+"""Interval in seconds of the search for jobs whose relay has ended.
+
+A job's relay is the process by which the job's script reaches the cluster's guests.
+"""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
 """In seconds: interval of progress reports while no run is being removed, and longest time between two reports.
 
@@ -64,7 +67,7 @@ class JobRemovals:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Start the thread. First, the thread opens the access of running jobs again."""
+        """Start the thread. First, the thread opens the access of running jobs to their guests again."""
         self._thread = start("removals", self._run, MAX_REMOVAL_S)
 
     def stop(self, seconds: float) -> None:
@@ -99,13 +102,14 @@ class JobRemovals:
             self._records.pause(PROGRESS_S if is_open and not ending else pause, unless=partial(self._has_new, runs))
 
     def _forget_lost_runs(self, report_progress: ReportProgress) -> bool:
-        """Close the access of each lost run, and delete its record. Return False if the search must be repeated.
+        """Close the access of each lost run, and delete the run's record. Return False if the check of a run failed.
 
-        The search must be repeated if the check of a run failed. Torque counts no attempts, sends no lists of jobs, and
-        does not report the end of a job if the host crashes. A run without an attempt number is lost if its cluster was
-        up, and SBF has removed the cluster from this host. If the cluster was never up, the run is lost only if the
-        last error-free search also found the run's record, because the cluster of a new run may not exist yet. The
-        records are compared by identity, because the records of two runs can be equal.
+        After a failed check, the search must be repeated. Only runs without an attempt number are checked, because
+        Torque counts no attempts, sends no lists of jobs, and does not report the end of a job if the host crashes. If
+        the cluster of such a run was up, the run is lost when SBF has removed the cluster from this host. If the
+        cluster was never up, the run is lost only if the last error-free search also found the run's record, because
+        the cluster of a new run may not exist yet. The records are compared by identity, because the records of two
+        runs can be equal.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]

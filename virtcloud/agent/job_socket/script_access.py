@@ -99,10 +99,11 @@ class ScriptAccess:
         return not self._errors
 
     def _reopen(self, cluster: str) -> None:
-        """Read a job's record again, because a later run may have replaced it, and open the access in the record.
+        """Open the access in a job's record. First read the record again, because a later run may have replaced it.
 
-        If the network is unknown, open no access: the VLAN ID may belong to another network by now. A relay that still
-        runs remains. The agent keeps the environment of a lost access until the access is open again.
+        If the network is unknown, open no access, because the VLAN ID may belong to another network by now. Leave a
+        running relay unchanged in this case. The agent keeps the environment of a lost access until the access is open
+        again.
         """
         with self._lock:
             job = self._records.get(cluster)

@@ -18,7 +18,7 @@ broadcasts and multicasts      a storm fills the links that the cluster shares w
 above a rate
 answers of DHCP servers,       a guest could become the router of other guests, and read and change their packets
 router advertisements
-ARP and ND messages that       a guest could serve seeds to other guests, and answer their DNS queries. Only in
+ARP and ND messages that       a guest could answer the metadata and DNS requests of other guests. Only in
 claim the address of the       clusters with ``host_services``
 hosts' server
 IP addresses that the guest    only in clusters whose spec has ``filters: addresses``
@@ -32,8 +32,8 @@ are dropped: because the port is in hairpin mode, the device would receive its o
 uses the address. If a device is the network's router, all devices may use IP addresses outside of the network's
 subnets.
 
-The chains ``ipv4`` and ``ipv6`` drop packets in which nftables found no upper-layer header. So a guest cannot hide a
-router advertisement behind extension headers or in fragments:
+The chains ``ipv4`` and ``ipv6`` drop packets in which nftables found no upper-layer header, except later fragments. So
+a guest cannot hide a router advertisement behind extension headers or in fragments:
 
 * The rules check the first fragment, which contains the upper-layer header, and accept later fragments.
 * A first fragment with an extension header behind the fragment header is dropped: the extension header could move the
@@ -51,7 +51,7 @@ FAMILY, TABLE = "bridge", "virtcloud"
 GUEST_PORTS = "vc*"
 """The pattern of nft(8) for guests' bridge ports. It matches no other interface on a bridge (`names`)."""
 DEVICE_PORTS = "vpn-*"
-"""The pattern for the names of the VPN's bridge ports, and of taps, which are on no bridge (`names`)."""
+"""The pattern for the VPN's bridge ports. It also matches the taps of OpenVPN, which are on no bridge (`names`)."""
 FILTERED_PORTS = "v*"
 """A pattern for both kinds of ports: one comparison excludes frames from uplinks."""
 BROADCASTS_PER_S = 1000

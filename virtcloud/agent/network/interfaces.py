@@ -101,7 +101,7 @@ class Kernel(Protocol):
         """Create an 802.1Q interface that is down. Return its index."""
 
     def add_bridge(self, name: str) -> int:
-        """Create a bridge that is down, without spanning tree and multicast snooping. Return its index."""
+        """Create a bridge that is down, with spanning tree and multicast snooping disabled. Return its index."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""

@@ -129,7 +129,8 @@ class NetlinkKernel:
     def add_tap(self, name: str) -> int:
         """Create a tap that is down, and that remains when no program uses it. Return its index.
 
-        The owner is root, so a process of root can open the tap without CAP_NET_ADMIN, and other users cannot.
+        The owner is root, so a process of root can open the tap without CAP_NET_ADMIN. A process of another user needs
+        CAP_NET_ADMIN to open the tap.
         """
         with _translate_errors(f"create the tap {name}"):
             self._socket.link("add", ifname=name, kind="tuntap", mode="tap", uid=0)
@@ -155,9 +156,10 @@ class NetlinkKernel:
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(PACKET_FILTERS, 0))
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, and set this end up. Idempotent.
+        """Set the addresses of the interface ``name``, and set the interface up. Idempotent.
 
-        Also forward the IPv4 packets that arrive at this end.
+        The interface is the gateway's end of a link between the gateway and its network namespace in a network. Also
+        forward the IPv4 packets that arrive at this interface.
         """
         with _translate_errors(f"set the addresses {', '.join(addresses)} of {name}"):
             _write_sysctls(name, {"ipv6/disable_ipv6": "0", "ipv6/accept_ra": "0", "ipv4/rp_filter": "1"})

@@ -15,8 +15,8 @@ tap of an OpenVPN server    ``vpn-udp`` or ``vpn-tcp``                      ``vp
 the VPN's bridge port       ``<tap>.<vlan>``                                ``vpn-udp.100``
 the bridge port of a        ``vg<vlan>``                                    ``vg100``
 gateway's namespace
-a gateway's link to its     ``vu<vlan>``                                    ``vu100``
-namespace in a network
+a gateway's end of a link   ``vu<vlan>``                                    ``vu100``
+to a network's namespace
 a new interface until its   ``vcnew-<vlan>``, or with ``vcnewb-``,          ``vcnew-100``
 alias is set                ``vcnewj-``, ``vcnews-``, ``vcnewv-`` or
                             ``vcnewg-`` instead of ``vcnew-``
@@ -117,7 +117,7 @@ def vlan_of_gateway_port(name: str) -> int | None:
 
 
 def outside_link_name(vlan: int) -> str:
-    """Return the name of the gateway's end of the link to its namespace in a network."""
+    """Return the name of the gateway's end of the link to a network's namespace."""
     return f"vu{vlan}"
 
 

@@ -1,4 +1,4 @@
-"""Dumps of netlink (netlink(7)): lists of all interfaces or addresses in many messages."""
+"""Dumps of netlink (netlink(7)): a dump lists all interfaces or all addresses, and consists of many messages."""
 
 import gc
 from collections.abc import Callable, Iterable, Iterator

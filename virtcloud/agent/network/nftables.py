@@ -32,7 +32,7 @@ class NftablesFilters:
     def read(self) -> ObservedFilters:
         """Return the observed table, or an empty ``ObservedFilters`` if the table is missing.
 
-        ``faults`` contains the error if the library is missing or the kernel refuses the reading.
+        ``faults`` contains the error if the library is missing or the kernel refuses to read the table.
         """
         try:
             return self._read()
@@ -53,8 +53,8 @@ class NftablesFilters:
     def replace(self, ports: tuple[FilteredPort, ...]) -> None:
         """Replace the table in one transaction. If ``ports`` is empty, delete the table. Idempotent.
 
-        Raise Refused if the library is missing, or the kernel refuses the reading or the table. Raise Unsafe if the
-        table is foreign.
+        Raise Refused if the library is missing, or if the kernel refuses to read or to replace the table. Raise Unsafe
+        if virtcloud did not create the existing table.
         """
         if self._read().foreign:
             raise Unsafe(
@@ -142,7 +142,7 @@ def _run(commands: str) -> Any:  # noqa: ANN401 - JSON
 def _check_netlink() -> None:
     """Raise Refused if no netlink socket can be opened, for example because this process has too many open files.
 
-    In this case, libnftables would end this process with exit(3).
+    In this case, libnftables would call the C function ``exit``, and so end this process.
     """
     with refuse_os_errors("open a netlink socket for the packet filter"):
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER).close()

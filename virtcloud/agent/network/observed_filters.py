@@ -45,8 +45,8 @@ def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
 def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     """Yield the parts of an element as texts. libnftables prints small integers as JSON numbers.
 
-    An element in another form, for example with a comment, is not from this agent. Yield the JSON text of such a form,
-    which equals no wanted part.
+    This agent adds no element in any other form, for example with a comment. For a part in another form, yield the
+    part's JSON text. This text equals no wanted part.
     """
     for part in element["concat"] if isinstance(element, dict) and "concat" in element else [element]:
         if isinstance(part, dict) and "prefix" in part:
@@ -58,7 +58,7 @@ def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
 
 
 def _format_address(text: str) -> str:
-    """Return an address as Python formats it: libnftables prints the IPv6 address ``::102:304`` as ``::1.2.3.4``."""
+    """Return an address in Python's format: ``::102:304`` for the text ``::1.2.3.4``, which libnftables prints."""
     return str(IPv6Address(text)) if ":" in text and "." in text else text
 
 

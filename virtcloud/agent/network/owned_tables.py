@@ -121,7 +121,7 @@ class OwnedTable:
 
 
 def _list_sets(listing: Mapping[str, Any]) -> dict[str, OwnedSet]:
-    """Return the address sets in a listing, by name. Skip sets with flags: no address set has flags."""
+    """Return the address sets in a listing, by name. A set with flags is not an address set, and is skipped."""
     return {
         one["name"]: OwnedSet(int(one["type"][3]), frozenset(map(_format_element, one.get("elem", ()))))
         for one in (item["set"] for item in listing["nftables"] if "set" in item)

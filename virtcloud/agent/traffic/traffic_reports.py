@@ -20,7 +20,10 @@ from virtcloud.model.values import Name
 MIN_INTERVAL_S: Final = 15.0
 """Shortest time in seconds between two reports."""
 EARLIER_SBF_PAUSE_S: Final = 3600.0
-"""Pause in seconds after an earlier version of SBF refused a report: SBF may be upgraded while the agent runs."""
+"""Pause in seconds after a report that SBF refused, because this version of SBF lacks the call.
+
+The agent reports again after the pause, because SBF may be upgraded while the agent runs.
+"""
 IDLE_S: Final = 60.0
 MAX_IDLE_S: Final = 300.0
 
@@ -97,7 +100,11 @@ class TrafficReporter:
         return self._clock() < self._next_s
 
     def notice(self, interfaces: Iterable[KernelInterface]) -> None:
-        """Request a report of a reading's counters, and return at once. During the pause, ignore the reading."""
+        """Request a report of the counters of ``interfaces``, and return at once.
+
+        ``interfaces`` are the host's interfaces as the reconciler has just read them. During the pause after a report,
+        do nothing.
+        """
         if not self.is_waiting:
             self._newest = find_counters(interfaces)
             self._read.set()

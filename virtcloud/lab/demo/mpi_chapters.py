@@ -27,7 +27,7 @@ BANDWIDTH = re.compile(r"^n\d - n\d: \d+ Mbit/s$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class GuestLogins:
-    """Logins to the guests of a cluster with OpenSSH, as from the user's own machine.
+    """Logins with OpenSSH to the guests of a cluster, as from the user's own machine.
 
     SBF relays the connection. The file ``known_hosts`` contains the guests' host keys from SBF, so that ssh asks no
     question.

@@ -64,7 +64,10 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
 
 
 def _prepare_station(settings: FabricSettings) -> None:
-    """Mount the lab's own /proc, and write this process's ID in the machine's PID namespace to a file."""
+    """Write this process's ID and start time to the file ``pid``, and mount the lab's own /proc.
+
+    The ID is valid in the machine's PID namespace, because it is read from the machine's /proc before the mount.
+    """
     pid = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     syscalls.mount_private()

@@ -162,7 +162,7 @@ class NodeInit:
 
     def _spawn(self, request: dict[str, Any], descriptors: list[int]) -> None:
         child = _start_program(request, descriptors)
-        child.returncode = 0  # _reap() waits for the end of the process
+        child.returncode = 0  # _reap() waits for the process, so the Popen object must not wait for it
         self._calls[child.pid] = request["id"]
         self._send({"id": request["id"], "spawned": child.pid})
 

@@ -74,7 +74,7 @@ def _kill_first_process(handle: NodeHandle) -> None:
 
 
 def _boot(handle: NodeHandle) -> tuple[int, socket.socket]:
-    """Start a node's first process. Return the id of this process and the node's channel.
+    """Start a node's first process. Return two values: the id of this process, and the node's channel.
 
     The fabric has threads and must not fork. It therefore runs this module as a program, which forks the process.
     """

@@ -1,4 +1,4 @@
-"""The protocol of the control server.
+"""The protocol between a lab's control server (``control_server.py``) and its clients.
 
 A request is one line of JSON. After a request ``exec``, which runs a program, both sides send frames: a letter, the
 length of the payload (four bytes), and the payload. Frames to the node: ``i`` input, ``e`` end of input, ``w`` window

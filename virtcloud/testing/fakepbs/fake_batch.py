@@ -30,7 +30,7 @@ REJECTED = "Not Running: PBS Error: %s"
 
 
 class FakeBatch:
-    """A `Batch` and its `Machines`. At the end of the context, `FakeBatch` ends all processes that it started.
+    """Implements the interfaces `Batch` and `Machines`. The end of a ``with`` block ends all processes of `FakeBatch`.
 
     Each chunk of a job's ``select`` gets a separate host. Hooks of the server run one at a time and block the server,
     as in PBS. Unlike in PBS, each run of a hook has a new interpreter.

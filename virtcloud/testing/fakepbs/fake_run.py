@@ -34,7 +34,7 @@ class AfterRun(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """The end of a run: the server's next action, and in ``obit`` whether the server calls ``jobobit``."""
+    """The end of a run. ``next`` is the server's next action. If ``obit`` is true, the server runs the jobobit hook."""
 
     next: AfterRun
     exit_status: int | None = None

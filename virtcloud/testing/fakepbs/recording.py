@@ -107,9 +107,9 @@ def _build_job(identifier: str, lines: Lines) -> HookJob:
 
 
 def _custom_resources(jobs: Mapping[str, Lines]) -> dict[str, str]:
-    """Return the type of each custom resource of the recorded jobs, by the resource's name.
+    """Return the types of ``CUSTOM_RESOURCES`` and of the recorded jobs' other custom resources, by resource name.
 
-    A resource that is not in ``CUSTOM_RESOURCES`` has the type string, because recordings contain no types.
+    The type of these other resources is always ``"string"``, because recordings contain no types.
     """
     names = {
         key

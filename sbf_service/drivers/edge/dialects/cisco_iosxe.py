@@ -4,8 +4,9 @@ A cluster consists of a service instance on the port, a bridge domain, and a con
 the connection is a VFI, signalled by LDP (RFC 4762). With ``qinq``, the connection is a service instance with the S-tag
 on the core port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site.
 
-A *shared* VFI (``vpn_id``) carries all clusters of a transport. The number of its bridge domain is the VPN ID, not a
-VLAN ID. The VPN ID must therefore be at most 4094, and must not be a VLAN ID of the site's pool.
+A *shared* VFI (``vpn_id``) carries all clusters of a transport. The number of its bridge domain is the VPN ID, which
+must therefore be at most 4094. The VPN ID must also be outside the site's pool, because SBF uses the VLAN IDs of the
+pool as the numbers of other bridge domains.
 
 In a shared VFI the tag stays on the frames. A service instance sends only frames that it would also accept ("Egress
 Filtering", ASR 920 Ethernet guide). So VLANs are separated although they share a bridge domain and a MAC table.

@@ -105,10 +105,10 @@ def _parse_members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPi
 
 
 def _split_member(piece: CircuitPiece) -> CircuitPiece:
-    """Return a member with the port and the VLAN of its subinterface.
+    """Return a bridge domain's member with its subinterface split into port and VLAN.
 
-    Return a member that is no subinterface as an attachment that SBF did not create, because all members that SBF
-    creates are subinterfaces.
+    If the member is no subinterface, return an attachment with ``by_sbf=False``, because all members that SBF creates
+    are subinterfaces.
     """
     port, _, number = (piece.port or "").rpartition(".")
     is_subinterface = bool(port) and number.isdigit()

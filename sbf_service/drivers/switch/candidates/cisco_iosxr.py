@@ -198,7 +198,7 @@ def _parse_neighbour(element: Any) -> Neighbour:  # noqa: ANN401 - lxml has no t
 
 
 def render_changes(difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the lines of a difference. All lines become active simultaneously."""
+    """Return the configuration lines that apply a difference. All lines become active simultaneously."""
     return [
         *(line for port in difference.access for line in _render_vacating(port, reading)),
         *(

@@ -3,8 +3,8 @@
 The configuration that a port inherits (groups, interface ranges) counts as the port's own configuration. Deactivated
 configuration is ignored.
 
-Sources: public drivers and the vendor's guides for all commands. Not checked on a device: a trunk without members
-carries no VLAN.
+Sources: public drivers and the vendor's guides for all commands. One assumption was not checked on a device: a trunk
+without members carries no VLAN.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,8 @@
 A port without ``switchport mode`` is an access port or a routed port, never a trunk.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
-neighbours. From memory, not checked on a device: ``show running-config interface`` without an interface's name, and
-``show system vlan reserved``.
+neighbours. From memory, not checked on a device: ``show system vlan reserved``, and the form of ``show running-config
+interface`` without an interface's name.
 
 ``copy running-config startup-config`` ends with ``Copy complete.`` (Cisco's guides). A Nexus 5000 prints ``Copy
 complete, now saving to disk (please wait)...``, and old releases print ``100%`` (published sessions). ``Configuration

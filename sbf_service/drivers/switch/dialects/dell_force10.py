@@ -111,7 +111,7 @@ DIALECT = Dialect(
     ),
     leave_vlans=("interface {port}", "no switchport", "exit"),
     save=("write memory",),
-    # Each text matches in one way only: otherwise, the time of a mismatch doubles with each "!"
+    # The pattern can match a text in only one way. Otherwise, each "!" would double the time until a mismatch is found.
     saved=re.compile(r"\A\s*(?:(?:!|Synchronizing data to [^\n]*(?![^\n])|\d+ bytes successfully copied)\s*)+\Z"),
     errors=re.compile(r"^[^\S\n]*% ?(?!Warning).*|^Error.*", re.MULTILINE),
     ports=PORTS,

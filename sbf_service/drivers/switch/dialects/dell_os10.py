@@ -3,9 +3,9 @@
 ``switchport trunk allowed vlan`` adds VLANs to the list. A trunk carries no tagged VLAN by default, so SBF need not
 empty a list. The VLT uses VLAN 4094.
 
-Sources: networking-generic-switch for the commands; recorded sessions for neighbours, which have the same form as on
-OS9. From memory, not checked on a device: ``show running-configuration interface`` without an interface's name, the
-form of its output, ``interface range vlan``, and VLAN 4094.
+Sources: networking-generic-switch for the commands; recorded sessions for the list of neighbours. This list has the
+same form as on OS9. From memory, not checked on a device: ``show running-configuration interface`` without an
+interface's name, the form of its output, ``interface range vlan``, and VLAN 4094.
 
 A successful save prints nothing (published sessions with ``write memory``) or ``Copy completed`` (from memory).
 """

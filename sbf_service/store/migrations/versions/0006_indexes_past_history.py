@@ -1,6 +1,7 @@
-"""Replace two indexes. After years of operation, most clusters in the database have ended.
+"""Replace two indexes, because most clusters in the database have ended after years of operation.
 
-The new indexes contain the placements that are not removed, by element, and all clusters by owner and state.
+One new index contains only the placements that are not removed, sorted by element. The other new index contains all
+clusters, sorted by owner and state.
 """
 
 from collections.abc import Sequence

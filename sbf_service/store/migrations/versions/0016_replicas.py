@@ -1,4 +1,4 @@
-"""Add one row for each replica. A replica writes its row to test whether the database can be written."""
+"""Add the table ``replicas``: each replica writes its row to test whether the database can be written."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""Add the column ``shares``: the owners who may join a network, if the list changed after the network's creation."""
+"""Add the column ``shares``: the owners who may join a network.
+
+The value is NULL until the list of these owners changes after the network's creation.
+"""
 
 from collections.abc import Sequence
 

@@ -3,8 +3,8 @@
 The migration records two kinds of VLANs as created by SBF: the VLANs in a device's observed state, and the VLANs of
 clusters that the device has confirmed.
 
-The migration also adds the column ``placements.blocked``. It is true if the element confirmed its other clusters, but
-not this cluster.
+The migration also adds the column ``placements.blocked``. The column is true if the element confirmed its other
+clusters, but not the cluster of this placement.
 """
 
 import json

@@ -14,6 +14,6 @@ depends_on: str | Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    """Apply this step. For existing rows, the observed state was read at ``checked_at``."""
+    """Apply this step. In existing rows with an observed state, set ``carried_at`` to ``checked_at``."""
     op.add_column("elements", sa.Column("carried_at", UtcDateTime(), nullable=True))
     op.execute("UPDATE elements SET carried_at = checked_at WHERE carried IS NOT NULL")

@@ -1,4 +1,4 @@
-"""Add the columns ``cpus`` and ``memory_mb``: the capacity of a host that its agent reported.
+"""Add the columns ``cpus`` and ``memory_mb``: a host's capacity, as reported by the host's agent.
 
 Agents report the capacity when they start. Until then, the capacity is unknown (NULL).
 """

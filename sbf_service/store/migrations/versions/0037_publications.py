@@ -1,4 +1,4 @@
-"""Add the table of publications: ports of gateways that lead to guests."""
+"""Add the table ``publications``. Each row publishes a port of a guest at a port of a gateway."""
 
 from collections.abc import Sequence
 

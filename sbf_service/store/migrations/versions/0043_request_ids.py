@@ -1,4 +1,4 @@
-"""Add the table of service times, and columns for the request IDs and trace contexts of calls."""
+"""Add the table of the times of SBF's last events, and columns for the request IDs and trace contexts of calls."""
 
 from collections.abc import Sequence
 

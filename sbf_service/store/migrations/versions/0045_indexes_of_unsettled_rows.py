@@ -1,7 +1,8 @@
 """Add the column ``settled`` to placements, and indexes that make a call's duration independent of other clusters.
 
-For SQLite, SQLAlchemy writes the condition ``unchecked`` as ``unchecked = 1``. SQLite uses only an index with the same
-text. Therefore, the migration replaces the indexes of unchecked elements and of blocked placements.
+For SQLite, SQLAlchemy writes the condition ``unchecked`` of a query as ``unchecked = 1``. SQLite uses an index with a
+condition only if the condition has the same text in the index and in the query. Therefore, the migration replaces the
+indexes of unchecked elements and of blocked placements.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,10 @@
 """Add indexes for lists that are returned in pages, and a table for the search for unused service IDs.
 
 Three indexes sort clusters by creation: the clusters of each owner, the live clusters, and the live clusters of each
-owner. Three indexes sort audit rows by time: all rows, the rows of each actor, and the rows of each element. The
-migration deletes the release times of claimed service IDs. The index of release times then contains only free IDs.
+owner. Three indexes sort audit rows by time: all rows, the rows of each actor, and the rows of each element.
+
+Another index sorts released service IDs by release time. The migration first deletes the release times of claimed
+service IDs, so that this index contains only free IDs.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
-"""Divide the stored topology: one row for each site with the links within the site, and one row for the common part.
+"""Divide the stored topology: one row for each site and its internal links, and one row for the common part.
 
-The common part contains all other keys, the names of the sites, and the links between sites.
+The common part contains the names of the sites, the links between sites, and all keys of the topology except ``sites``
+and ``links``.
 """
 
 import json

@@ -93,7 +93,8 @@ class TwoClusters:
 def receive_marks(receiver: socket.socket, *last: tuple[str, int | None]) -> set[tuple[str, int | None]]:
     """Receive test frames until all of ``last`` have arrived. Return all received frames.
 
-    A frame is a pair: the text of `MARKS` in its payload, and its VLAN ID (None: untagged).
+    In ``last`` and in the result, a frame is a pair: the element of `MARKS` that the frame's payload contains, as a
+    text, and the frame's VLAN ID (None: untagged).
     """
     found: set[tuple[str, int | None]] = set()
     while not found.issuperset(last):

@@ -258,7 +258,10 @@ def test_a_network_without_gateway_addresses_leaves_nothing(with_gateway: Callab
 
 
 def test_a_network_with_another_vlan_id_gets_a_new_link(with_gateway: Callable[..., object]) -> None:
-    """One interface of the former link is in the namespace. The removal of the segment must delete this link."""
+    """The link ``vu100`` has its other end in the network's namespace. The removal of the segment must delete the link.
+
+    The network keeps its namespace when its VLAN ID changes from 100 to 300.
+    """
 
     def work(gateway: Gateway) -> object:
         gateway.segments = (routing_world.make_segment(100),)
@@ -290,7 +293,11 @@ def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
 
 
 def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a failed write were not repeated, guests could reach a new address of the gateway until the next change."""
+    """Namespaces drop packets to the addresses of the gateway that were written to the namespaces.
+
+    If a failed write were not repeated, guests could reach a new address of the gateway until its addresses change
+    again.
+    """
     answers: list[dict[str, Any]] = [{"error": "busy"}, {}, {}]
     written = []
 
@@ -310,7 +317,7 @@ def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monk
 def test_names_are_written_with_the_present_addresses_of_the_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The write of the gateway's addresses fails. The next write, caused by a destination's name, repeats them."""
+    """`receive` fails to write the gateway's addresses. `correct_sets` writes them again, with addresses of FQDNs."""
     written: list[Any] = []
 
     def refuse(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -65,10 +65,10 @@ class NamedWorld:
         assert self.world.reconcile() == []
 
     def fetch(self, *addresses: str) -> list[str]:
-        """Connect from the guest to each address. Return the client's address that the server at each address saw.
+        """Connect from the guest to each address. Return one item for each address, in the same order.
 
-        A server sees the gateway's address as the client's address. For an address at which no connection was accepted,
-        the item is ``none``.
+        If a server accepted the connection, the item is the address from which the server saw the connection come: the
+        gateway's address. Otherwise the item is ``none``.
         """
         return [self.world.fetch(address) for address in addresses]
 
@@ -273,7 +273,7 @@ def test_a_deleted_name_is_reported_and_stays_for_some_time(gateway: Named) -> N
 
 
 def test_answers_of_strangers_are_read_without_privileges(gateway: Named) -> None:
-    """The program that resolves names runs as nobody, without capabilities."""
+    """The program that resolves names runs as the user ``nobody``, without capabilities."""
 
     def work(world: NamedWorld) -> object:
         with world.dns.hanging(), fqdn_addresses.start_program() as program:

@@ -1,4 +1,4 @@
-"""Tests of guests with a hypervisor in memory."""
+"""Tests of starting, reading and stopping guests. A fake hypervisor stores the domains of the guests in memory."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -296,7 +296,7 @@ def count_readings(kernel: FakeKernel, host: LocalHost, *steps: Step) -> int:
 def test_new_segments_need_no_further_reading_of_the_interfaces(
     guests: LocalGuests, kernel: FakeKernel, make_segment: Make
 ) -> None:
-    """On a host with many segments, a reading takes longer than the creation of a segment."""
+    """On a host with many segments, reading the interfaces takes longer than creating a segment."""
     host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
     assert (
         count_readings(kernel, host, *(BuildSegment(make_segment(f"c{vlan}", vlan)) for vlan in (100, 101, 102))) == 0

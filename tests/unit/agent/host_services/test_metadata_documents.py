@@ -69,7 +69,10 @@ def test_a_guest_without_a_seed_learns_its_name() -> None:
 
 
 def test_a_cloud_config_that_cannot_be_merged_hides_one_guest() -> None:
-    """A mistake in one member's cloud-config must not stop the services of other members' guests."""
+    """A mistake in one guest's cloud-config must not stop the services of other guests.
+
+    The other guests can belong to other clusters of the same network.
+    """
     seed = seeded_guest().seed
     assert seed
     broken = seeded_guest(name="n2", mac="02:00:00:00:00:02", seed=seed.model_copy(update={"user_data": "users: 1"}))

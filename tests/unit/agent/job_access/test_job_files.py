@@ -174,7 +174,9 @@ def test_files_stay_until_a_lost_relay_has_a_free_address(tmp_path: Path) -> Non
     (folder / "mine").touch()
     relays.lost, relays.is_full = {"12.pbs"}, True
     assert provider.is_lost("12.pbs")
-    relays.lost.clear()  # the attempt to create the relay again first removes what remains of the lost relay
+    # Before `JobRelays.ensure` searches for a free address, it removes the remains of the lost relay. After the
+    # removal, `JobRelays.is_lost` returns False.
+    relays.lost.clear()
     with pytest.raises(NoFreeAddress):
         provider.open(job_access())
     assert provider.is_lost("12.pbs")

@@ -1,4 +1,7 @@
-"""Tests of relays on the real kernel."""
+"""Tests of jobs' relays on the real kernel.
+
+A relay is a process that opens TCP connections to the guests of a job's cluster for the job's user.
+"""
 
 import socket
 import subprocess

@@ -94,7 +94,10 @@ def test_a_run_that_no_hook_ended_is_forgotten(
 def test_a_run_that_was_never_up_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: RecordPhase
 ) -> None:
-    """The first search only remembers the run, which may have begun or been cancelled just before this search."""
+    """The first search for lost runs only remembers the run, because the run may have just begun or been cancelled.
+
+    The second search removes the record of the run.
+    """
     sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
     records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=0, phase=phase))
     monkeypatch.setattr(sbf, "cluster", lambda _: _view(ClusterState.RELEASED, "removed"))

@@ -205,9 +205,9 @@ def test_the_access_is_recorded_with_the_clusters_id(script_access: ScriptAccess
 def test_a_members_access_is_recorded_with_the_networks_id(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """A member's view contains the key of its network, but not the ID.
+    """The view of a cluster that joined a network contains the network's key, but not the network's ID.
 
-    The ID must be recorded, because after a reboot another network may have the VLAN ID.
+    The network's ID must be recorded, because after a reboot another network may have the VLAN ID of this network.
     """
     peers = PEERS.model_copy(update={"network": "n"})
     access = ScriptAccess(provider, records, lambda _key, _id: peers)

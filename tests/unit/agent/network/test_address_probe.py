@@ -74,7 +74,7 @@ def guest_socket() -> Iterator[socket.socket]:
     for arguments in ("guest up master br100", "eth0 up", "br100 up"):
         ip("link", "set", *arguments.split())
     while '"state":"forwarding"' not in ip("-json", "-details", "link", "show", "guest"):
-        time.sleep(0.01)  # until the kernel has detected the carrier, it drops frames
+        time.sleep(0.01)  # the kernel drops frames until it has detected the carrier
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as link:
         link.bind(("eth0", ARP))
         link.settimeout(0)

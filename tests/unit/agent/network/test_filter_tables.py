@@ -154,7 +154,10 @@ table bridge filter { chain FORWARD { type filter hook prerouting priority -300;
     ],
 )
 def test_filters_survive_other_programs(in_namespace: Run, commands: str, tables: list[str]) -> None:
-    """After the next reading, the filters work, and the tables of other programs still exist."""
+    """After another program's ``commands``, the filters are read, and are replaced if they differ.
+
+    Then the filters work, and the tables of the other program still exist.
+    """
 
     def work() -> object:
         with connected() as wire:
@@ -226,7 +229,7 @@ def test_an_unwanted_table_that_cannot_be_read_is_removed(in_namespace: Run, mon
 def test_a_refused_list_of_tables_is_no_absent_table(
     monkeypatch: pytest.MonkeyPatch, reason: str, is_absent: bool
 ) -> None:
-    """Only the refusal of a kernel without a packet filter means that the table is absent."""
+    """If the kernel has no packet filter, its refusal means that the table is absent. Any other refusal does not."""
 
     def run(_commands: str) -> object:
         raise Refused(f"the kernel refused the packet filter: Error: cache initialization failed: {reason}")

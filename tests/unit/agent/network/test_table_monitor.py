@@ -8,7 +8,7 @@ from virtcloud.agent.supervision import start_unsupervised
 def test_a_kernel_without_notices_leaves_no_open_socket(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel refuses the socket's membership in the group of notices.
+    """The socket cannot join the multicast group with the notices, because the kernel has no group 10000.
 
     If the socket stayed open, Python would warn. pytest turns this warning into an error.
     """

@@ -1,4 +1,4 @@
-"""Torque's scripts before a job, and their messages if the job does not start."""
+"""Tests of the scripts that Torque runs before a job, and of their messages if the job does not start."""
 
 import getpass
 
@@ -356,6 +356,9 @@ def test_a_long_job_without_a_request_passes(bench: TorqueHost, script: str | No
 
 
 def test_a_short_resource_list_overrides_the_script(long_job: TorqueHost) -> None:
-    """Users may alter a waiting job's resources. The script is read only if the resource list may be truncated."""
+    """Users may alter a waiting job's resources. Therefore the resource list has precedence over the job's script.
+
+    The prologue searches the script for a request only if the resource list may be truncated.
+    """
     assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
     assert long_job.sbf_calls == []

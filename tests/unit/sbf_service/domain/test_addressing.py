@@ -30,7 +30,10 @@ def planned(wanted: ClusterSpec, *, batch: bool = False) -> list[tuple[str, ...]
 def joined(
     count: int, *used: str, root: ClusterSpec | None = None, batch: bool = False, **changes: object
 ) -> list[tuple[str, ...]]:
-    """Return the addresses of a member's ``count`` guests in a network whose guests have the addresses ``used``."""
+    """Return the addresses of the ``count`` guests of a cluster that joins a network.
+
+    The network's guests have the addresses ``used``. ``root`` is the spec of the cluster that created the network.
+    """
     taken = tuple(Guest.model_validate(guest) for guest in guests(len(used), *used))
     network = NetworkAddresses(DEMO, root or ClusterSpec.model_validate({"owner": "alice", "hosts": ["h1"]}), taken)
     member = ClusterSpec.model_validate(

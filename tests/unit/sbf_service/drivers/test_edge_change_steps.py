@@ -1,4 +1,4 @@
-"""The complete lines of a change on each platform of provider edges."""
+"""Tests of the configuration lines that a change needs on a provider edge, for each platform of provider edges."""
 
 from dataclasses import replace
 

@@ -82,7 +82,10 @@ def vlans(text: str) -> VlanSet:
 
 
 def test_an_xr_configuration_is_parsed() -> None:
-    """SBF's subinterface 121 has no bridge domain, so it carries no VLAN and is not in other use."""
+    """Subinterface 121 has the form of SBF's subinterfaces, but is in no bridge domain.
+
+    Therefore the port does not carry VLAN 121, and VLAN 121 is not in other use.
+    """
     reading = XR.see([CONFIGURATION])
     assert reading.vlans == vlans("112,130")
     assert reading.ports == {

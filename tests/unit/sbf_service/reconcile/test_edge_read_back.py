@@ -72,7 +72,7 @@ def test_a_failed_read_back_names_each_circuit() -> None:
 
 
 def test_an_unconfirmed_edge_may_carry_more_circuits() -> None:
-    """Circuits that the last confirmed state lacks are no drift until the edge confirms its wanted state."""
+    """Until the edge confirms its wanted state, circuits beyond those of the last confirmed state are no drift."""
     more = EdgeObserved(circuits=(circuit(), circuit(101, 10101)))
     assert not read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), more, behind=True).has_drifted
     assert read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), more).has_drifted

@@ -81,7 +81,10 @@ def test_a_file_that_is_not_the_opened_file_is_not_used(
 
 
 def test_a_new_connection_leaves_the_log_of_a_moved_file(tmp_path: Path) -> None:
-    """Without a check, SQLite would create an empty file, and delete the log with the moved file's committed rows."""
+    """Without a check, SQLite would create an empty file, and delete the log.
+
+    The log contains committed rows that the moved file does not contain yet.
+    """
     file = tmp_path / "sbf.db"
     engine = make_engine(f"sqlite:///{file}")
     with engine.connect() as first:

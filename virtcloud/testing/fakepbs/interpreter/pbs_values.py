@@ -165,7 +165,7 @@ class pbs_list(PbsText):
 
 
 class duration(int):
-    """A duration in seconds, parsed from a number or ``[[H:]M:]S``. The text form is the parsed text."""
+    """A duration in seconds, parsed from a number or ``[[H:]M:]S``. ``str()`` returns the original text."""
 
     def __new__(cls, value: Any) -> "duration":
         """Parse a duration. Raise BadResourceValueError if the format is invalid."""

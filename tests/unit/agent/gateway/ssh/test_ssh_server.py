@@ -250,7 +250,7 @@ def test_ended_connections_are_removed_after_a_second_start(
 
 
 def test_a_second_start_waits_for_the_end_of_former_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the start did not wait, the new threads would obey the stop request of the former threads."""
+    """If the start did not wait, the new threads would also obey the request that stops the former threads."""
     monkeypatch.setattr(ssh_gateway, "find_ssh_user", lambda: pwd.getpwuid(os.getuid()))
     monkeypatch.setattr(ssh_gateway, "STOP_S", 0.0)
     (tmp_path / sshd_config.REQUESTS).mkdir()
