@@ -32,6 +32,9 @@ def _is_agent(arguments: list[str]) -> bool:
 
 
 def _exit_interrupted(_number: int, _frame: object) -> NoReturn:
-    """End the process immediately. A module that is being imported could report an exception as a failed import."""
+    """End the process immediately, without an exception.
+
+    A module that is being imported could report the exception as a failed import.
+    """
     os.write(2, b"\nvirtcloud: interrupted\n")
     os._exit(EXIT_INTERRUPTED)

@@ -4,9 +4,10 @@ The switches of a site form trees (:mod:`.switch_trees`). At each site, a cluste
 connects the cluster's hosts. A cluster with several sites also uses the ports to the transport. A host or gateway uses
 its first port with a link to a switch of the tree. Gateways do not affect the choice of a tree.
 
-A path depends only on the topology and the cluster. A member's path (decision 31) also depends on the cluster that
-created the network. A member's path connects the member's hosts with each other and to the joined cluster. At a site
-where the network has no host, the path leads to the root of the tree.
+The path of a cluster that created its network depends only on the topology and this cluster. A member is a cluster that
+joined the network of another cluster (decision 31). A member's path also depends on the cluster that created the
+network. The path connects the member's hosts with each other and with the joined network. At each site that the
+creating cluster lists in ``sites``, the paths lead to the root of the tree, even if the network has no host there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

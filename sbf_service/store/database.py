@@ -1,4 +1,4 @@
-"""The database: creation of an engine from the address, the readiness probe, and texts of errors with remedies."""
+"""The database: functions that create an engine, write the readiness probe, and explain errors with remedies."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ REMEDIES = {
 
 
 def show_address(engine: Engine) -> str:
-    """Return a database's address as in the settings, without password and driver."""
+    """Return a database's address as in the settings: without the driver's name, and with ``***`` for a password."""
     return engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=True)
 
 

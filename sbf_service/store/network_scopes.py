@@ -1,4 +1,4 @@
-"""The lock scopes of units that change existing clusters: the sites of the clusters' networks.
+"""The lock scopes of units of work that change existing clusters: the sites of the clusters' networks.
 
 A network has a claim at each of its sites until the last element has confirmed the network's end. Therefore, changes of
 its clusters concern only elements at these sites.
@@ -51,8 +51,8 @@ def find_element_scope(unit: Unit, name: str) -> LockScope:
 def find_confirmation_scope(unit: Unit, name: str, revision: int) -> LockScope:
     """Return the scope of a confirmation: the element's site, and the sites of the confirmed clusters' networks.
 
-    A confirmed cluster is a cluster that a revision after the last confirmed revision, up to ``revision``, adds to or
-    removes from the element.
+    A confirmed cluster is a cluster that one of the newly confirmed revisions adds to the element, or removes from the
+    element. The newly confirmed revisions follow the last confirmed revision, and end with ``revision``.
 
     Raise OutsideScopeError for an unknown element, a gateway, a removed switch, and an element that is unreachable or
     has an error report. The confirmation of such an element can change all its clusters.

@@ -44,11 +44,11 @@ class UseIncrease:
 
 
 def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncrease]:
-    """For each counter, add the increase since the gateway's previous report to the sum. Return the increases.
+    """Increase the sum of each counter by the counter's increase since the gateway's previous report.
 
-    Idempotent: a repeated report increases nothing. Ignore networks in the report that do not use the gateway, and
-    destinations that a network did not request. Raise NotFound for an unknown element. Raise Conflict for an element
-    that is not a gateway.
+    Return the counters' increases. Idempotent: a repeated report increases nothing. Ignore networks in the report that
+    do not use the gateway, and destinations that a network did not request. Raise NotFound for an unknown element.
+    Raise Conflict for an element that is not a gateway.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -134,7 +134,7 @@ _READ_NAMES = select(OutsideUseRow.names).where(
 
 
 def find_name_faults(unit: Unit, gateway: str) -> tuple[str, ...]:
-    """Return the FQDNs with errors in a gateway's latest report as sorted texts, each with its error."""
+    """Return the errors of FQDNs in a gateway's latest report: sorted, distinct texts of the form ``FQDN: error``."""
     return tuple(sorted({f"{name.fqdn}: {name.error}" for name in _read_failing_names(unit, gateway)}))
 
 

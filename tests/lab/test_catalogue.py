@@ -1,4 +1,4 @@
-"""Test of guests with an image of SBF's catalogue in the lab."""
+"""Lab test of guests that start from an image in SBF's catalogue."""
 
 import hashlib
 import io

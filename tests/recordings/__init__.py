@@ -1,6 +1,7 @@
 """Recorded conversations with switches.
 
-``NAME.yaml`` contains a switch's answers and the values that its dialect parses.
+``NAME.yaml`` contains a switch's answers, the state that the switch's dialect must parse from these answers, and the
+commands of an example change.
 """
 
 from pathlib import Path

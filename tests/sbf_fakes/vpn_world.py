@@ -1,4 +1,7 @@
-"""A world whose sites Brno and Praha have gateways with OpenVPN servers, and calls to make profiles."""
+"""A world whose sites Brno and Praha have gateways with OpenVPN servers.
+
+The module also has functions that create VPN profiles, read grants, and stop the agents of gateways.
+"""
 
 from typing import Any
 

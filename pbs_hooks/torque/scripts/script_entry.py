@@ -29,7 +29,10 @@ from pbs_hooks.torque.scripts.submit_filter import run_submit_filter
 from virtcloud.jobs.request_values import RequestError
 
 EXIT_REJECT = 255
-"""Torque's exit code -1: qsub prints that the job was rejected, below the message of the filter."""
+"""The exit code of a submit filter that rejects a job: -1 for Torque.
+
+qsub first prints the filter's message, and then that the job was rejected.
+"""
 SCRIPT_HANDLERS: Dict[str, Callable[[ScriptCall, ScriptSettings], None]] = {
     "prologue": run_prologue,
     "prologue.parallel": run_prologue_parallel,

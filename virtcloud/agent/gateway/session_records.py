@@ -22,7 +22,7 @@ class RecordedSessions(Document):
 
 
 class SessionRecords:
-    """Reads and writes the record of one VPN server's connections, which is a file."""
+    """Reads and writes a file: the record of one VPN server's connections."""
 
     def __init__(self, path: Path) -> None:
         """Create an object that uses the file ``path``."""

@@ -17,7 +17,10 @@ from virtcloud.model.values import ClusterKey
 
 RecordT = TypeVar("RecordT", bound=JobRecord | None)
 RETENTION_S = 7 * 86400.0
-"""Seconds for which the record of a removed run is stored. After this time, hooks send no requests about the run."""
+"""Seconds for which a run's record is stored after the cluster has been removed from this host.
+
+After this time, hooks send no requests about the run.
+"""
 
 
 class JobRecordStore:

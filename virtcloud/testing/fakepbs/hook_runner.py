@@ -119,7 +119,7 @@ class HookDefinition:
 
 @dataclass(slots=True)
 class FakeHost:
-    """A host with its PBS name. ``within`` is the prefix of all its commands: ``("ip", "netns", "exec", "n1")``."""
+    """A host with its PBS name. All its commands begin with ``within``, such as ``("ip", "netns", "exec", "n1")``."""
 
     name: str
     within: tuple[str, ...] = ()
