@@ -52,7 +52,7 @@ def run(request: dict[str, object], descriptors: list[int]) -> NoReturn:
         code = 0
     except SystemExit as ended:
         code = ended.code or 0
-    except BaseException:  # noqa: BLE001 - an interpreter, too, prints every error at its end
+    except BaseException:  # noqa: BLE001 - print any error before the process ends, as the interpreter does
         traceback.print_exc()
     finally:
         sys.stdout.flush()

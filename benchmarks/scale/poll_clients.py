@@ -64,7 +64,7 @@ class PollingAgent:
         """Poll over one connection until the service refuses a call or announces the connection's end.
 
         Return the seconds to wait before the next connection. Return None if the service refused a call, and the answer
-        has no ``Retry-After`` or the value 0.
+        has no ``Retry-After``, or a ``Retry-After`` of 0.
         """
         reader, writer = await asyncio.open_connection(*self.address, limit=1 << 14)
         try:

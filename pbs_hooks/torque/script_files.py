@@ -1,6 +1,6 @@
 """Writes virtcloud's scripts for Torque: prologues, epilogues and the submit filter.
 
-Each script is one file, needs no other file, and has the owner and mode that Torque requires.
+Each script is one file, needs no other file except the settings, and has the owner and mode that Torque requires.
 """
 
 import hashlib

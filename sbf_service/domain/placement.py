@@ -31,7 +31,7 @@ MAX_LISTED_HOSTS = 20
 
 
 class Overcommit(Document):
-    """The table ``[placement]`` of the settings: how many processors and how much memory of a host guests may use."""
+    """The table ``[placement]`` of the settings: the processors and the memory that guests may use on each host."""
 
     cpus: Annotated[float, Field(gt=0, le=1000)] = Field(
         4.0, description="Virtual processors of guests for each processor of a host."

@@ -61,8 +61,8 @@ PLACEHOLDERS = {
 class PlatformTemplates:
     """The templates of a platform, each for one kind of port or service.
 
-    If a template has no lines, SBF has no text for this kind of port or service. A line with ``{peer}`` is repeated
-    for each other edge.
+    If a template has no lines, SBF has no text for this kind of port or service. The only exception is ``uplink`` on a
+    platform with a dialect. A line with ``{peer}`` is repeated for each other edge.
     """
 
     title: str

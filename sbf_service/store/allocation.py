@@ -79,7 +79,7 @@ _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_
 
 The columns are the time of the last release, the VLAN ID, and a count. The query counts the sites of the cluster at
 which the VLAN ID is free, and was last released at this time or earlier. If the count equals the number of the
-cluster's sites, the VLAN ID is free at all these sites, and no site has a later release of the VLAN ID.
+cluster's sites, the VLAN ID is free at all these sites, and was released later at none of these sites.
 """
 
 

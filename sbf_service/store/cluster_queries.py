@@ -35,7 +35,10 @@ The condition lists the states of running clusters. Most clusters have ended, so
 to find the running clusters.
 """
 UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true()))
-"""The condition that a cluster is *unsettled*: not ended, or with quarantined claims. Its state can still change."""
+"""The condition that a cluster is *unsettled*: not ended, or with quarantined claims.
+
+The state or the claims of such a cluster can still change.
+"""
 IS_WANTED = (ClusterRow.state + "").in_([literal_column(f"'{state}'") for state in sorted(WANTED_STATES)])
 """The condition that elements must carry a cluster, for queries with another condition that has a better index.
 
@@ -80,7 +83,10 @@ def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
 
 
 def is_network_on(element: str) -> ColumnElement[bool]:
-    """Return the condition that an unsettled cluster with a placement on ``element`` joined a cluster's network."""
+    """Return the condition that a cluster created the network of an unsettled member with a placement on ``element``.
+
+    A member is a cluster that joined the network.
+    """
     members = select(_MEMBER.network).join(PlacementRow, PlacementRow.cluster_id == _MEMBER.id)
     return ClusterRow.id.in_(members.where(PlacementRow.element == element, IS_UNSETTLED))
 

@@ -104,9 +104,9 @@ def describe_excluded_clusters(
     """Return the errors of the clusters that a host's confirmation excludes; None if no cluster is excluded.
 
     ``incomplete`` has the reason for each cluster that the host has not set up completely, by cluster ID. ``remaining``
-    has the error of each cluster that the host could not remove, by cluster ID. Both can also contain the ID of a
-    network that a cluster on the host has joined. A network has the ID of the cluster that created the network, even if
-    this cluster has no placement on the host.
+    has the error of each cluster that the host could not remove, by cluster ID. If a cluster on the host has joined a
+    network, both can also contain the ID of the cluster that created the network, even if the creating cluster has no
+    placement on the host.
     """
     texts = {**(incomplete or {}), **(remaining or {})}
     if not texts:

@@ -108,7 +108,8 @@ def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
 def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
     """Return the individual limits of a user, or None if the user has none.
 
-    Query a user's limits only once in each unit of work: a unit of work that changes quotas locks everything.
+    Query a user's limits only once in each unit of work. One query suffices, because a unit of work that changes quotas
+    locks everything.
     """
     known: dict[str, QuotaLimits | None] = unit.session.info.setdefault(LIMITS, {})
     if owner not in known:

@@ -1,8 +1,9 @@
-"""Retention: SBF writes old audit rows and ended clusters to files in batches, then deletes the rows and clusters.
+"""Retention: SBF archives old audit rows and ended clusters in files, and deletes the archived rows.
 
-Each batch is one file and one transaction. If SBF is killed during a batch, no row is lost: the next run writes the
-file of the batch again. SBF deletes a cluster together with all rows that refer to it. SBF does not delete a cluster
-with claims (including quarantined claims), or with members in the database.
+For each batch of rows, SBF writes one file, and then deletes the rows in one transaction. If SBF is killed during a
+batch, no row is lost: the next run writes the file of the batch again. SBF deletes a cluster together with all rows
+that refer to the cluster. SBF does not delete a cluster with claims (including quarantined claims), or with members in
+the database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,6 @@
-"""VPN profiles of devices: creation, revocation, and the revocation of all profiles with a new certificate authority.
+"""VPN profiles of devices: creation, revocation, and replacement of the certificate authority.
+
+SBF revokes all profiles when it replaces the certificate authority.
 
 The transaction that changes profiles also increments the wanted revisions of the gateways. A gateway's wanted document
 contains a grant for each valid profile of the gateway's clusters.

@@ -121,8 +121,8 @@ def plain(element: etree._Element) -> etree._Element:
 def command_of(operation: etree._Element) -> str:
     """Return a request as one string, which tests match with patterns.
 
-    The string contains the operation's name and attributes, the names of the inner elements, and the text of all
-    elements, separated by spaces.
+    The string contains these parts, separated by spaces: the operation's name, the attributes of the operation, the
+    names of the inner elements, and the joined text of all elements.
     """
     attributes = "".join(f" {key}={value}" for key, value in operation.attrib.items())
     inner = "".join(f" {child.tag}" for child in operation.iterdescendants() if isinstance(child.tag, str))

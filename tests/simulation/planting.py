@@ -1,4 +1,4 @@
-"""Planted bugs. To plant a bug, replace a function of the real code by a copy of the function with changed source."""
+"""Planted bugs: `plant` replaces a function of the real code by a copy of the function with changed source text."""
 
 import ast
 import inspect

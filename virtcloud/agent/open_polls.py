@@ -15,7 +15,7 @@ from virtcloud.agent.host_reports import ElementApi
 from virtcloud.model.wanted import WantedDocument
 
 OPEN_S = 55.0
-"""Longest time in seconds of an open poll. Many proxies end a call to which the server has not answered for 60 s."""
+"""Longest time in seconds of an open poll. Many proxies end a call that the server has not answered within 60 s."""
 Spawn = Callable[[Callable[[], None]], object]
 
 

@@ -19,7 +19,7 @@ a hypervisor does not answer    segments are reconciled nevertheless: the segmen
                                 even if guests of this cluster are still running; no revision is confirmed until
                                 every hypervisor was read
 the host refuses a cluster      SBF receives a report of the refusal, and sets the cluster to failing without waiting
-three times in a row            for the cluster's setup deadline
+three times in a row            for the cluster's deadline
 a guest ended by itself         the guest starts again after a pause that grows with each end; its cluster is not
                                 confirmed until the guest has run for a while; other clusters are confirmed
 a guest's image is being        all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
@@ -293,7 +293,8 @@ class HostReconciler:
 def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
     """Return a context for the work that ``calls`` caused, or None if ``calls`` is empty.
 
-    The context has the request IDs of all calls. The context has a trace only if there is a single call.
+    The context has the distinct request IDs of the calls, at most `virtcloud.model.call_context.MAX_REQUESTS` of them.
+    The context has a trace only if there is a single call.
     """
     if not calls:
         return None

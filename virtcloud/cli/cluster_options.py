@@ -260,7 +260,10 @@ def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
 
 
 def find_unreachable_sites(view: ClusterView, sites: Iterable[SiteView]) -> Iterator[str]:
-    """Yield a sentence for each site at which the cluster's network has no VLAN ID and none of its VLAN IDs is free."""
+    """Yield a sentence for each site that the cluster's network can reach only with a translation of VLAN IDs.
+
+    At such a site, the network has no VLAN ID, and none of the network's VLAN IDs at other sites is free.
+    """
     vlan_ids = set(view.vlans.values())
     for site in sites:
         if site.name not in view.vlans and vlan_ids and not vlan_ids & set(site.free):

@@ -149,7 +149,7 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Share a cluster's network with ``user``. If ``shared`` is false, stop sharing the network. Idempotent.
 
-        Raise Conflict if the cluster has joined another cluster's network, or is ending.
+        Raise Conflict if the cluster has joined another cluster's network, is ending or has ended.
         """
         path = f"/v1/clusters/{ClusterKey(key)}/shares/{UserName(user)}"
         answer = self._connection.send("PUT" if shared else "DELETE", path, query={"id": cluster_id})

@@ -56,10 +56,10 @@ def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
 
 
 GuestFilters = Literal["addresses", "open"]
-"""The values of a spec's ``filters``. Each value replaces the default filters of guests' frames.
+"""The values of a spec's ``filters``. Each value changes the default filters of guests' frames.
 
-- ``addresses``: guests may use only the IP addresses of the spec, and the link-local IPv6 address that follows from
-  their MAC address
+- ``addresses``: in addition to the default filters, guests may use only the IP addresses of the spec, and the
+  link-local IPv6 address that follows from their MAC address
 - ``open``: guests may use any MAC address, so a guest can be a bridge, and guests may offer all services. Only hosts
   that allow open filters run guests with ``open``. Even with ``open``, hosts drop frames that affect other clusters:
   frames with VLAN tags, protocols of switches such as spanning tree, and broadcasts above a rate.

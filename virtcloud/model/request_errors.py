@@ -78,7 +78,7 @@ class Conflict(VirtcloudError):
 
 
 class NoVlanFree(Conflict):
-    """No suitable VLAN IDs are free at the cluster's sites, or no service ID is free on the cluster's transport."""
+    """SBF cannot allocate suitable VLAN IDs at the cluster's sites, or a service ID on the cluster's transport."""
 
     slug = "no-vlan-free"
 

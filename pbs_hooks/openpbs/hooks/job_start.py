@@ -98,7 +98,7 @@ LAUNCH_TIMEOUT_S = 30.0
 
 
 def handle_begin(event: MomEvent) -> None:
-    """Announce the attempt (one run of the job, on this host) to the agent. Do not wait for the attempt's cluster.
+    """Announce the attempt (one run of the job) to this host's agent. Do not wait for the attempt's cluster.
 
     Raise UnwantedJob for a job of an array. Raise PassingFault if the agent does not answer, refuses the attempt, or is
     busy for ``BUSY_TIMEOUT_S`` seconds. After a rejection, PBS runs no later events of the job on this host.

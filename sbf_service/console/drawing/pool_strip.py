@@ -1,8 +1,7 @@
 """The drawing of a pool: a strip of VLAN IDs with the state of each VLAN ID. Pure.
 
 In a small pool, each VLAN ID has a labelled cell. In a large pool, each row is for 100 VLAN IDs, such as 200 to 299,
-and consecutive VLAN IDs of the same state share one cell of the row. There is no row for 100 VLAN IDs of which none is
-in the pool.
+and consecutive VLAN IDs of the same state share one cell of the row. A row without VLAN IDs of the pool is omitted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -124,10 +124,10 @@ def find_empty_lists(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
 
 
 def find_other_uses(ports: Mapping[str, ConfigurationBlock]) -> dict[str, str]:
-    """Return the ports in other use (`is_in_other_use`). The keys are canonical names; the values describe the uses.
+    """Return the use, as text, of each port in other use (`is_in_other_use`), by canonical name.
 
-    The values are for ports that accept no circuits (`check_readiness`). The driver ignores the values of other ports:
-    these ports are trunks with a list of allowed VLANs.
+    The function considers no VLAN as managed. Therefore the result also contains trunks that carry only SBF's VLANs.
+    The driver ignores the uses of ports that accept circuits (`check_readiness`), such as these trunks.
     """
     uses = {port: derive_port_use(_parse_port(block)) for port, block in ports.items()}
     return {port: str(use) for port, use in uses.items() if is_in_other_use(use, VlanSet(), UNUSED)}

@@ -49,7 +49,7 @@ class EdgeReading:
 
     ``ports``: whether each port accepts circuits in its present state. ``known``: values of the device for templates,
     such as the number of the BGP process. ``empty``: the ports whose list of allowed VLANs is empty. ``uses``: the
-    present use, as text, of each port that serves something other than SBF's clusters.
+    present uses, as text, of the ports in other use. The driver ignores the uses of ports that accept circuits.
     """
 
     pieces: tuple[CircuitPiece, ...]

@@ -92,7 +92,8 @@ def find_ports_to_prepare(
 def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
     """Return the ports that :func:`render_closing_commands` closes.
 
-    These are the access ports to vacate, and the ports whose lists of allowed VLANs must be emptied.
+    These are the access ports to vacate and, if the dialect has commands for this purpose (``prepare``), the ports of
+    :func:`find_ports_to_prepare`, whose lists of allowed VLANs must be emptied.
     """
     vacated = (port for port in difference.close if port in difference.access)
     return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))

@@ -26,7 +26,7 @@ class Shell:
         self._line = line
 
     def close_if_lost(self) -> None:
-        """Close a session that the device ended. Called each time before SBF reads from the device."""
+        """Close a session that the device ended. Drivers call this method at the start of each reading."""
         close_lost_session(self._line)
 
     def run(self, command: str) -> tuple[int, str]:

@@ -198,7 +198,10 @@ def describe_cluster(view: ClusterView) -> ProtectedResource:
 
 
 def describe_request(request: ClusterRequest) -> ProtectedResource:
-    """Return the :class:`ProtectedResource` that describes a requested cluster. The hosts are its elements."""
+    """Return the :class:`ProtectedResource` that describes a requested cluster.
+
+    The ``elements`` of the resource are the cluster's hosts.
+    """
     owner = request.spec.owner
     return ProtectedResource(f"a cluster of {owner}", owner=owner, elements=frozenset(request.spec.all_hosts))
 

@@ -1,7 +1,7 @@
-"""Tests of the empty lists of allowed VLANs on new trunks (docs/explanation/invariants.md, 4).
+"""Tests of the empty lists of allowed VLANs on new and open trunks (docs/explanation/invariants.md, 4).
 
-A driver sets an empty list on each new trunk, and reads the list back before it creates a VLAN. On the platforms in
-``LIST_BEFORE_MODE``, the driver also reads the list back before the port becomes a trunk.
+An open trunk carries every VLAN. A driver sets an empty list on each new or open trunk, and reads the lists back once
+before it creates a VLAN. On the platforms in ``LIST_BEFORE_MODE``, a port becomes a trunk only after this reading.
 """
 
 import re

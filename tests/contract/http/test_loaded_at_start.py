@@ -58,9 +58,9 @@ def test_used_tokens_are_checked_together_before_their_cache_entries_expire(
 
 
 def test_a_call_during_the_renewal_of_tokens_does_not_disturb(world: World) -> None:
-    """The call adds a token to the old set of found tokens after the renewal has replaced this set.
+    """The call gets the set of found tokens before the renewal replaces this set.
 
-    The call got the old set before the renewal.
+    After the replacement, the call adds a token to the old set.
     """
     token = parse_token(agent(world))
     cache = world.service.token_cache

@@ -345,9 +345,9 @@ def test_heartbeats_survive_a_failed_transaction(world: World) -> None:
 def test_a_notice_of_another_replica_wakes_the_poll(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_interrupted: bool
 ) -> None:
-    """If the replica's database connection is lost, the notice is lost too.
+    """If the change reader's database connection is lost, the notice is lost too.
 
-    After the reconnection, the change reader's query of the database (the slow poll) finds the change.
+    After the reconnection, the slow poll (the change reader's query of the database) finds the change.
     """
     if world.store.engine.dialect.name != "postgresql":
         pytest.skip("SQLite has no second replica")

@@ -146,7 +146,7 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
 
 
 def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agent) -> None:
-    """A run is lost if its job is missing from the lists of running jobs.
+    """A run is lost if its job is missing from the lists of running jobs for a grace period, here 0 s.
 
     The agent of the script's host then ends the cluster. The agents of the job's other hosts only delete their records
     of the run. If one of these agents receives a removal request, the agent nevertheless ends the cluster.

@@ -70,7 +70,10 @@ class OutsideRouting:
         return ObservedOutside(listing, {name: on for name, on in found.items() if on is not None})
 
     def read_uses(self) -> tuple[DestinationUse, ...]:
-        """Return the counters for each network and destination, and the destination's resolved FQDNs. Thread-safe."""
+        """Return the counters for each network and destination. Thread-safe.
+
+        For a destination with FQDNs, also return the addresses and the errors of these FQDNs.
+        """
         with self._lock:
             listed = [(segment.id, segment.router) for segment in self._segments if segment.router is not None]
         named = {(network, one.name): one for network, router in listed for one in router.named_destinations}

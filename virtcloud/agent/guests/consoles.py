@@ -142,8 +142,8 @@ class GuestConsoles:
         rest, began = data, time.monotonic()
         deadline = began + min(STALL_S, WRITE_S)
         while rest:
-            # Read the clock before the attempt: the loop then ends only after an attempt that began at or after the
-            # deadline. If the agent was paused until after the deadline, the guest may have read input in the meantime.
+            # Read the clock before the attempt: the rest is then discarded only after an attempt that began at or after
+            # the deadline. If the agent was paused until after the deadline, the guest may have read input meanwhile.
             now = time.monotonic()
             written = self._write_part(console, rest)
             rest = rest[written:]

@@ -67,9 +67,9 @@ class GuestFiles:
     def limit_started(self, domain: str) -> None:
         """Limit the processes of a running container, unless the limit was set since the start. Idempotent.
 
-        A running container still lacks this limit if the agent was killed, or if the start of the container took longer
-        than the start's time limit and then succeeded. A failure is only logged, so that the agent can continue to read
-        this host's state. The next call tries again.
+        A running container still lacks this limit if the agent was killed between the container's start and the setting
+        of the limit, or if the container's start took longer than the start's time limit and then succeeded. A failure
+        is only logged, so that the agent can continue to read this host's state. The next call tries again.
         """
         path = self._folder / domain / PENDING_LIMIT
         try:

@@ -57,8 +57,8 @@ class GuestRoot:
 class RootRecord(Document):
     """The origin of a root's layers.
 
-    ``shifted`` states how the owners of the image's files are shifted: ``mount`` by an idmapped mount, or ``files`` by
-    a change of the owners in the overlay.
+    ``shifted`` states what shifts the owners of the image's files. ``mount``: an idmapped mount. ``files``: a change of
+    the owners in the overlay.
     """
 
     image: str

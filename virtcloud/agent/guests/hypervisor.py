@@ -129,8 +129,9 @@ class LibvirtHypervisor:
         """Call libvirtd with a deadline, which is longer if ``changes``.
 
         ``repeat``: if the connection is lost, repeat the call once, unless this call has opened the connection. Raise
-        Unreachable in three cases: libvirtd does not answer in time; the connection is lost and the call is not
-        repeated; the connection is lost again during the repeated call. Raise Refused if libvirtd refuses the call.
+        Unreachable if no connection can be opened, or if the connection is lost and the call is not repeated, or if the
+        connection is lost again during the repeated call. Also raise the Unreachable of `DeadlineCalls.run`, for
+        example if libvirtd does not answer in time. Raise Refused if libvirtd refuses the call.
         """
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
         try:

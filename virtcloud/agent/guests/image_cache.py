@@ -255,7 +255,7 @@ class ImageCache:
                 return False
             hidden = self.settings.folder / f"{NEW}{unused[0].name}-evicted"
             unused[0].rename(hidden)
-            remove_partial_file(unused[0])  # after the renaming of a partial file, the file with its ETag remains
+            remove_partial_file(unused[0])  # deletes the file with the ETag, which a renamed partial file leaves
         log.info("image_evicted", entry=unused[0].name)
         shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
         return True

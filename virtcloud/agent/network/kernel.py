@@ -158,8 +158,8 @@ class NetlinkKernel:
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
         """Set the addresses of the interface ``name``, and set the interface up. Idempotent.
 
-        The interface is the gateway's end of a link between the gateway and its network namespace in a network. Also
-        forward the IPv4 packets that arrive at this interface.
+        The interface is in the gateway's main namespace. A link (`outside_links`) connects the interface with the
+        gateway's namespace in a network. Also forward the IPv4 packets that arrive at this interface.
         """
         with _translate_errors(f"set the addresses {', '.join(addresses)} of {name}"):
             _write_sysctls(name, {"ipv6/disable_ipv6": "0", "ipv6/accept_ra": "0", "ipv4/rp_filter": "1"})

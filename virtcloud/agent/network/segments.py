@@ -74,7 +74,7 @@ class SegmentInterfaces:
         # Set the bridge's MTU before ports are attached: otherwise, the kernel uses the smallest MTU of the ports.
         mtu = expected_mtu(segment, uplink.mtu)
         bridge_index = self._ensure_interface(segment, existing.get(bridge), bridge, mtu, self._kernel.add_bridge)
-        if bridge in existing:  # a new bridge does not pass frames to the packet filter
+        if bridge in existing:  # on a new bridge, the options that pass frames to the packet filter are already 0
             self._kernel.disable_packet_filter(bridge_index)
         port_index = self._ensure_uplink_port(segment, existing, uplink, mtu)
         for index in self._remove_unwanted_ports(segment, existing):

@@ -20,7 +20,7 @@ from virtcloud.model.values import Name
 MIN_INTERVAL_S: Final = 15.0
 """Shortest time in seconds between two reports."""
 EARLIER_SBF_PAUSE_S: Final = 3600.0
-"""Pause in seconds after a report that SBF refused, because this version of SBF lacks the call.
+"""Pause in seconds after a report that SBF refused because SBF's version lacks the call.
 
 The agent reports again after the pause, because SBF may be upgraded while the agent runs.
 """

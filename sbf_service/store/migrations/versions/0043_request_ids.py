@@ -1,4 +1,7 @@
-"""Add the table of the times of SBF's last events, and columns for the request IDs and trace contexts of calls."""
+"""Add the table ``service_times``, and columns for the request IDs and trace contexts of calls.
+
+The table contains the time of the last event of each kind, such as ``backup``.
+"""
 
 from collections.abc import Sequence
 

@@ -293,10 +293,10 @@ def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
 
 
 def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Namespaces drop packets to the addresses of the gateway that were written to the namespaces.
+    """A namespace drops packets to the gateway's addresses, as last written to the namespace.
 
-    If a failed write were not repeated, guests could reach a new address of the gateway until its addresses change
-    again.
+    If a failed write were not repeated, guests could reach a new address of the gateway until the gateway's addresses
+    change again.
     """
     answers: list[dict[str, Any]] = [{"error": "busy"}, {}, {}]
     written = []

@@ -67,8 +67,8 @@ class NamedWorld:
     def fetch(self, *addresses: str) -> list[str]:
         """Connect from the guest to each address. Return one item for each address, in the same order.
 
-        If a server accepted the connection, the item is the address from which the server saw the connection come: the
-        gateway's address. Otherwise the item is ``none``.
+        If a server accepted the connection, the item is the source address that the server saw: the gateway's address.
+        Otherwise the item is ``none``.
         """
         return [self.world.fetch(address) for address in addresses]
 
