@@ -59,7 +59,7 @@ class Measurement:
 
 def measure_load() -> Measurement:
     """Return the load average before a benchmark."""
-    return Measurement("load average of the machine before the benchmark, by other programs", os.getloadavg()[0])
+    return Measurement("load average of the machine before the benchmark, caused by other programs", os.getloadavg()[0])
 
 
 def _format(value: float, unit: str) -> str:

@@ -155,7 +155,7 @@ def _survey_switch(
         return replace(survey, fault=f"{str(error).removesuffix(RETRIED)}: {remedy}")
     except (Refused, Unsafe) as error:
         has_remedy = survey.is_read or isinstance(error, LoginRefused | UnknownHostKey)
-        remedy = "" if has_remedy else f": check that the platform is {entry.platform}, and the account's rights"
+        remedy = "" if has_remedy else f": check that the platform is {entry.platform}, and check the account's rights"
         return replace(survey, fault=f"{error}{remedy}")
     except ElementError as error:
         return replace(survey, fault=str(error))
@@ -167,7 +167,10 @@ def _survey_switch(
 
 def _read_all(driver: SwitchDriver, entry: SwitchToSurvey) -> SwitchReading:
     if not isinstance(driver, ReadsWholeSwitch):
-        raise ElementError(f"switch {entry.name}: platform {entry.platform} cannot be surveyed: list its VLANs")
+        raise ElementError(
+            f"switch {entry.name}: expected a platform whose driver can read all VLANs, got {entry.platform}: remove "
+            "the switch from the file, and read its VLANs by hand"
+        )
     return driver.read_all()
 
 

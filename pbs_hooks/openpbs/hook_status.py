@@ -194,7 +194,8 @@ def check_reconciliation(file: Path, now: datetime) -> Iterator[HookFinding]:
         yield HookFinding(f"alert {alert.name}", good=False, seen=alert.text)
     at = f"last round {report.at:%Y-%m-%d %H:%M:%S} UTC"
     if status.late(now):
-        yield HookFinding("reconciliation", good=False, seen=f"{at}, overdue: is its 'virtcloud agent' running?")
+        seen = f"{at}, overdue: is 'virtcloud agent' running on the host of the PBS server?"
+        yield HookFinding("reconciliation", good=False, seen=seen)
     elif not report.good:
         yield HookFinding("reconciliation", good=False, seen=f"{at} failed: read the agent's log")
     else:

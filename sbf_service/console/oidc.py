@@ -200,4 +200,4 @@ def _parse_code(pending: PendingLogin, url: str) -> str:
     try:
         return str(parse_authorization_code_response(url, pending.state)["code"])
     except AuthlibBaseError as error:
-        raise Unauthenticated(f"the provider's answer has no code ({error}): begin again") from error
+        raise Unauthenticated(f"the provider's answer has no authorization code ({error}): begin again") from error

@@ -248,8 +248,10 @@ def find_quota_violation(limits: QuotaLimits, request: QuotaRequest) -> str | No
     for name, unit in QUOTA_UNITS.items():
         used, added, limit = getattr(request.used, name), getattr(request.added, name), getattr(limits, name)
         if limit is not None and added and used + added > limit:
-            more = f"{count_of(added, *unit)} more would be {used + added}"
-            return f"{owner} already has {count_of(used, *unit)}, {more} (limit {limit})"
+            return (
+                f"{owner} already has {count_of(used, *unit)}, and with {added} more would have {used + added} "
+                f"(limit {limit})"
+            )
     return find_lease_violation(limits, owner, request.duration_s)
 
 

@@ -64,7 +64,8 @@ def make_no_gateway_error(topology: Topology, cluster: LiveCluster, role: Gatewa
     here = ", ".join(_list_candidates(topology, cluster, role))
     if here:
         return NoGateway(
-            f"{wanted}; {here} does not answer, or no switch links it to the cluster: ask its administrator"
+            f"{wanted}, got only gateways that do not answer or that no switch links to the cluster ({here}): ask the "
+            "site's administrator"
         )
     known = [name for name in topology.gateways if role.has(topology, name)]
     others = ", ".join(f"{name} at {topology.site_of[name].name}" for name in known) or "none"

@@ -27,8 +27,8 @@ class ImageLimits(Document):
     folder: Annotated[str, Field(min_length=1)] | None = Field(
         None,
         description="Folder of the uploaded images. Replicas that share one database need a common folder; without a "
-        "common folder, users add images with a URL. Default: the folder `catalogue` beside SQLite's file, or "
-        "`/var/lib/virtcloud/catalogue`.",
+        "common folder, users add images with a URL. Default: the folder `catalogue` beside the file of an SQLite "
+        "database; for PostgreSQL, `/var/lib/virtcloud/catalogue`.",
     )
     size: Annotated[int, Field(ge=1, lt=2**53)] = Field(64 * 1024**3, description="Largest size of one image in bytes.")
 

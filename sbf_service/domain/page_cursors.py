@@ -70,7 +70,7 @@ class CursorFormat:
         try:
             key: tuple[KeyValue, ...] = self.key.validate_python(tuple(values), strict=True)
         except ValidationError as error:
-            raise self._unusable("a cursor with another position") from error
+            raise self._unusable("a cursor with an invalid sort key") from error
         return key
 
     def _unusable(self, found: str) -> BadInput:

@@ -37,7 +37,9 @@ class Overcommit(Document):
         4.0, description="Virtual processors of guests for each processor of a host."
     )
     memory: Annotated[float, Field(gt=0, le=100)] = Field(
-        1.0, description="Memory of guests for each MiB of memory of a host, after `host_memory_mb` is subtracted."
+        1.0,
+        description="MiB of guests' memory for each MiB of a host's memory. `host_memory_mb` is first subtracted from "
+        "the host's memory.",
     )
     host_memory_mb: Annotated[int, Field(ge=0)] = Field(
         512, description="Memory in MiB that each host keeps for itself."

@@ -61,9 +61,9 @@ Every answer has the header `X-Request-ID`. A client may choose the ID (letters,
 characters). SBF's log lines and audit rows about the call contain the ID.
 
 Long lists are read in pages: `limit` is the number of rows, and the header `Link` with `rel="next"` has the address of
-the next page. For clusters and the audit log, a call with `order` returns a page. Rows that are added or removed
-meanwhile do not shift the next page. Every JSON answer to GET has an `ETag`; with `If-None-Match`, an unchanged answer
-is 304.
+the next page. Clusters and audit rows are read in pages only with `order`. Rows that are added or removed between two
+calls do not shift the next page. Every JSON answer to GET has an `ETag`; with `If-None-Match`, an unchanged answer is
+304.
 
 A body longer than the setting `limits.body` (for the file of an image: `images.size`) is answered with 413
 `beyond-limit` before it is read.

@@ -23,7 +23,7 @@ FRAME_SIZE_NOTE = (
 NO_OTHER_DEVICES_NOTE = (
     "Connect no other device to this service: every connected device reaches the networks of all clusters."
 )
-CIRCUIT = "A dedicated circuit must pass tagged frames of at least 1504 bytes unchanged."
+CIRCUIT = "A dedicated circuit must pass tagged frames unchanged, with an MTU of at least 1504 bytes."
 
 
 def describe_service(transport: Transport) -> str:

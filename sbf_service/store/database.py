@@ -21,7 +21,7 @@ def make_engine(url: str, *, create: bool = True) -> Engine:
     try:
         address = make_url(url)
         if not create and address.get_backend_name() == "sqlite" and not Path(str(address.database)).is_file():
-            raise BadInput(f"database {address.database}: expected a file, found none: check the setting database")
+            raise BadInput(f"database {address.database}: expected a file, found none: check the setting 'database'")
         makers = {"sqlite": make_sqlite_engine, "postgresql": make_postgresql_engine}
         if address.get_backend_name() not in makers:
             raise ArgumentError("neither SQLite nor PostgreSQL")  # noqa: TRY301 - reported like any other invalid address
@@ -37,21 +37,21 @@ REMEDIES = {
     ("is full", "No space left", "could not extend file"): "free space on the database's disk, and repeat the command",
     ("disk I/O error",): "free space on the database's disk, or replace the disk, and repeat the command",
     ("not a database", "malformed"): (
-        "correct the setting database, or move the damaged file to another folder and restore a backup (sbf restore)"
+        "correct the setting 'database', or move the damaged file to another folder and restore a backup (sbf restore)"
     ),
     ("Connection refused", "timeout expired", "Network is unreachable", "No route to host", "did not answer"): (
-        "start the database server, or correct the setting database"
+        "start the database server, or correct the setting 'database'"
     ),
     ("database is locked", "lock timeout"): "wait until the other program that uses the database has ended",
     ("permission denied",): "give SBF's role all rights on its tables",
     ("read-only transaction", "during recovery"): (
-        "set database in the settings to the primary server, or let the server accept changes"
+        "set 'database' in the settings to the primary server, or let the server accept changes"
     ),
     ("readonly database", "unable to open database file"): "give the file and its folder to SBF's user",
     ("too many connections", "remaining connection slots"): "raise the server's limit of connections (max_connections)",
     ("statement timeout",): "raise statement_timeout of SBF's role",
     ("no schema has been selected", 'relation "'): "set search_path of SBF's role to the schema of SBF's tables",
-    ("could not translate host name", "failed to resolve host"): "correct the host in the setting database",
+    ("could not translate host name", "failed to resolve host"): "correct the host in the setting 'database'",
 }
 """The remedies for errors of SQLite and PostgreSQL. Each key contains error texts with the same remedy."""
 

@@ -33,7 +33,7 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
 
     With ``use``, delete the proof after a successful check. If there is no proof, return the error JobUnproven, and
     record a question unless the same question is already open. The caller must commit the transaction before raising
-    the returned error. Raise Forbidden if the job's owner, hosts or network in the proof differ from the request.
+    the returned error. Raise Forbidden if the proof does not cover the request (`check_job_confirmation`).
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))
@@ -112,5 +112,5 @@ def _make_unproven(question: JobClusterRequest, reason: str = "") -> JobUnproven
     return JobUnproven(
         f"cluster {question.key}: the batch server has not confirmed that job {question.key} of {question.owner} runs "
         f"on {', '.join(question.hosts)}: {reason or 'the question was sent'}; try again. The answer comes from the "
-        "agent with [scheduler] on the host of the batch server"
+        "agent on the batch server's host, whose agent.toml must have the section [scheduler]"
     )

@@ -196,7 +196,7 @@ def _check_count(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
     count = len(unit.session.scalars(_OF_CLUSTER, {"cluster": row.id}).all())
     if count >= limits.publications:
         raise BeyondLimit(
-            f"cluster {row.key} has {count_of(count, 'publication')}: expected at most {limits.publications}; end one "
+            f"cluster {row.key} already has {count_of(count, 'publication')} (limit {limits.publications}): end one "
             "with 'virtcloud cluster unpublish'; the limit is 'limits.publications' in the settings of this SBF"
         )
 

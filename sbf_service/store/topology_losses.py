@@ -140,9 +140,9 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
         user = f"cluster {row.key} ({row.state})"
         yield f"{user} needs {element}, which would vanish or change its kind or site: {remedy}"
     if change.lost_ports:
-        for port, user in _list_needed_ports(unit, change, live):
+        for port, use in _list_port_uses(unit, change, live):
             if port in change.lost_ports:
-                yield f"{user} needs port {port}, which would vanish: end the cluster first"
+                yield f"{use} port {port}, which would vanish: end the cluster first"
 
 
 def _describe_remedy(gateway: Gateway | None) -> str:
@@ -170,18 +170,17 @@ def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, 
                 yield part.element, row
 
 
-def _list_needed_ports(
-    unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
-) -> Iterator[tuple[PortRef, str]]:
+def _list_port_uses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> Iterator[tuple[PortRef, str]]:
+    """Yield each port in use, with a text about the use that precedes the port in a message."""
     for cluster in live:
         for port in sorted(find_cluster_ports(change.former, cluster)):
-            yield port, f"cluster {cluster.key}"
+            yield port, f"cluster {cluster.key} needs"
     for row in _read_elements(unit, {port.element for port in change.lost_ports}).values():
         for name, vlans in (parse_observed_ports(row) or {}).items():
             if vlans:
-                yield PortRef(f"{row.name}:{name}"), f"VLAN {vlans}, last seen there,"
+                yield PortRef(f"{row.name}:{name}"), f"VLAN {vlans} was last observed on"
         for circuit in parse_observed_circuits(row) or ():
-            yield PortRef(f"{row.name}:{circuit.port}"), f"VLAN {circuit.vlan}, last seen there,"
+            yield PortRef(f"{row.name}:{circuit.port}"), f"VLAN {circuit.vlan} was last observed on"
 
 
 def _read_elements(unit: Unit, names: Iterable[Name]) -> dict[str, ElementRow]:

@@ -30,8 +30,8 @@ def add_user_key(unit: Unit, user: UserName, key: UserKey, limits: RequestLimits
     count = unit.session.scalar(select(func.count()).where(UserKeyRow.owner == user)) or 0
     if count >= limits.keys:
         raise BeyondLimit(
-            f"{user} has {count_of(count, 'SSH key')}: expected at most {limits.keys}; remove a key with "
-            "'virtcloud key remove'; the limit is 'limits.keys' in the settings of this SBF"
+            f"{user} already has {count_of(count, 'SSH key')} (limit {limits.keys}): remove a key with 'virtcloud key "
+            "remove'; the limit is 'limits.keys' in the settings of this SBF"
         )
     row = UserKeyRow(owner=user, fingerprint=key.fingerprint, key=key, added_at=unit.now, added_by=unit.who)
     unit.session.add(row)

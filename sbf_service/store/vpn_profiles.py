@@ -182,7 +182,7 @@ def _check_limit(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
     count = unit.session.scalar(select(func.count()).where(VpnProfileRow.cluster_id == row.id, _IS_VALID)) or 0
     if count >= limits.profiles:
         raise BeyondLimit(
-            f"cluster {row.key} has {count_of(count, 'VPN profile')}: expected at most {limits.profiles}; revoke a "
+            f"cluster {row.key} already has {count_of(count, 'VPN profile')} (limit {limits.profiles}): revoke a "
             "profile with 'virtcloud access revoke'; the limit is 'limits.profiles' in the settings of this SBF"
         )
 

@@ -49,7 +49,7 @@ print(digest(segment, segment.guests[0]))
 """
 BUNDLE = """
 try:
-    from virtcloud.pbs.bundle import bundle  # version 0.1; the present version's pbs_hooks can also be imported
+    from virtcloud.pbs.bundle import bundle  # first: version 0.1 can also import the present version's pbs_hooks
 except ModuleNotFoundError:
     from pbs_hooks.bundle import bundle_hook as bundle
 print(bundle('server'))

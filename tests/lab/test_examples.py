@@ -77,7 +77,9 @@ def test_the_example_places_guests_and_prints_their_changes(lab: Lab) -> None:
     assert "watched: active" in lines
     guests = [line.split()[:3] for line in lines[-3:]]
     assert [(name, address) for name, _, address in guests] == [(f"g{n}", f"10.0.0.{n}/24") for n in (1, 2, 3)]
-    assert [host for _, host, _ in guests] == ["brno-h1", "praha-h1", "plzen-h1"], "the lab's hosts are equal"
+    assert [host for _, host, _ in guests] == ["brno-h1", "praha-h1", "plzen-h1"], (
+        "the lab's hosts have equal free resources, so SBF chooses one host at each site"
+    )
 
 
 def test_the_asyncio_example_creates_clusters_side_by_side(lab: Lab, client: SbfClient) -> None:

@@ -249,6 +249,6 @@ def test_a_malformed_image_fails_the_cluster_before_its_deadline(
     assert "image broken: its description is malformed: " in str(view.reason)
     assert "kind: expected 'lxc' or 'qemu', got 'qcow2'" in str(view.reason)
     assert time.monotonic() - started_at < 30, (
-        "not at the deadline of an hour; a lab on a busy machine takes a few seconds"
+        "expected the cluster to fail within 30 s, not at its deadline of an hour; a busy machine takes a few seconds"
     )
     assert take_snapshot(lab, topology) == before

@@ -366,12 +366,12 @@ BUGS = {
         "if not renew_lease(unit, task.name, task.fence, self.timing.lease):",
         "if not task.fence:",
     ),
-    "an old fencing token confirms": (
+    "an old fencing token confirms the wanted state": (
         transactions,
         "still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)\n            if still_held:",
         "still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)\n            if task.fence:",
     ),
-    "a change without a lease is not read again": (
+    "a device that was changed before the lease was lost is not read again": (
         transactions,
         "elif changed:",
         "elif not still_held and not changed:",

@@ -75,8 +75,8 @@ PENDING_ROUNDS = 2
 class ReconcileTiming:
     """Times in seconds.
 
-    ``check_s`` is the interval between readings of an unchanged host. ``retry_first_s`` is the first pause before a
-    retry, and ``retry_most_s`` is the longest pause.
+    ``check_s`` is the interval between two readings of the host while the wanted state does not change.
+    ``retry_first_s`` is the first pause before a retry, and ``retry_most_s`` is the longest pause.
     """
 
     check_s: float = 30.0

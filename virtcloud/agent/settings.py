@@ -76,8 +76,8 @@ class ImageCacheKeys(Document):
     size_mb: int = Field(
         51200,
         ge=1,
-        description="Largest size of all fetched images in MiB. Images that no guest uses are removed, the least "
-        "recently used first.",
+        description="Limit of the total size of all fetched images, in MiB. Images that no guest uses are removed, the "
+        "least recently used first.",
     )
     unpacked_mb: int = Field(20480, ge=1, description="Largest size of one unpacked root file system in MiB.")
     urls: tuple[str, ...] | None = Field(
@@ -90,7 +90,13 @@ class ImageCacheKeys(Document):
 class TimingKeys(Document):
     """``[timing]``: intervals in seconds."""
 
-    check: float = Field(30, gt=0, le=60, description="Seconds between two readings of an unchanged host.")
+    check: float = Field(
+        30,
+        gt=0,
+        le=60,
+        description="Seconds between two readings of the host while the wanted state does not change. A gateway also "
+        "resolves the names of destinations at this interval.",
+    )
     retry_first: float = Field(0.5, gt=0, le=60, description="Seconds before the first retry after a failure.")
     retry_most: float = Field(
         30,

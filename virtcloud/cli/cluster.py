@@ -50,7 +50,7 @@ cluster.add_command(verify_command)
 
 @cluster.command("list")
 @click.option("--owner", help="Only clusters of this owner.")
-@click.option("--ended", is_flag=True, help="Also list ended clusters. The list has the newest clusters of all states.")
+@click.option("--ended", is_flag=True, help="Also list ended clusters; see --limit.")
 @click.option(
     "--state",
     type=click.Choice([str(state) for state in ClusterState]),
@@ -63,7 +63,8 @@ cluster.add_command(verify_command)
 @click.option(
     "--limit",
     type=click.IntRange(1),
-    help="Maximum number of clusters.  [default: all; 100 with --ended and without --newest]",
+    help="Maximum number of clusters.  [default: all; 100 with --ended, unless --newest, --state, --site or --element "
+    "is set]",
 )
 @click.option(
     "--before",
@@ -89,7 +90,7 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """List clusters in the order of their creation. The rows are printed page by page.
 
-    With --ended, print the newest clusters of all states, from the oldest to the newest.
+    With --ended, print the newest clusters of all states. The newest of these clusters is the last row.
 
     Example: virtcloud cluster list --owner eva --site brno
     """
@@ -99,8 +100,8 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
         return
     if before is not None:
         raise BadInput(
-            "--before: expected --ended without --newest, --state, --site and --element, got other options: "
-            "add --ended and omit these options, or omit --before"
+            "--before: expected --ended, and none of --newest, --state, --site and --element, got other options: "
+            "add --ended and omit these four options, or omit --before"
         )
     pages = sbf.cluster_pages(owner, ended=ended, newest=newest, state=state, site=site, element=element)
     printing.print_pages(CLUSTER_COLUMNS, pages, cluster_row, "no clusters", as_json=as_json, limit=limit)

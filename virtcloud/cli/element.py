@@ -31,7 +31,12 @@ element.add_command(try_command)
 @element.command("list")
 @click.option("--site", help="Only elements at this site.")
 @click.option("--kind", type=click.Choice([str(kind) for kind in ElementKind]), help="Only elements of this kind.")
-@click.option("--troubled", is_flag=True, help="Only elements that do not answer or report an error.")
+@click.option(
+    "--troubled",
+    is_flag=True,
+    help="Only elements with an error report or a pending save, elements that do not answer, and elements whose agent "
+    "never called SBF.",
+)
 @printing.limit_option
 @printing.json_option
 @click.pass_context

@@ -103,7 +103,7 @@ def add(  # noqa: PLR0913 - click passes each option by its name
 @printing.json_option
 @click.pass_context
 def list_(context: click.Context, *, on_host: bool, folder: Path | None, as_json: bool) -> None:
-    """List the images on this host, with permitted users and faults, and the images of the catalogue that you may use.
+    """List this host's images, each with its permitted users and faults, and the catalogue's images that you may use.
 
     Example: virtcloud image list --images /var/lib/virtcloud/images
     """
@@ -210,7 +210,7 @@ def share(context: click.Context, name: str, users: tuple[str, ...], **options: 
     _change_users(context, name, users, allow=True, **options)
 
 
-@_share_command("Only you and the users whom you named may use the image.")
+@_share_command("Only you and the users that 'virtcloud image share' named may use the image.")
 def unshare(context: click.Context, name: str, users: tuple[str, ...], **options: bool) -> None:
     """Forbid users to create further guests from your image. Running clusters are not affected.
 
@@ -245,7 +245,7 @@ def _change_users(  # noqa: PLR0913 - click's options
         raise BadInput("expected the names of users, or --everybody; got neither")
     add, remove = (users, ()) if allow else ((), users)
     found = open_client(context).sbf.share_image(name, add, remove, everybody=allow if everybody else None)
-    print_image(found, f"image {name} is used by {format_users(found)}", as_json=as_json)
+    print_image(found, f"image {name} may be used by {format_users(found)}", as_json=as_json)
     if users and not allow and found.everybody:
         click.echo(f"virtcloud: to exclude {', '.join(users)}: virtcloud image unshare {name} --everybody", err=True)
 

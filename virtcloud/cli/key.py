@@ -11,7 +11,7 @@ from virtcloud.model.ssh_keys import UserKey, UserKeyView, parse_user_keys
 
 KEY_COLUMNS = ("fingerprint", "type", "comment", "added", "by")
 user_option = click.option(
-    "--user", metavar="USER", help="The user of the keys.  [default: you; other users: as an operator]"
+    "--user", metavar="USER", help="The user of the keys. Only operators may name other users.  [default: you]"
 )
 
 

@@ -43,7 +43,7 @@ def requestvlan(  # noqa: PLR0913 - click passes each option by its name
     lease: float,
     timeout: float,
 ) -> None:
-    """Create the network ID and print its VLAN ID. If sites have different VLAN IDs, print one line per site.
+    """Create the network with this ID and print its VLAN ID. If sites have different VLAN IDs, print one line per site.
 
     Idempotent. If the command fails, no network and no cluster remain.
 
@@ -60,7 +60,9 @@ def requestvlan(  # noqa: PLR0913 - click passes each option by its name
 @timeout_option
 @click.pass_context
 def addhosts(context: click.Context, network: str, hosts: tuple[str, ...], lease: float, timeout: float) -> None:
-    """Add each HOST to the network ID, and wait until all are active. If a host fails, remove all hosts of this call.
+    """Add each HOST to the network with this ID, and wait until all are active.
+
+    If a host fails, remove all hosts of this call.
 
     Example: sbf addhosts mine brno-h1 praha-h1
     """
@@ -73,7 +75,7 @@ def addhosts(context: click.Context, network: str, hosts: tuple[str, ...], lease
 @timeout_option
 @click.pass_context
 def removehosts(context: click.Context, network: str, hosts: tuple[str, ...], timeout: float) -> None:
-    """Remove each HOST from the network ID, and wait until the hosts have confirmed the removal. Idempotent.
+    """Remove each HOST from the network with this ID, and wait until the hosts have confirmed the removal. Idempotent.
 
     Example: sbf removehosts mine brno-h1 praha-h1
     """
@@ -85,7 +87,7 @@ def removehosts(context: click.Context, network: str, hosts: tuple[str, ...], ti
 @timeout_option
 @click.pass_context
 def releasevlan(context: click.Context, network: str, timeout: float) -> None:
-    """Release the network ID. The network must have no hosts. Idempotent.
+    """Release the network with this ID. The network must have no hosts. Idempotent.
 
     Example: sbf releasevlan mine
     """
@@ -97,7 +99,7 @@ def releasevlan(context: click.Context, network: str, timeout: float) -> None:
 @timeout_option
 @click.pass_context
 def forcereleasevlan(context: click.Context, network: str, timeout: float) -> None:
-    """Remove all hosts from the network ID, and release the network. Idempotent.
+    """Remove all hosts from the network with this ID, and release the network. Idempotent.
 
     Example: sbf forcereleasevlan mine
     """

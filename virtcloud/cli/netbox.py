@@ -106,7 +106,7 @@ def import_(  # noqa: PLR0913 - click passes each option by its name
     """Replace SBF's topology and pools by NetBox's, after a confirmation; or write a draft of the topology.
 
     The command does not change transports, attachments, gateways and other data that NetBox does not contain. SBF
-    refuses to remove elements and VLAN IDs of clusters. NetBox is not changed.
+    refuses to remove elements and VLAN IDs that clusters use. NetBox is not changed.
 
     Example: virtcloud netbox import netbox.yaml
     """

@@ -79,7 +79,9 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 @site.command()
 @click.argument("name")
 @click.option(
-    "--platform", help="The platform of the backbone's device; without it, sentences describe the configuration."
+    "--platform",
+    help="The platform of the backbone's device. Without this option, the output for this device has notes instead of "
+    "commands.",
 )
 @click.option("--port", help="The backbone's port that the site is attached to.")
 @click.option("--core-port", help="The port of the backbone's device towards the rest of the backbone.")

@@ -34,7 +34,11 @@ SHOWN_PORTS = 6
     help="File with SBF's settings. The credentials in these settings are used in addition to the credentials in FILE.",
 )
 @click.option(
-    "--pool-size", type=click.IntRange(1, 4093), default=100, show_default=True, help="VLAN IDs of the proposed pool."
+    "--pool-size",
+    type=click.IntRange(1, 4093),
+    default=100,
+    show_default=True,
+    help="Number of VLAN IDs in the proposed pool.",
 )
 @click.option(
     "--timeout", type=click.FloatRange(0.1, 600), default=10, help="Seconds to wait for each answer of a switch."

@@ -46,7 +46,10 @@ def _prompt_for_token() -> str:
 
     Raise BadInput at the end of the input, and click.Abort on Ctrl-C.
     """
-    end = BadInput("token: expected input, got its end: pass the token's file (virtcloud login --from FILE)")
+    end = BadInput(
+        "token: expected a token as input, got the end of the input: pass the token's file (virtcloud login "
+        "--from FILE)"
+    )
     if not sys.stdin.isatty():
         if line := sys.stdin.buffer.readline():
             return line.decode(errors="replace")

@@ -137,7 +137,7 @@ def _format_exports(simulation: Simulation) -> str:
     help=f"Folder of the simulation.  [default: {FOLDER_VARIABLE}]",
 )
 def simulate(element: str, action: str, folder: Path | None) -> None:
-    """Switch ELEMENT of a running 'virtcloud up' off or on, or cause drift or a restart of a switch.
+    """Turn ELEMENT of a running 'virtcloud up' off or on, or cause drift or a restart of a switch.
 
     off: the switch or host does not answer. on: the switch or host answers again. drift: a port of the switch loses the
     clusters' VLANs. restart: the switch loads its startup configuration. SBF reads a switch every 15 s;

@@ -53,7 +53,10 @@ def describe_profile(created: VpnProfileView) -> None:
     click.echo(
         f"device {created.device} of {created.user} {role} cluster {created.cluster}{addresses} until {end}", err=True
     )
-    click.echo("the profile ends at this time even if the lease is extended: then create a new profile", err=True)
+    click.echo(
+        "the profile ends at this time even if the lease is extended; after an extension, create a new profile",
+        err=True,
+    )
 
 
 def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -> None:

@@ -172,8 +172,8 @@ class Connection:
         """Return the headers of a call. Raise BadInput after ``close``: the call itself would raise a RuntimeError."""
         if self._http.is_closed:
             raise BadInput(
-                "this client is closed: expected all calls before the client is closed, or within the client's with "
-                "block"
+                "this client is closed: expected all calls before the client is closed, or within the client's "
+                "'with' block"
             )
         token = self.token()
         return {"user-agent": USER_AGENT, **call_headers()} | (

@@ -74,8 +74,8 @@ def explain_request_error(url: str, error: httpx.RequestError) -> str:
         )
     if UNTRUSTED_CERTIFICATE in reason:
         return (
-            f"the certificate of SBF at {url} is not trusted: {reason.rpartition(': ')[2]}; nothing was sent. Pass the "
-            "file of its certificate authority with --ca-file or VIRTCLOUD_CA_FILE, and to an agent with ca_file in "
+            f"the certificate of SBF at {url} is not trusted: {reason.rpartition(': ')[2]}; nothing was sent. Set the "
+            "file of SBF's certificate authority with --ca-file or VIRTCLOUD_CA_FILE; for an agent, set ca_file in "
             "agent.toml"
         )
     if any(tls_error in reason for tls_error in NO_TLS):

@@ -132,7 +132,9 @@ def _describe_edge_errors(edge: Edge, wire: CoreWire, used: set[tuple[str, str]]
 
 def _describe_interface_errors(port: str) -> Iterator[str]:
     if len(port) > INTERFACE_LENGTH or "/" in port or ":" in port:
-        yield f"expected a name of a Linux interface, with at most {INTERFACE_LENGTH} characters and without / and :"
+        yield (
+            f"expected a name of a Linux interface, with at most {INTERFACE_LENGTH} characters and neither '/' nor ':'"
+        )
     if port in RESERVED_PORTS:
         yield f"expected another name, because the lab uses the interface {port}"
 

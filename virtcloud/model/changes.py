@@ -78,7 +78,7 @@ class ClusterDryRun(Document):
 
 
 class OtherUse(Document):
-    """A use that SBF did not configure on a device, and the effect of the planned change on this use."""
+    """A use of a device's VLANs or ports by others than SBF, and the effect of the planned change on this use."""
 
     element: Name
     site: Name

@@ -140,8 +140,8 @@ class Destination(Document):
     fqdns: Annotated[tuple[Fqdn, ...], Field(max_length=MAX_FQDNS), OMIT_EMPTY] = ()
     """The names of the services' computers. Gateways resolve the names every 30 s by default."""
     private_networks: Annotated[tuple[OutsideNetwork, ...], Field(max_length=64), OMIT_EMPTY] = ()
-    """The private networks in which computers with these names may be. Gateways ignore addresses in other private
-    networks."""
+    """The private networks in which the computers of `fqdns` may be. Gateways ignore the addresses of `fqdns` in other
+    private networks."""
     ports: Annotated[tuple[ServicePort, ...], Field(min_length=1, max_length=64)]
     """The ports of the services."""
     description: UnicodeText = ""
@@ -212,7 +212,8 @@ class GatewayRouter(Document):
     """The data that a gateway needs as the router of a network."""
 
     addresses: tuple[Address, ...]
-    """The addresses of the router, besides the gateway's own addresses."""
+    """The addresses of the network's router. The gateway has these addresses in addition to its own addresses in the
+    network."""
     link: OutsideLink
     """The gateway's link to the outside."""
     destinations: tuple[Destination, ...] = ()

@@ -46,7 +46,7 @@ class Peer(Document):
 
     name: Name
     cluster: ClusterKey
-    """Key of the guest's cluster. Guests of different members may have the same name."""
+    """Key of the guest's cluster. The guest's full name contains this key, such as `n1.demo.internal`."""
     addresses: tuple[Address, ...] = ()
     """Addresses of `eth0`, each with its prefix length."""
     host_key: PublicKey | None = None

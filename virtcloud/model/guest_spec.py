@@ -74,8 +74,8 @@ class Guest(Document):
     bandwidth_mbit: BandwidthMbit | None = None
     """Maximum rate in Mbit/s at which the guest sends, and at which the guest receives; null: no limit."""
     user_data: str | None = None
-    """The user's cloud-config, at most 16 KiB. It must not contain secrets, because every user who may read the cluster
-    can read it."""
+    """The user's cloud-config, at most 16 KiB. Do not put secrets into the cloud-config: every user who may read the
+    cluster can read the cloud-config."""
 
     @model_validator(mode="after")
     def _check_mac(self) -> Self:
@@ -112,9 +112,10 @@ class GuestSpread(Document):
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of virtual processors of each guest."""
     user_data: str | None = None
-    """The user's cloud-config of each guest."""
+    """The user's cloud-config, which every guest receives."""
     disk_mb: Annotated[DiskMb | None, OMIT_NONE] = None
-    """Size in MiB of each virtual machine's disk, or of each container's files; null: as for one guest."""
+    """Size in MiB of each virtual machine's disk (null: the image's size), or of each container's files (null: no
+    limit)."""
     disks: Annotated[tuple[GuestDisk, ...], Field(max_length=16), OMIT_EMPTY] = ()
     """Extra disks of each guest."""
     pids: Annotated[Pids | None, OMIT_NONE] = None

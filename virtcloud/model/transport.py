@@ -141,7 +141,7 @@ class Transport(Document):
     def _check_keys(self) -> Self:
         given = {key for key in self.model_fields_set - {"name", "kind", "mtu"} if getattr(self, key) is not None}
         if given not in self.needs[self.kind]:
-            expected = " or ".join(" and ".join(sorted(keys)) or "nothing else" for keys in self.needs[self.kind])
+            expected = " or ".join(" and ".join(sorted(keys)) or "no further key" for keys in self.needs[self.kind])
             got = ", ".join(sorted(given)) or "nothing"
             raise BadInput(f"transport {self.name} of kind {self.kind}: expected {expected}, got {got}")
         for key in given & self.highest.keys():

@@ -100,7 +100,10 @@ class DeviceAddress(PatternText):
 
     __slots__ = ()
     pattern = r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]]+)(:[0-9]{1,5})?"
-    meaning = "an address such as 192.0.2.10, switch.example.org:2222 or [2001:db8::1]:22, the port 1 to 65535"
+    meaning = (
+        "an address such as 192.0.2.10, switch.example.org:2222 or [2001:db8::1]:22, with a port from 1 to 65535 or "
+        "without a port"
+    )
 
     def __new__(cls, value: str) -> Self:
         """Check ``value``, and the port if ``value`` contains a port."""

@@ -62,7 +62,7 @@ def parse_job_numbers(result: CommandResult) -> set[str]:
     lines = [line.strip() for line in result.out.splitlines() if line.strip()]
     invalid = [line for line in lines if not re.fullmatch(r"[0-9]+(\[[0-9]*\])?\.\S+", line)]
     if invalid:
-        raise SchedulerUnavailable(f"{result.command}: expected ids of jobs, got {invalid[0]!r}")
+        raise SchedulerUnavailable(f"{result.command}: expected job IDs, got {invalid[0]!r}")
     return {line.partition(".")[0] for line in lines if "[" not in line}
 
 

@@ -23,7 +23,8 @@ class SchedulerSettings(Document):
     )
     status: Path = Field(
         Path("/run/virtcloud/scheduler.json"),
-        description="File with the result of the last round. `virtcloud pbs status` shows this result.",
+        description="File with the result of the last comparison of jobs with clusters. `virtcloud pbs status` shows "
+        "this result.",
     )
     interval: float = Field(
         30,

@@ -65,7 +65,7 @@ def parse_jobs(result: CommandResult, server: SchedulerServer) -> dict[ClusterKe
     job_ids = [key for key in listed if "[" not in key]
     if job_ids and not jobs:
         raise SchedulerUnavailable(
-            f"{result.command}: expected ids of jobs that end in .{server.name.lower()}, got {job_ids[0]!r}: "
+            f"{result.command}: expected job IDs that end in .{server.name.lower()}, got {job_ids[0]!r}: "
             "check display_job_server_suffix and job_suffix_alias in qmgr"
         )
     return {job.key: job for job in (*gone, *jobs)}

@@ -47,7 +47,7 @@ from virtcloud.model.views import ClusterView
 CLUSTER_ID = "^[0-9a-z-]{1,63}$"
 
 KeyPath = Annotated[ClusterKey, Path(description="The caller's name for the cluster.")]
-UserPath = Annotated[UserName, Path(description="The user whose clusters may join.")]
+UserPath = Annotated[UserName, Path(description="The user whose clusters may join the network.")]
 AttemptQuery = Annotated[
     int | None, Query(ge=0, description="The caller's attempt number; 410 if SBF has received a later attempt.")
 ]
@@ -202,7 +202,7 @@ def get_peers(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> ClusterPeers:
-    """Return all guests of a cluster's network with their public host keys, and the user of the cluster's guests."""
+    """Return the login name in a cluster's guests, and all guests of its network with their public host keys."""
     with service.store.read() as unit:
         authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
         return clusters.read_peers(unit, key, id)

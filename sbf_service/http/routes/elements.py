@@ -52,7 +52,11 @@ DEVICE_PROBLEMS = problem_responses(404, 409, 422, 503, 502, 504)
 SiteQuery = Annotated[Name | None, Query(description="Only elements at this site.")]
 KindQuery = Annotated[ElementKind | None, Query(description="Only elements of this kind.")]
 TroubledQuery = Annotated[
-    bool, Query(description="Only elements that do not answer, report an error or have a pending save.")
+    bool,
+    Query(
+        description="Only elements with an error report or a pending save, elements that do not answer, and elements "
+        "whose agent never called SBF."
+    ),
 ]
 ReadQuery = Annotated[bool, Query(description="Read the device now, instead of using its last observed state.")]
 

@@ -77,7 +77,7 @@ async def get_health() -> Health:
 
 @health_router.get("/readyz", response_model=Health, responses=problem_responses(503))
 async def get_readiness(request: Request, service: CurrentService) -> Health | Response:
-    """Check that the database is readable, writable and of this version, and that reconcilers run."""
+    """Check that the database is readable and writable, with this SBF version's tables, and that reconcilers run."""
     readiness: ReadinessProbe = request.app.state.readiness
     # Check the database first: without the database, the reconcilers complete no round and do not count as alive, but
     # they do not need the restart that NO_RECONCILER demands.

@@ -17,7 +17,7 @@ from sbf_service.http.auth.caller import Caller
 from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import problem_responses
-from sbf_service.http.routes.clusters import IdQuery, KeyPath, UserPath
+from sbf_service.http.routes.clusters import IdQuery, KeyPath
 from sbf_service.store import vpn_profile_views, vpn_profiles, vpn_users
 from sbf_service.store.clusters import get_cluster, make_unknown_error, require_cluster
 from sbf_service.store.confirmations import confirmation_topic
@@ -38,6 +38,7 @@ from virtcloud.model.vpn import (
     VpnProfileView,
 )
 
+InvitedUserPath = Annotated[UserName, Path(description="The invited user.")]
 ProfilePath = Annotated[str, Path(description="The profile's ID.", pattern="^[0-9a-f]{1,64}$")]
 RevokedQuery = Annotated[bool, Query(description="Also return revoked profiles.")]
 SECRET_BYTES = 32
@@ -165,7 +166,7 @@ def list_vpn_invitations(
 @router.put("/invitations/{user}", responses=PROBLEMS)
 def invite_vpn_user(
     key: KeyPath,
-    user: UserPath,
+    user: InvitedUserPath,
     caller: CurrentCaller,
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
@@ -178,12 +179,12 @@ def invite_vpn_user(
 @router.delete("/invitations/{user}", responses=PROBLEMS)
 def withdraw_vpn_invitation(
     key: KeyPath,
-    user: UserPath,
+    user: InvitedUserPath,
     caller: CurrentCaller,
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[VpnProfileView]:
-    """Withdraw an invitation and revoke the user's profiles; idempotent. Return the profiles that were valid."""
+    """Withdraw an invitation, revoke the user's profiles and certificates, and return these profiles; idempotent."""
     with change_vpn(service, caller, Action.INVITE_USER, key, id) as (unit, _):
         return vpn_users.withdraw_invitation(unit, key, user, id)
 

@@ -46,7 +46,8 @@ def test_an_unconfirmed_job_creates_no_cluster(world: World) -> None:
     assert (status, kind) == (503, "job-unproven")
     assert detail == (
         "cluster 7.torque: the batch server has not confirmed that job 7.torque of alice runs on brno-h1: the question "
-        "was sent; try again. The answer comes from the agent with [scheduler] on the host of the batch server"
+        "was sent; try again. The answer comes from the agent on the batch server's host, whose agent.toml must have "
+        "the section [scheduler]"
     )
     assert ask(world, "GET", CLUSTER).status_code == 404
 

@@ -106,12 +106,12 @@ def test_a_user_reads_its_own_quota_and_sets_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        ({"networks": 1}, "alice already has 1 network, 1 network more would be 2 (limit 1)"),
-        ({"guests": 2}, "alice already has 1 guest, 2 guests more would be 3 (limit 2)"),
-        ({"cpus": 2}, "alice already has 1 CPU, 2 CPUs more would be 3 (limit 2)"),
+        ({"networks": 1}, "alice already has 1 network, and with 1 more would have 2 (limit 1)"),
+        ({"guests": 2}, "alice already has 1 guest, and with 2 more would have 3 (limit 2)"),
+        ({"cpus": 2}, "alice already has 1 CPU, and with 2 more would have 3 (limit 2)"),
         (
             {"memory_mb": 512},
-            "alice already has 256 MiB of memory, 512 MiB of memory more would be 768 (limit 512)",
+            "alice already has 256 MiB of memory, and with 512 more would have 768 (limit 512)",
         ),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_port_observed_with_vlans_cannot_be_removed(world: World) -> None:
     world.settle()
     world.delete("demo")
     world.confirm_hosts()
-    with pytest.raises(Conflict, match="VLAN 100, last seen there, needs port brno-sw1:p2, which would vanish"):
+    with pytest.raises(Conflict, match="VLAN 100 was last observed on port brno-sw1:p2, which would vanish"):
         world.put_topology(changed_topology(world, without_port_p2))
 
 

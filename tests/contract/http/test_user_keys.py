@@ -92,7 +92,7 @@ def test_the_number_of_keys_is_limited(world: World, alice: str) -> None:
     add(world, alice)
     status, kind, detail = problem(add(world, alice, OTHER))
     assert (status, kind) == (422, "beyond-limit")
-    assert detail.startswith("alice has 1 SSH key: expected at most 1; remove a key with 'virtcloud key remove'")
+    assert detail.startswith("alice already has 1 SSH key (limit 1): remove a key with 'virtcloud key remove'")
     assert add(world, alice).status_code == 200
 
 

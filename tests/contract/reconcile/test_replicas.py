@@ -183,7 +183,9 @@ def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> 
         started = time.monotonic()
         replicas[1].http.delete(f"/v1/clusters/{key}").raise_for_status()
         assert poll.result(30).json()["state"] == "draining"
-        assert time.monotonic() - started < 10, "without a notice, the slow poll finds the change after 15 s"
+        assert time.monotonic() - started < 10, (
+            "a notice of the other replica ends the wait; without the notice, the change reader needs up to 15 s"
+        )
 
 
 def test_another_replica_continues_after_a_kill(installation: Installation) -> None:

@@ -44,7 +44,7 @@ def test_commands_name_a_remedy_for_an_unreachable_database(words: tuple[str, ..
     done = CliRunner().invoke(main, [*words, "--config", str(config)])
     assert done.exit_code == 2
     assert "Connection refused" in done.stderr
-    assert "; start the database server, or correct the setting database" in done.stderr
+    assert "; start the database server, or correct the setting 'database'" in done.stderr
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -53,7 +53,7 @@ def test_commands_name_a_remedy_for_a_damaged_sqlite_file(words: tuple[str, ...]
     (config := tmp_path / "sbf.toml").write_text(f'database = "sqlite:///{tmp_path}/sbf.db"\n')
     done = CliRunner().invoke(main, [*words, "--config", str(config)])
     assert done.exit_code == 2
-    assert "; correct the setting database, or move the damaged file to another folder and restore" in done.stderr
+    assert "; correct the setting 'database', or move the damaged file to another folder and restore" in done.stderr
 
 
 def test_a_first_connection_waits_for_another_programs_first_connection(

@@ -126,8 +126,8 @@ def test_a_restore_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cause", "remedy"),
     [
-        ("connection failed: Connection refused", "start the database server, or correct the setting database"),
-        ("failed to resolve host 'db': Name or service not known", "correct the host in the setting database"),
+        ("connection failed: Connection refused", "start the database server, or correct the setting 'database'"),
+        ("failed to resolve host 'db': Name or service not known", "correct the host in the setting 'database'"),
         ("could not extend file: No space left on device", "free space on the database's disk, and repeat the command"),
         ("canceling statement due to lock timeout", "wait until the other program that uses the database has ended"),
         ("database is locked", "wait until the other program that uses the database has ended"),

@@ -231,7 +231,7 @@ def test_the_last_place_goes_to_one_of_two_requests(hosts: World) -> None:
 def test_placed_guests_count_for_quotas_and_limits(hosts: World) -> None:
     with hosts.store.change() as unit:
         put_quota(unit, UserName("alice"), QuotaLimits(guests=1))
-    with pytest.raises(QuotaExceeded, match="alice already has 0 guests, 2 guests more would be 2"):
+    with pytest.raises(QuotaExceeded, match="alice already has 0 guests, and with 2 more would have 2"):
         hosts.put("demo", spread(2))
     hosts.put("demo", spread(1))
     with pytest.raises(QuotaExceeded, match="alice already has 1 guest"):

@@ -30,7 +30,7 @@ def boot(tmp_path: Path) -> Boot:
 
 def test_a_reboot_is_unreported_if_an_earlier_boot_was_reported(boot: Boot) -> None:
     first = boot("1")
-    assert not first.is_unreported, "an upgraded agent has no record"
+    assert not first.is_unreported, "without a record, as after an upgrade, no reboot is unreported"
     first.record_report()
     assert [boot(boot_id).is_unreported for boot_id in ("1", "2")] == [False, True]
 
@@ -70,7 +70,8 @@ def test_a_full_disk_after_a_reboot_delays_no_network(
         reconciler.reconcile_once()
         service.want(make_segment("a", 100), make_segment("b", 101))
         reconciler.reconcile_once()
-    assert [report for report, _ in service.reports] == ["drifted", "confirmed", "confirmed"], "b is no drift"
+    reports = [report for report, _ in service.reports]
+    assert reports == ["drifted", "confirmed", "confirmed"], "the new cluster b does not count as drift"
     assert "boot_not_recorded" in caplog.text
     assert boot("2").is_unreported, "a restarted agent reports the reboot again"
     reconciler.reconcile_once()

@@ -62,7 +62,7 @@ def test_a_list_with_ended_clusters_names_the_next_page(run: RunCommand, sbf: Fa
 def test_before_without_the_list_of_ended_clusters_is_refused(run: RunCommand, others: tuple[str, ...]) -> None:
     result = run("cluster", "list", "--before", "77aa", *others)
     assert result.exit_code == 2
-    assert "--before: expected --ended without" in result.stderr
+    assert "--before: expected --ended, and none of --newest" in result.stderr
 
 
 def test_the_list_as_json_is_a_list(run: RunCommand) -> None:

@@ -192,7 +192,10 @@ def test_login_without_input_names_the_option_for_a_file(script: Script) -> None
     done = CliRunner().invoke(main, ["--url", script.url, "login"], input="")
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (
         2,
-        "virtcloud: token: expected input, got its end: pass the token's file (virtcloud login --from FILE)",
+        (
+            "virtcloud: token: expected a token as input, got the end of the input: pass the token's file (virtcloud "
+            "login --from FILE)"
+        ),
     )
 
 

@@ -45,7 +45,7 @@ def test_the_keys_determine_shared_and_single_services(
             "transport core of kind qinq: expected s_tag or s_tags, got s_tag, s_tags",
         ),
         ("kind: evpn, vnis: 1-2", "transport core of kind evpn: expected asn and vnis, got vnis"),
-        ("kind: direct, s_tag: 2", "transport core of kind direct: expected nothing else, got s_tag"),
+        ("kind: direct, s_tag: 2", "transport core of kind direct: expected no further key, got s_tag"),
         ("kind: qinq, s_tags: 4000-4095", "s_tags: expected service IDs up to 4094, got 4000-4095"),
     ],
 )

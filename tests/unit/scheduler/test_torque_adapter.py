@@ -99,5 +99,5 @@ def test_another_servers_job_with_the_same_number_is_ignored() -> None:
 @pytest.mark.parametrize("suffix", ["", ".pbssrv.alias", ".pbssrv.example.org"])
 def test_job_ids_without_the_server_name_are_an_error(suffix: str) -> None:
     """A server's settings ``display_job_server_suffix`` and ``job_suffix_alias`` can change the suffix of job IDs."""
-    with pytest.raises(SchedulerUnavailable, match=r"expected ids of jobs that end in \.pbssrv, got '7"):
+    with pytest.raises(SchedulerUnavailable, match=r"expected job IDs that end in \.pbssrv, got '7"):
         read_jobs({"7"}, (0, LIST.replace(".pbssrv", suffix), ""))

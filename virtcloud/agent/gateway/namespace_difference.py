@@ -79,7 +79,7 @@ def _find_faults(segment: Segment, observed: ObservedNamespace) -> Iterator[str]
     if has_link(segment):
         yield from observed.links.get(segment.vlan, (f"{names.outside_link_name(segment.vlan)} is missing",))
     elif observed.links:
-        yield "its link to the outside is not wanted"
+        yield "the namespace's link to the outside is not wanted"
     if observed.state is None:
         yield "the namespace is missing"
     elif error := observed.state.get("error"):

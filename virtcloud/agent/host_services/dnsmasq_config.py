@@ -191,7 +191,7 @@ def _first_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
 def _guest_lines(segment: Segment, guest: GuestWanted, subnets: Collection[_Subnet], tag: str) -> Iterator[str]:
     """Yield the settings for a guest.
 
-    The domain depends on the guest's cluster, because guests of different clusters in a network may have the same name.
+    The domain contains the key of the guest's cluster. So a plain name never denotes a guest of another cluster.
     """
     assigned = [ip_interface(address).ip for address in _list_assigned(guest, subnets)]
     texts = [f"[{address}]" if address.version == _IPV6 else str(address) for address in assigned]

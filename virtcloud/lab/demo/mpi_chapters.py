@@ -69,7 +69,7 @@ class GuestLogins:
 def run_mpi_program(context: DemoContext) -> None:
     """Create a cluster of Debian guests, log in with the user's key, and measure the bandwidth between the sites."""
     report = context.report
-    with report.chapter("alice's key opens three guests of Debian, one at each site"):
+    with report.chapter("alice's key opens three Debian guests, one at each site"):
         view = _create_cluster(context)
         logins = _prepare_logins(context)
         for guest in view.spec.guests:

@@ -81,7 +81,7 @@ def _copy_file(context: DemoContext, laptop: LaptopVpn) -> None:
     )
     code, output = laptop.run("scp", "-O", "-q", *options, f"{OWNER}@{GUEST}:{FILE}", "/run/vpn/copied")
     context.report.check(
-        f"{LAPTOP}$ scp {OWNER}@{GUEST}:{FILE} .: the guest has the host key of {KEY}", not code, output
+        f"{LAPTOP}$ scp {OWNER}@{GUEST}:{FILE} .: the host key belongs to a guest of {KEY}", not code, output
     )
 
 

@@ -22,7 +22,7 @@ def _render_dialect(name: str, dialect: EdgeDialect) -> str:
     rows: dict[str, Commands] = {
         "read": dialect.show,
         "read, if a command above is refused": tuple(line for lines in dialect.instead.values() for line in lines),
-        "set an empty list, read back before any other change": dialect.prepare,
+        "set an empty list of allowed VLANs, which SBF reads back before any other change": dialect.prepare,
         "make a port a trunk": dialect.trunk,
     }
     for (kind, shared), recipe in dialect.recipes.items():

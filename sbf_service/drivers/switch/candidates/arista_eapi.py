@@ -36,11 +36,11 @@ CANDIDATE_DIALECT = CandidateDialect(
     documented_lines={
         "create a VLAN": DIALECT.create,
         "delete": DIALECT.delete,
-        "set an empty list": DIALECT.prepare,
+        "set an empty list of allowed VLANs": DIALECT.prepare,
         "make a port a trunk": DIALECT.trunk,
         "allow on a port": DIALECT.allow,
         "remove from a port": DIALECT.remove,
-        "remove the last": DIALECT.empty,
+        "remove from a port, if no VLAN would remain": DIALECT.empty,
         "join an access port": DIALECT.access,
         "vacate an access port": tuple(line for template in DIALECT.vacate for line in template),
     },

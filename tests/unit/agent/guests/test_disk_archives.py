@@ -14,7 +14,7 @@ from virtcloud.agent.guests.images import QemuImage
 from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import GuestWanted
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: qemu-img of clones runs as another user: root")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can run qemu-img as another user")
 MakeGuest = Callable[..., GuestWanted]
 MIB, USER = 1 << 20, 0x10000000
 LINE = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW"

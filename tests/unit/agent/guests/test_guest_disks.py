@@ -118,7 +118,7 @@ def full_image(tmp_path: Path) -> QemuImage:
     return QemuImage(kind="qemu", disk=disk)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: another user needs root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can run qemu-img as another user")
 @pytest.mark.parametrize(("mode", "users"), [(0o644, CLONE_IDS), (0o600, {1234})])
 def test_an_image_is_checked_without_roots_rights(  # noqa: PLR0913, PLR0917 - fixtures
     folder: Path,

@@ -228,7 +228,7 @@ def test_a_malformed_image_is_refused_after_three_attempts(
 def libvirtd(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     program = shutil.which("libvirtd", path="/usr/sbin:/usr/bin")
     if program is None:
-        pytest.skip("NOT TESTED: a hung libvirtd needs libvirtd")
+        pytest.skip("NOT TESTED: libvirtd is not installed")
     config = folder / "libvirtd.conf"
     config.write_text(f'unix_sock_dir = "{folder}"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\nmdns_adv = 0\n')
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "LIBVIRT_DRIVER_DIR": str(folder)}

@@ -69,7 +69,7 @@ def test_guests_are_probed_when_the_cluster_is_active() -> None:
     with host.start_barrier() as barrier:
         for _ in range(4):
             barrier.check(JOB, 30)
-    assert host.sbf.waits == [0, 1, 1, 0], "the calls wait only for an active cluster, not for guests"
+    assert host.sbf.waits == [0, 1, 1, 0], "the calls wait until the cluster is active, but do not wait for guests"
     assert host.opened_bridges == ["br100"], "one prober is used for all probes"
 
 

@@ -264,5 +264,5 @@ def test_a_bridges_packet_filter_option_is_read_and_reset(in_namespace: Run) -> 
 
     filtered, after = in_namespace(work)
     if not filtered:
-        pytest.skip("NOT TESTED: this kernel's bridges have no such option")
+        pytest.skip("NOT TESTED: this kernel's bridges have no option nf_call_iptables")
     assert not after

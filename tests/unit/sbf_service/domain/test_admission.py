@@ -74,17 +74,17 @@ HAS = ResourceUsage(clusters=1, networks=1, guests=2, cpus=4, memory_mb=1024)
     ("limits", "asks", "words"),
     [
         ({"guests": 3}, ResourceUsage(guests=1), None),
-        ({"guests": 3}, ResourceUsage(guests=2), "alice already has 2 guests, 2 guests more would be 4 (limit 3)"),
-        ({"cpus": 4}, ResourceUsage(cpus=1), "alice already has 4 CPUs, 1 CPU more would be 5 (limit 4)"),
+        ({"guests": 3}, ResourceUsage(guests=2), "alice already has 2 guests, and with 2 more would have 4 (limit 3)"),
+        ({"cpus": 4}, ResourceUsage(cpus=1), "alice already has 4 CPUs, and with 1 more would have 5 (limit 4)"),
         (
             {"memory_mb": 1024},
             ResourceUsage(memory_mb=256),
-            "alice already has 1024 MiB of memory, 256 MiB of memory more would be 1280 (limit 1024)",
+            "alice already has 1024 MiB of memory, and with 256 more would have 1280 (limit 1024)",
         ),
         (
             {"networks": 1},
             ResourceUsage(networks=1),
-            "alice already has 1 network, 1 network more would be 2 (limit 1)",
+            "alice already has 1 network, and with 1 more would have 2 (limit 1)",
         ),
         ({"networks": 1, "guests": 0}, ResourceUsage(clusters=1), None),
     ],
