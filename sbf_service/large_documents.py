@@ -72,5 +72,5 @@ def collect_later(size: int) -> AbstractContextManager[None]:
 
 
 def take_short_turns() -> AbstractContextManager[None]:
-    """Limit the turns of threads to ``SHORT_TURN_S`` during the context, even if the context lasts for seconds."""
+    """During the context, let a thread keep the interpreter for at most ``SHORT_TURN_S`` while other threads wait."""
     return _SHORT_TURNS.use()

@@ -28,7 +28,7 @@ class DeviceStatus:
 class DueDevices:
     """The condition by which the scheduler selects devices: all devices in ``names``, and all due devices.
 
-    :func:`is_due` defines which devices are due. A device that was last read before ``read_before`` is due, too. If
+    :func:`is_due` defines which devices are due, and a device that was last read before ``read_before`` is also due. If
     ``read_before`` is None, as in the scheduler's first round, every device is due.
     """
 
@@ -37,10 +37,7 @@ class DueDevices:
     names: frozenset[Name] = frozenset()
 
     def find_oldest_reading(self, now: datetime) -> datetime:
-        """Return the time up to which a last reading counts as old.
-
-        The condition selects every device that was last read at this time or earlier.
-        """
+        """Return a time. Every device that was last read at this time or earlier is due."""
         return max(now - self.drift_interval, self.read_before or now)
 
 

@@ -42,8 +42,8 @@ def check_ports_exclusive(
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
     """Raise Conflict when an access port of a cluster is no access port in the new ``topology``.
 
-    Without this check, the cluster's untagged VLAN would stay on the port for ever: SBF treats an untagged VLAN on a
-    trunk as other use, and does not remove the VLAN.
+    Without this check, the cluster's untagged VLAN would stay on the port for ever: SBF assumes that an administrator
+    configured an untagged VLAN on a trunk, and does not remove the VLAN.
     """
     for cluster in clusters:
         for port in sorted(_find_known_ports(former, cluster)):

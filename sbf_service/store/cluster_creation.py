@@ -113,7 +113,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _needs_everything(put: PutRequest) -> bool:
-    """Return whether a creation must lock all sites, because it can also change sites without a host of the cluster."""
+    """Return whether a creation must lock all sites. Such a creation can change sites at which the cluster has no host."""
     spec = put.request.spec
     return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
 
@@ -150,7 +150,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
         unit.require_everything()  # the earlier cluster may be at sites that are not locked
     if put.starter is not None and spec.spread is not None:
         raise Forbidden(
-            f"job-starter {put.starter} may not request a spread of guests: a job uses the hosts of its job"
+            f"job-starter {put.starter} may not request a spread of guests: a job's cluster uses the job's hosts"
         )
     if put.starter is not None and not isinstance(decision, NoChange):
         unproven = check_job_proof(unit, key, spec, put.starter, use=isinstance(decision, CreateAttempt))

@@ -82,7 +82,10 @@ def ensure_disks(folder: Path, image: QemuImage, guest: GuestWanted) -> None:
     size_mb = guest.limits.disk_mb if guest.limits else None
     with refuse_os_errors(f"create the disks of guest {guest.name} in {folder}"):
         if image.disk is None and size_mb is not None:
-            raise Refused(f"guest {guest.name}: disk_mb is {size_mb}, but image {guest.image} has no disk; use disks")
+            raise Refused(
+                f"guest {guest.name}: expected no disk_mb, because image {guest.image} has no disk, got {size_mb}: "
+                "request an extra disk (disks)"
+            )
         if image.disk is not None:
             _ensure_overlay(folder, image.disk, image.disk_format, size_mb, guest)
         _ensure_extra_disks(folder, guest)
