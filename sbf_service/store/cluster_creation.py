@@ -113,7 +113,10 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _needs_everything(put: PutRequest) -> bool:
-    """Return whether a creation must lock all sites. Such a creation can change sites at which the cluster has no host."""
+    """Return whether a creation must lock all sites, and not only the sites of its hosts.
+
+    Such a creation can change further sites.
+    """
     spec = put.request.spec
     return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
 
