@@ -90,7 +90,7 @@ def test_a_disk_smaller_than_its_image_is_refused(folder: Path, image: QemuImage
 
 
 def test_a_size_without_a_disk_is_refused(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
-    with pytest.raises(Refused, match="disk_mb is 16, but image busybox has no disk"):
+    with pytest.raises(Refused, match="expected no disk_mb, because image busybox has no disk, got 16"):
         ensure_disks(folder, image.model_copy(update={"disk": None}), make_guest(limits={"disk_mb": 16}))
 
 
