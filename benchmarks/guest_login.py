@@ -110,7 +110,7 @@ def _measure_once(client: SbfClient, url: str, identity: Path, guest: MeasuredGu
     return {
         "SBF answers the request": request,
         "the switch is ready": switch,
-        "then the host is ready: bridge and guest's start": host,
+        "then the host is ready: bridge created, guest started": host,
         **_divide_boot(boot, [float(word) for word in output.split()]),
         "then ssh logs in, including the start of the command": login,
     }
@@ -135,7 +135,7 @@ def _divide_boot(seconds: float, uptimes: list[float]) -> Parts:
     begin, end = uptimes
     return {
         "then boot loader, kernel and OpenSSH in the guest": seconds - (end - begin),
-        "and cloud-init with the network's configuration": end - begin,
+        "and cloud-init, which configures the network": end - begin,
     }
 
 

@@ -79,7 +79,7 @@ def run() -> Iterator[Measurement]:
         "tagged compared with untagged, with filters": (_compare(rates, ("tagged", 1), ("untagged", 1)), 0.99),
         "filters compared with no filters, tagged": (_compare(rates, ("tagged", 1), ("tagged", 0)), 0.97),
         "filters compared with no filters, untagged": (_compare(rates, ("untagged", 1), ("untagged", 0)), 0.97),
-        "filters of 199 further guests compared with none, tagged": (
+        "filters of 199 further guests compared with no further guests, tagged": (
             _compare(rates, ("tagged", 200), ("tagged", 1)),
             0.97,
         ),

@@ -102,7 +102,8 @@ class ServiceTiming(Document):
         "then, the cluster's VLAN IDs are put into quarantine.",
     )
     drift_interval: Seconds = Field(
-        300, description="Seconds between two readings of a device without changes (drift detection)."
+        300,
+        description="Seconds between two readings of a device whose wanted state does not change (drift detection).",
     )
     agent_silence: Seconds = Field(
         150,

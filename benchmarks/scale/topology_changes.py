@@ -226,7 +226,7 @@ def measure(callers: Callers, token: str, pid: int) -> None:
             duration_s = process.submit(change_topology, token, name).result()
             processor_s = read_processor_s(pid) - before
             print(  # noqa: T201
-                f"{name}: {duration_s:.2f} s, {processor_s:.2f} s of processor time with the other calls, "
+                f"{name}: {duration_s:.2f} s, {processor_s:.2f} s of processor time including the other calls, "
                 f"memory at most {read_memory_mb(pid)} MB; {callers.describe(since)}",
                 flush=True,
             )

@@ -130,8 +130,8 @@ def find_site_troubles(view: SiteView, prefix: str) -> Iterator[Trouble]:
         unconfirmed = ", ".join(sorted(quarantined.elements))
         yield make(
             Level.WARNING,
-            f"VLAN {quarantined.vlan} has been in quarantine since {format_utc(quarantined.since)}: the removal of "
-            f"cluster {quarantined.cluster} is not confirmed by {unconfirmed or 'at least one element'}",
+            f"VLAN {quarantined.vlan} has been in quarantine since {format_utc(quarantined.since)}: "
+            f"{unconfirmed or 'at least one element'} did not confirm the removal of cluster {quarantined.cluster}",
             f"Repair {unconfirmed or 'the elements with an error'}; the quarantine then ends by itself. If the element "
             "never returns, declare the VLAN ID clean on the page of the site.",
         )

@@ -52,7 +52,7 @@ AGENT_MESSAGES: Final = (
     AgentMessage(
         "libvirt (…) did not list domains within 15 s",
         (" did not ", "list domains"),
-        "libvirtd hangs. The agent continues to create and remove networks, but confirms no change to SBF. Therefore "
+        "libvirtd hangs. The agent continues to create and remove networks, but sends SBF no confirmations. Therefore "
         "the VLAN ID of a removed cluster stays claimed until libvirtd answers",
         "on the host: `systemctl restart libvirtd`; guests continue to run",
     ),

@@ -100,7 +100,9 @@ def identify_local_user(uid: int, name: str | None, service_uid: int, setting: L
         return Principal(name or f"uid-{uid}", Role.OPERATOR)
     user = _describe_user(uid, name)
     if setting is LocalUsers.TOKEN:
-        raise Unauthenticated(f"{user} must present a token, because only root needs no token here: {LOGIN_HINT}")
+        raise Unauthenticated(
+            f"{user} must present a token, because SBF's setting local_users is 'token': {LOGIN_HINT}"
+        )
     try:
         return Principal(UserName(name or ""), Role.USER)
     except BadInput as error:

@@ -68,7 +68,7 @@ def make_error_report(error: ElementError, *, unsaved: bool = False) -> ErrorRep
     return ErrorReport(str(error), not isinstance(error, Unreachable), about, unsaved)
 
 
-OTHER_CLUSTERS_ERROR = "its error concerns another cluster"
+OTHER_CLUSTERS_ERROR = "the element's error concerns another cluster"
 
 
 def format_cluster_errors(errors: Mapping[str, str], max_length: int) -> str:

@@ -170,6 +170,6 @@ def _check_same_spec(key: str, spec: ClusterSpec, latest: LatestAttempt) -> NoCh
         return NoChange()
     changed = [name for name in ClusterSpec.model_fields if getattr(spec, name) != getattr(latest.spec, name)]
     raise OtherSpec(
-        f"cluster {key} exists and is {latest.state}, and differs in {', '.join(changed)}: "
+        f"cluster {key} exists and is {latest.state}, and differs from this request in {', '.join(changed)}: "
         f"choose another key, or end the cluster first"
     )

@@ -50,8 +50,8 @@ def make_principal(claims: Mapping[str, object], roles: OidcRoles) -> Principal:
     if roles.users == "all" or groups & set(roles.users):
         return Principal(name, Role.USER)
     raise Forbidden(
-        f"{name} may not log in: expected a group of the settings console.oidc.roles, "
-        f"got {', '.join(sorted(groups)) or 'no group'}; ask an operator of SBF to add a group"
+        f"{name} may not log in: expected a group in the settings console.oidc.roles, "
+        f"got {', '.join(sorted(groups)) or 'no group'}; ask an operator of SBF for a role"
     )
 
 
@@ -59,7 +59,7 @@ def _find_name(claims: Mapping[str, object], roles: OidcRoles) -> UserName:
     name = claims.get(roles.user_claim)
     if not isinstance(name, str):
         raise BadInput(
-            f"the provider sent no text in the claim {roles.user_claim!r}; known claims: "
+            f"the provider sent no text in the claim {roles.user_claim!r}; claims that it sent: "
             f"{', '.join(sorted(claims)) or 'none'}. An operator corrects console.oidc"
         )
     if not UserName.matches(name):

@@ -89,8 +89,9 @@ class CandidateHost:
         """Describe how many guests fit on the host, and why no more guests fit."""
         room = self.count_room(needed)
         fits = f"room for {count_of(room, 'guest')}, " if room else ""
-        reason = self.obstacle or f"{fits}guests use {self.used} of {self.total}"
-        return f"host {self.name}: {reason}"
+        cpus = f"{self.used.cpus} of {count_of(self.total.cpus, 'CPU')}"
+        memory = f"{self.used.memory_mb} of {self.total.memory_mb} MiB"
+        return f"host {self.name}: {self.obstacle or f'{fits}guests use {cpus} and {memory}'}"
 
 
 def compute_total(capacity: HostCapacity, overcommit: Overcommit) -> ComputeResources:

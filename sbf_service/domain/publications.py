@@ -45,7 +45,7 @@ def make_publisher(topology: Topology, site: Name | None) -> GatewayRole:
     sites = list_publishing_sites(topology)
     if site is None or site not in sites:
         raise NoGateway(
-            f"site {site} publishes no ports: no gateway there has `publish_ports`; sites that do: "
+            f"site {site} publishes no ports: no gateway there has `publish_ports`; sites that publish ports: "
             f"{', '.join(sites) or 'none'}"
         )
     names = frozenset(gateway.name for gateway in topology.site(site).gateways)

@@ -248,8 +248,8 @@ class _Draft:
         members = sorted({seen.port for seen in self.observations() if self._is_member_text(seen)})
         if members:
             yield (
-                f"members of link aggregates: {', '.join(members)}: add the aggregates to the draft, with "
-                "their members (aggregates) and one link for each aggregate"
+                f"members of link aggregates: {', '.join(members)}: in the draft, add each aggregate to the switch's "
+                "ports, list its members under the key 'aggregates', and add one link for each aggregate"
             )
         uses = Counter(seen.port for seen in self.observations())
         for port in (port for port, times in uses.items() if times > 1):

@@ -59,7 +59,10 @@ EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
         ),
     ),
     HTTPStatus.NOT_FOUND: (NotFound, "cluster demo is not known; list the clusters: virtcloud cluster list"),
-    HTTPStatus.CONFLICT: (OtherSpec, "cluster demo exists and is active, and differs in hosts: choose another key"),
+    HTTPStatus.CONFLICT: (
+        OtherSpec,
+        "cluster demo exists and is active, and differs from this request in hosts: choose another key",
+    ),
     HTTPStatus.GONE: (Gone, "cluster 7.pbs: attempt 1 has ended: the latest is attempt 2"),
     HTTPStatus.PRECONDITION_FAILED: (PreconditionFailed, "the topology was changed since it was read: read it again"),
     HTTPStatus.PRECONDITION_REQUIRED: (PreconditionRequired, "expected If-Match with the document's ETag, got none"),

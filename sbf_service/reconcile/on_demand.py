@@ -134,7 +134,8 @@ class OnDemandReader:
             kind = require_element(unit, name).kind
         if ElementKind(kind) not in DEVICE_KINDS:
             raise Conflict(
-                f"{kind} {name}: expected a switch or an edge, which SBF reads: this {kind} is reconciled by its agent"
+                f"{kind} {name}: expected a switch or an edge, because SBF reads only switches and edges; this {kind} "
+                "is reconciled by its agent"
             )
 
 

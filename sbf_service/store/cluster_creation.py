@@ -153,7 +153,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
         unit.require_everything()  # the earlier cluster may be at sites that are not locked
     if put.starter is not None and spec.spread is not None:
         raise Forbidden(
-            f"job-starter {put.starter} may not request a spread of guests: a job's cluster uses the job's hosts"
+            f"job-starter {put.starter} may not request a spread of guests: a job's cluster uses the hosts of the job"
         )
     if put.starter is not None and not isinstance(decision, NoChange):
         unproven = check_job_proof(unit, key, spec, put.starter, use=isinstance(decision, CreateAttempt))

@@ -45,7 +45,7 @@ REMEDIES = {
     ("database is locked", "lock timeout"): "wait until the other program that uses the database has ended",
     ("permission denied",): "give SBF's role all rights on its tables",
     ("read-only transaction", "during recovery"): (
-        "set 'database' in the settings to the primary server, or let the server accept changes"
+        "change the setting 'database' to the address of the primary server, or let the server accept changes"
     ),
     ("readonly database", "unable to open database file"): "give the file and its folder to SBF's user",
     ("too many connections", "remaining connection slots"): "raise the server's limit of connections (max_connections)",

@@ -130,6 +130,7 @@ def require_agent(unit: Unit, name: str) -> ElementRow:
     row = require_element(unit, name)
     if ElementKind(row.kind) in DEVICE_KINDS:
         raise Conflict(
-            f"{row.kind} {name} has no agent, because SBF configures it: only agents of hosts and gateways call"
+            f"{row.kind} {name} has no agent, because SBF itself configures the {row.kind}: only agents of hosts "
+            "and gateways make this call"
         )
     return row

@@ -99,7 +99,7 @@ def test_a_user_without_a_group_learns_what_to_do(page: Page, log_in: Callable[.
     log_in("3")
     page.locator("#login-error").wait_for()
     assert "eve may not log in" in page.inner_text("#login-error")
-    assert "got guests; ask an operator of SBF to add a group" in page.inner_text("#login-error")
+    assert "got guests; ask an operator of SBF for a role" in page.inner_text("#login-error")
     assert page.get_attribute("#token", "aria-invalid") is None
     assert Axe().run(page).response["violations"] == []
 

@@ -269,7 +269,9 @@ def test_invariant_7_the_same_request_again_changes_nothing(world: World) -> Non
 def test_invariant_7_another_spec_for_a_key_is_a_conflict(world: World) -> None:
     world.put("demo", TWO_SITES)
     rows = len(world.audit())
-    with pytest.raises(Conflict, match="cluster demo exists and is configuring, and differs in guests"):
+    with pytest.raises(
+        Conflict, match="cluster demo exists and is configuring, and differs from this request in guests"
+    ):
         world.put("demo", spec("brno-h2"))
     assert len(world.audit()) == rows
     assert str(world.site("brno").claimed) == "100"

@@ -117,7 +117,8 @@ def _folders(settings: AgentSettings) -> Iterator[HostCheck]:
     remedy = f"free {MIN_FREE_GIB} GiB in this folder, or set 'state' to another folder"
     yield _attempt("folders", f"state {settings.state}", lambda: _free_space(settings.state), remedy)
     remedy = (
-        f"chown root: {settings.state}; chmod 755 {settings.state}; other users could make the agent change this host"
+        f"chown root: {settings.state}; chmod 755 {settings.state} (otherwise, other users could make the agent change "
+        "this host)"
     )
     yield _attempt(
         "folders", "only root changes the state", lambda: _describe_owner(settings.state), remedy, required=False
@@ -206,7 +207,7 @@ def _qemu_user(uri: str) -> str:
 def _containers(settings: AgentSettings) -> Iterator[HostCheck]:
     remedy = "sysctl -w user.max_user_namespaces=10000"
     yield _attempt("containment", "user namespaces", check_user_namespaces, remedy)
-    remedy = "set first_id under [guests] in the agent's settings to free IDs"
+    remedy = "under [guests] in the agent's settings, set first_id to a value above the granted IDs"
     yield _attempt("containment", "user IDs", lambda: check_ids(settings.guests.first_id), remedy, required=False)
     remedy = "boot with control groups of version 2: systemd.unified_cgroup_hierarchy=1"
     yield _attempt("containment", "limits", check_control_groups, remedy, required=False)

@@ -73,7 +73,9 @@ def list_(context: click.Context, /, key: str, *, ended: bool, kind: str | None,
 @printing.json_option
 @click.pass_context
 def revoke(context: click.Context, /, key: str, device: str, *, user: str | None, as_json: bool) -> None:
-    """Revoke the VPN profile of a device, or an SSH certificate. The gateways end the device's connections at once.
+    """Revoke the VPN profile of a device, or an SSH certificate.
+
+    The gateways end the connections of the profile or certificate at once.
 
     Example: virtcloud access revoke demo laptop
 

@@ -185,7 +185,8 @@ GUEST_OPTIONS = {
     "ssh_keys",
     type=click.File(encoding="utf-8-sig", errors="replace"),
     multiple=True,
-    help="File with public SSH keys that may log in, besides the owner's keys ('virtcloud key list'); may be repeated.",
+    help="File with public SSH keys that guests accept, in addition to the owner's keys ('virtcloud key list'); may be "
+    "repeated.",
 )
 @click.option(
     "--user-data",

@@ -34,8 +34,8 @@ element.add_command(try_command)
 @click.option(
     "--troubled",
     is_flag=True,
-    help="Only elements with an error report or a pending save, elements that do not answer, and elements whose agent "
-    "never called SBF.",
+    help="Only elements that need attention: elements that do not answer, that have an error or a pending save, or "
+    "whose agent never called SBF.",
 )
 @printing.limit_option
 @printing.json_option

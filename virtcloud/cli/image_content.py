@@ -83,8 +83,9 @@ def read_file(path: Path, label: str, size: int) -> Iterator[bytes]:
             yield data
     if found != size:
         raise BadInput(
-            f"{path}: expected {size} bytes as at the first reading, got {'more' if found > size else found}: another "
-            "program changed the file; repeat the command when that program has ended"
+            f"{path}: expected {size} bytes, the size when virtcloud first read the file, got "
+            f"{'more' if found > size else found}: another program changed the file; repeat the command when that "
+            "program has ended"
         )
 
 

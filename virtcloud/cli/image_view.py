@@ -57,7 +57,7 @@ def print_image(found: CatalogueImage, summary: str | None, *, as_json: bool) ->
 
 def _describe_image(found: CatalogueImage) -> list[tuple[str, str]]:
     source = found.source
-    origin = source.url or (f"{source.file} in the folder of images of each host" if source.file else "SBF")
+    origin = source.url or (f"{source.file} in each host's folder of images" if source.file else "SBF")
     certified = [
         f"{certification.site}, by {certification.by}, {printing.format_time(certification.at)}"
         for certification in found.certified

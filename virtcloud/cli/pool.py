@@ -83,7 +83,7 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 @printing.json_option
 @click.pass_context
 def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
-    """Declare the quarantined VLAN ID VLAN clean on all elements of SITE. The audit log records your name.
+    """Declare VLAN, a quarantined VLAN ID, clean on all elements of SITE. The audit log records your name.
 
     If the former cluster also had other sites, SBF releases the VLAN IDs of all sites of this cluster together. The
     elements of the other sites must first confirm the removal, or be declared clean.

@@ -73,7 +73,7 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
 @click.option("--guests", type=click.IntRange(0), help="Guests at the same time.")
 @click.option("--cpus", type=click.IntRange(0), help="CPUs of all guests.")
 @click.option("--memory", type=MemoryType(), help="Memory of all guests, such as 64gb.")
-@click.option("--images", type=MemoryType(), help="Size of all images that SBF stores, such as 100gb.")
+@click.option("--images", type=MemoryType(), help="Size of all images that SBF stores for the user, such as 100gb.")
 @click.option(
     "--lease", type=DurationType(MAX_LEASE_LIMIT_S), help="Maximum duration of a cluster, including all extensions."
 )

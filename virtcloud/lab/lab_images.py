@@ -21,7 +21,7 @@ APPLETS = ("sh", "ip", "ping", "arping", "sleep", "cat", "ls", "nc", "wget", "ht
 DISK_LABEL, DISK_BYTES = b"a disk of the lab\n", 1 << 20
 
 CONTAINER_INIT = """#!/bin/sh
-# The agent sets the addresses. Exits immediately on a signal.
+# The agent sets the addresses. This program exits immediately on a signal.
 trap 'exit 0' TERM INT PWR
 hostname "$VIRTCLOUD_GUEST"
 echo "$(hostname): up"
@@ -123,7 +123,7 @@ HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 """The path of a guest's host key. The seed contains this key. A guest without a seed creates a key at its start."""
 
 SSH_INIT = f"""#!/bin/sh
-# The agent sets the addresses and writes the seed. Exits immediately on a signal.
+# The agent sets the addresses and writes the seed. This program exits immediately on a signal.
 trap 'exit 0' TERM INT PWR
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 hostname "$VIRTCLOUD_GUEST"

@@ -22,7 +22,7 @@ true"""
 RUNNING_GUESTS = """
 for file in /run/libvirt/lxc/vc-*.pid /run/libvirt/qemu/vc-*.pid; do
   pid=
-  [ -e "$file" ] && read -r pid <"$file"  # fails at the end of the file, which has no newline
+  [ -e "$file" ] && read -r pid <"$file"  # sets pid, then fails: the file has no newline at its end
   [ -n "$pid" ] && [ -d "/proc/$pid" ] && echo "$file"
 done
 true"""

@@ -149,8 +149,8 @@ class ClusterSpec(Document):
     the server's address by DHCP. `metadata` identifies guests by their addresses. Therefore SBF refuses `metadata` with
     open `filters`."""
     services: Annotated[tuple[ClusterService, ...], OMIT_EMPTY] = ()
-    """Services of gateways in the network: `nfs` (folders of the owner, by NFSv4.2). A gateway at one of the network's
-    sites must offer each service."""
+    """Services of gateways in the network: `nfs` (folders of the owner, by NFSv4.2). For each service, a gateway at one
+    of the network's sites must offer the service."""
     vpn: Annotated[bool, OMIT_EMPTY] = False
     """Whether SBF connects the cluster to gateways when the cluster is created.
 
@@ -187,7 +187,7 @@ class ClusterSpec(Document):
         names = (*(guest.name for guest in self.guests), *(self.spread.names if self.spread and self.guests else ()))
         for name, times in Counter(names).items():
             if times > 1:
-                raise BadInput(f"expected each guest to have its own name, got {name} {times} times")
+                raise BadInput(f"expected each guest to have its own name, got name {name} {times} times")
         return self
 
     @model_validator(mode="after")
@@ -214,7 +214,11 @@ class ClusterSpec(Document):
             if times > 1:
                 raise BadInput(f"expected at most one IPv{version} address of the router, got {times}", path)
         if versions and self.router is None and not self.outside:
-            raise BadInput("expected router: gateway or router: device with router_addresses, got neither", path)
+            raise BadInput(
+                "expected router: gateway, router: device or outside, because the spec has router_addresses, got none "
+                "of them",
+                path,
+            )
         if self.outside and self.router == "device":
             raise BadInput("expected router: gateway, because the spec has outside, got router: device", ("router",))
         return self

@@ -44,7 +44,7 @@ def check_disk_names(disks: Iterable[GuestDisk], guest: str) -> None:
     """Raise BadInput if two disks of a guest have the same name."""
     for name, times in Counter(disk.name for disk in disks).items():
         if times > 1:
-            raise BadInput(f"{guest}: expected each disk to have its own name, got {name} {times} times")
+            raise BadInput(f"{guest}: expected each disk to have its own name, got name {name} {times} times")
 
 
 class Guest(Document):

@@ -44,11 +44,11 @@ class ImageUrl(PatternText):
 
 
 class HostFile(PatternText):
-    """The path of an image's file relative to the folder of images of each host."""
+    """The path of an image's file relative to each host's folder of images."""
 
     __slots__ = ()
     pattern = r"(?![^/]*/?\.\.?(/|$))(?!.*/\.\.?(/|$))(?!.*//)[A-Za-z0-9_][A-Za-z0-9._+/-]{0,254}"
-    meaning = "a file in the folder of images of each host, such as shared/debian-12.qcow2"
+    meaning = "a file in each host's folder of images, such as shared/debian-12.qcow2"
 
 
 class ImageFormat(StrEnum):
@@ -150,7 +150,7 @@ class ImageSource(ImageContent):
     url: ImageUrl | None = None
     """Address from which hosts fetch the file."""
     file: HostFile | None = None
-    """Path of the file in the folder of images of each host."""
+    """Path of the file in each host's folder of images."""
 
     @model_validator(mode="after")
     def _check_single_source(self) -> Self:

@@ -48,10 +48,12 @@ class SshGrant(Document):
     """The right of a user to reach the guests of a network with SSH."""
 
     cluster: str
-    """Id of the cluster for which certificates are made: the network's cluster or a member of the network."""
+    """Id of the cluster for which the user's certificates are made: the cluster that created the network, or a cluster
+    that joined the network.
+    """
     user: UserName
     expires_at: datetime
-    """The end of the cluster's lease."""
+    """The end of the cluster's lease or of the network's lease, whichever is earlier."""
     revoked: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
     """The serial numbers of the user's revoked certificates that a gateway might still accept, or that have open
     connections.
@@ -101,7 +103,7 @@ class SshAccessView(Document):
     pending: tuple[PendingElement, ...] = ()
     """The elements that have not confirmed the cluster yet."""
     lease_ends: datetime
-    """When the cluster or its network ends."""
+    """The end of the cluster's lease or of the network's lease, whichever is earlier."""
 
 
 class SshCertificateRequest(Document):

@@ -82,8 +82,8 @@ class ClusterTransport(Document):
 class ClusterView(Document):
     """The state of a cluster.
 
-    For a member, ``vlans`` are the VLAN IDs of the network that the member has joined. When a cluster ends, its
-    ``members`` end too.
+    If the cluster has joined another cluster's network, ``vlans`` are the VLAN IDs of this network. When a cluster
+    ends, the clusters that have joined its network (``members``) end too.
     """
 
     key: ClusterKey
@@ -114,7 +114,7 @@ class ClusterView(Document):
     placements: tuple[PlacementView, ...] = ()
     """The cluster's placements: one for each element of its path."""
     network: ClusterKey | None = None
-    """The key of the cluster whose network this member has joined."""
+    """The key of the cluster whose network this cluster has joined; null: the cluster has its own network."""
     members: dict[ClusterKey, UserName] = Field(default_factory=dict)
     """The clusters that have joined this cluster's network, each with its owner."""
     created_by: str | None = None

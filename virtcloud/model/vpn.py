@@ -89,7 +89,9 @@ class VpnGrant(Document):
     profile: str
     """Id of the profile."""
     cluster: str
-    """Id of the cluster for which the profile was made: the network's cluster or a member of the network."""
+    """Id of the cluster for which the profile was made: the cluster that created the network, or a cluster that joined
+    the network.
+    """
     user: UserName
     device: Name
     fingerprint: Fingerprint

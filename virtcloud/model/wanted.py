@@ -41,7 +41,7 @@ class GuestWanted(Document):
     addresses: tuple[Address, ...] = ()
     """Addresses of `eth0`, each with its prefix length."""
     cluster: str | None = None
-    """Id of the member to which the guest belongs; null: the guest belongs to the network's cluster."""
+    """Id of the guest's cluster, if the cluster joined the network; null: the network's cluster."""
     seed: GuestSeed | None = None
     """The data that the guest reads at its first boot; null: the guest reads only its name and addresses."""
     power: Literal["off"] | None = None
@@ -81,7 +81,7 @@ class Segment(Document):
     untagged: bool = False
     """Whether the segment is untagged and the only segment on the port."""
     guests: tuple[GuestWanted, ...] = ()
-    """The guests of the network's cluster and of its members on this host."""
+    """The network's guests on this host: guests of the network's cluster, and of clusters that joined the network."""
     members: dict[str, ClusterKey] = Field(default_factory=dict)
     """Keys of the clusters that joined the network and use this host, by cluster id."""
     origins: dict[str, ClusterOrigin] = Field(default_factory=dict)

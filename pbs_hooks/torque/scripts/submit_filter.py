@@ -67,7 +67,7 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
             "%s: expected no value, because this resource carries the request, got %r" % (CARRIER_RESOURCE, carrier)
         )
     if request.split() != [request]:
-        text = "expected a request without spaces, because Torque ends it at a space, got %r"
+        text = "expected a request without spaces, because Torque cuts off a request at the first space, got %r"
         raise RequestError(text % request)
     if len(request) > MAX_REQUEST_CHARACTERS:
         text = "expected at most %d characters, the limit of a Torque job, got %d"

@@ -54,8 +54,8 @@ KindQuery = Annotated[ElementKind | None, Query(description="Only elements of th
 TroubledQuery = Annotated[
     bool,
     Query(
-        description="Only elements with an error report or a pending save, elements that do not answer, and elements "
-        "whose agent never called SBF."
+        description="Only elements that need attention: elements that do not answer, that have an error or a pending "
+        "save, or whose agent never called SBF."
     ),
 ]
 ReadQuery = Annotated[bool, Query(description="Read the device now, instead of using its last observed state.")]

@@ -90,7 +90,7 @@ def get_image(name: NamePath, caller: CurrentCaller, service: CurrentService) ->
 def add_image(
     name: NamePath, request: ImageRequest, response: Response, caller: CurrentCaller, service: CurrentService
 ) -> CatalogueImage:
-    """Add an image whose file is at a URL or in the folder of images of each host; idempotent."""
+    """Add an image whose file is at a URL, or in each host's folder of images; idempotent."""
     require_addition(caller)
     check_size(service.settings.images, request.size)
     check_architecture(request.architecture)
@@ -201,7 +201,7 @@ def get_image_content(name: NamePath, caller: CurrentCaller, service: CurrentSer
 
 @router.post("/{name}/verify", responses=problem_responses(404, 422))
 async def verify_image(name: NamePath, caller: CurrentCaller, service: CurrentService) -> ImageCheck:
-    """Read the file of an uploaded image again, and compare its checksum."""
+    """Read the file of an uploaded image again, and compare the file's checksum with the recorded checksum."""
 
     def authorize() -> ImageSource:
         with service.store.read() as unit:

@@ -153,7 +153,8 @@ def check_device_support(
             _check_credential(device, credentials)
             if device.address is None and platforms.needs_address(device):
                 raise BadInput(
-                    f"{kind_of(device)} {device.name}: expected the key address, to which SBF connects, got none"
+                    f"{kind_of(device)} {device.name}: expected the key 'address' with the address to which SBF "
+                    "connects, got none"
                 )
         for edge in site.edges:
             for fault in _find_edge_faults(topology, edge, platforms.of_edge(edge).capabilities.kinds):

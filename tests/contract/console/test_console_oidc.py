@@ -209,7 +209,7 @@ def test_an_invalid_user_name_is_named_with_its_claim() -> None:
 
 
 def test_by_default_no_group_may_log_in() -> None:
-    with pytest.raises(Forbidden, match="ask an operator of SBF to add a group"):
+    with pytest.raises(Forbidden, match="ask an operator of SBF for a role"):
         make_principal({"uid": "alice", "groups": ["physics"]}, OidcRoles(user_claim="uid"))
 
 

@@ -29,7 +29,7 @@ def test_another_spec_with_the_same_key_is_a_conflict(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     status, kind, detail = problem(ask(world, "PUT", "/v1/clusters/demo", body("brno-h2")))
     assert (status, kind) == (409, "other-spec")
-    assert detail.startswith("cluster demo exists and is configuring, and differs in guests: ")
+    assert detail.startswith("cluster demo exists and is configuring, and differs from this request in guests: ")
 
 
 def test_no_free_vlan_is_a_special_conflict(world: World) -> None:
@@ -146,7 +146,7 @@ def test_ended_clusters_are_listed_in_pages(world: World) -> None:
     assert page(f"&before={first}") == ([], "")
     assert page("")[0] == ["c1", "c2", "c3", "c4", "c5"]
     assert ask(world, "GET", "/v1/clusters?limit=1").json()[0]["key"] == "c2", (
-        "all clusters that have not ended are listed"
+        "expected all clusters that have not ended, regardless of the limit"
     )
 
 

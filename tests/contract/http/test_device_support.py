@@ -72,7 +72,8 @@ def test_a_device_without_an_address_is_refused(name: str) -> None:
         kind = "linux_edge" if "loopback" in device else "arista_eos"
         device.update(platform=kind, address=None if device["name"] == name else "192.0.2.10")
     topology = Topology.model_validate(document)
-    with pytest.raises(BadInput, match=f"{name}: expected the key address, to which SBF connects, got none"):
+    message = f"{name}: expected the key 'address' with the address to which SBF connects, got none"
+    with pytest.raises(BadInput, match=message):
         check_device_support(topology, topology.sites, Platforms(find_switch_platform, find_edge_platform), ())
 
 

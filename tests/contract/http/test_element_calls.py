@@ -74,7 +74,10 @@ def test_a_switch_has_no_agent(world: World, call: str) -> None:
     report = {"revision": 1} | ({"message": "no"} if call == "trouble" else {})
     status, kind, detail = problem(ask(world, "POST", f"/v1/elements/brno-sw1/{call}", report))
     assert (status, kind) == (409, "conflict")
-    assert detail == "switch brno-sw1 has no agent, because SBF configures it: only agents of hosts and gateways call"
+    assert detail == (
+        "switch brno-sw1 has no agent, because SBF itself configures the switch: only agents of hosts and gateways "
+        "make this call"
+    )
 
 
 def test_elements_show_revisions_and_observed_state(world: World) -> None:

@@ -80,7 +80,7 @@ def test_a_poll_until_a_state_skips_other_changes(world: World) -> None:
         await asyncio.to_thread(world.settle)
         answer = (await asyncio.wait_for(poll, 10)).json()
         assert answer["state"] == "active"
-        assert answer["version"] > before.version + 1, "each confirmation is a version"
+        assert answer["version"] > before.version + 1, "expected a new version for each confirmation"
 
     run(world, act)
 

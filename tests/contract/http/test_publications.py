@@ -112,7 +112,7 @@ def test_a_site_without_publishing_names_the_sites_with_it(world: World) -> None
     put(world)
     status, kind, detail = problem(publish(world, site="praha"))
     assert (status, kind) == (409, "no-gateway")
-    assert "sites that do: brno" in detail
+    assert "sites that publish ports: brno" in detail
 
 
 def test_an_exhausted_range_is_a_named_error(world: World) -> None:

@@ -317,7 +317,8 @@ def test_an_edge_has_no_agent(world: World) -> None:
     answer = ask(world, "GET", "/v1/elements/brno-pe1/wanted")
     assert (
         problem(answer)[2]
-        == "edge brno-pe1 has no agent, because SBF configures it: only agents of hosts and gateways call"
+        == "edge brno-pe1 has no agent, because SBF itself configures the edge: only agents of hosts and gateways "
+        "make this call"
     )
 
 

@@ -18,7 +18,7 @@ WHOLE_REPORT = (
     "cluster of-alice: could not start guest g1: no room; cluster of-bob: could not start guest g2: no image debian"
 )
 ALICE_ERROR, BOB_ERROR = "could not start guest g1: no room", "could not start guest g2: no image debian"
-OTHER_CLUSTER_ERROR = "its error concerns another cluster"
+OTHER_CLUSTER_ERROR = "the element's error concerns another cluster"
 
 
 @pytest.fixture

@@ -274,7 +274,10 @@ def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, p
     ended = run_sbf("serve", "--config", str(write_settings(tmp_path, database=read_only)))
     assert ended.returncode == 2
     assert "sbf: the database cannot be used: cannot execute INSERT in a read-only transaction" in ended.stderr
-    assert "; set database in the settings to the primary server, or let the server accept changes" in ended.stderr
+    assert (
+        "; change the setting 'database' to the address of the primary server, or let the server accept changes"
+        in ended.stderr
+    )
     assert "listening" not in ended.stderr
 
 

@@ -255,7 +255,9 @@ def test_one_of_two_clusters_with_the_same_name_is_refused(world: World) -> None
 def test_one_of_two_specs_for_a_key_is_a_conflict(world: World) -> None:
     outcomes = create_together(world, ("a", spec("brno-h1")), ("a", spec("praha-h1")))
     assert outcomes[1] == "created True"
-    assert outcomes[0].startswith("OtherSpec: cluster a exists and is configuring, and differs in guests")
+    assert outcomes[0].startswith(
+        "OtherSpec: cluster a exists and is configuring, and differs from this request in guests"
+    )
 
 
 def test_a_key_and_a_name_exclude_each_other(world: World) -> None:

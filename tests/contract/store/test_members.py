@@ -288,7 +288,7 @@ def test_repeating_a_join_changes_nothing(ring: World) -> None:
     rows = len(ring.audit())
     again = ring.put("m1", member("praha-h1"))
     assert (again.created, again.view, len(ring.audit())) == (False, view, rows)
-    with pytest.raises(Conflict, match="cluster m1 exists and is active, and differs in joins"):
+    with pytest.raises(Conflict, match="cluster m1 exists and is active, and differs from this request in joins"):
         ring.put("m1", member("praha-h1", joins="root"))
 
 

@@ -82,7 +82,7 @@ def test_capacity_is_free_after_the_end_of_a_cluster(hosts: World) -> None:
     hosts.dead_hosts.add("praha-h1")
     hosts.delete("demo")
     hosts.settle()
-    with pytest.raises(NoCapacity, match="host praha-h1: guests use 2 CPUs and 2048 MiB of 8 CPUs and 2048 MiB"):
+    with pytest.raises(NoCapacity, match="host praha-h1: guests use 2 of 8 CPUs and 2048 of 2048 MiB"):
         hosts.put("next", spread(1, "praha"))
     hosts.dead_hosts.clear()
     hosts.settle()

@@ -60,7 +60,10 @@ def test_options_in_the_address_keep_the_other_options(empty_postgresql: str) ->
         ("SET LOCAL ROLE pg_monitor; SELECT 1 FROM pg_authid", "give SBF's role all rights on its tables"),
         ("SET LOCAL search_path = pg_catalog; SELECT 1 FROM audit", "set search_path of SBF's role to the schema"),
         ("VALUES (1) FOR UPDATE", "check the address and the rights"),  # the error code of a standby
-        ("SET TRANSACTION READ ONLY; CREATE TABLE t ()", "set database in the settings to the primary server"),
+        (
+            "SET TRANSACTION READ ONLY; CREATE TABLE t ()",
+            "change the setting 'database' to the address of the primary server",
+        ),
         ("SET LOCAL statement_timeout = 1; SELECT pg_sleep(9)", "raise statement_timeout of SBF's role"),
     ],
     ids=["no right", "another schema", "standby", "read only", "statement timeout"],

@@ -74,7 +74,8 @@ def test_a_pipe_describes_a_host_file(run: RunCommand, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("size", "got"), [(3, "got more"), (9, "got 7")])
 def test_a_file_that_changed_before_the_upload_is_refused(tmp_path: Path, size: int, got: str) -> None:
     (tmp_path / "image").write_bytes(b"content")
-    with pytest.raises(BadInput, match=f"image: expected {size} bytes as at the first reading, {got}: another program"):
+    expected = f"image: expected {size} bytes, the size when virtcloud first read the file, {got}: another program"
+    with pytest.raises(BadInput, match=expected):
         list(read_file(tmp_path / "image", "uploading mine", size))
 
 

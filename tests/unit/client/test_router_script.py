@@ -18,7 +18,7 @@ from network_namespaces import NetworkNamespace, network_namespaces
 from virtcloud.client.router_files import read_script
 
 pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("nft") is None, reason="NOT TESTED: network namespaces need root, and nftables"
+    os.geteuid() != 0 or shutil.which("nft") is None, reason="NOT TESTED: the tests need root and nftables"
 )
 
 LIMIT_S = 5.0

@@ -55,7 +55,7 @@ def test_a_number_instead_of_a_list_is_refused() -> None:
 
 def test_two_guests_with_the_same_name_are_refused() -> None:
     text = "owner: alice\nguests:\n- {name: a, host: h1, image: busybox}\n- {name: a, host: h2, image: busybox}\n"
-    assert refusal(text) == "cluster.yaml:1: document: expected each guest to have its own name, got a 2 times"
+    assert refusal(text) == "cluster.yaml:1: document: expected each guest to have its own name, got name a 2 times"
 
 
 def test_an_address_without_a_prefix_length_is_refused() -> None:

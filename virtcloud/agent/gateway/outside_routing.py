@@ -153,9 +153,9 @@ class OutsideRouting:
         needs6 |= any(one.address.version == _IPV6 for segment in segments for one in segment.publications)
         if needs6 and FORWARDING6.exists() and FORWARDING6.read_text().strip() == "0":
             raise Refused(
-                "destinations with IPv6 networks and guests published at IPv6 addresses need "
-                "net.ipv6.conf.all.forwarding=1 on this gateway, got 0: set it in /etc/sysctl.d, and "
-                "set accept_ra=2 for interfaces that learn their routes from advertisements"
+                "expected net.ipv6.conf.all.forwarding=1 on this gateway, because a destination has IPv6 networks or a "
+                "guest is published at an IPv6 address, got 0: set the sysctl in /etc/sysctl.d, and set accept_ra=2 "
+                "for interfaces that learn their routes from advertisements"
             )
 
 

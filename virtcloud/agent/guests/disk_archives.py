@@ -150,7 +150,7 @@ def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
         check_head(ImageFormat.QCOW2, bytes(head))
         check_head(base_format, base_head)
     except BadInput as error:
-        raise Refused(f"cannot copy the disk {overlay.name} over {base.name}: {error}") from error
+        raise Refused(f"cannot copy the disk with overlay {overlay.name} and base {base.name}: {error}") from error
     is_qcow2 = base_format is ImageFormat.QCOW2
     below = describe_node("qcow2", base) | {"backing": None} if is_qcow2 else describe_node("raw", base)
     return describe_node("qcow2", overlay) | {"backing": below}

@@ -170,7 +170,7 @@ class NetlinkKernel:
             self._socket.link("set", index=index, state="up")
 
     def enable_forwarding(self, name: str) -> None:
-        """Forward the IPv4 packets that arrive at an interface."""
+        """Enable the forwarding of IPv4 packets that arrive at an interface."""
         with _translate_errors(f"forward the packets of {name}"):
             _write_sysctls(name, {FORWARDING: "1"})
 

@@ -197,7 +197,7 @@ def _add_interface(reading: PortReading, interface: _InterfaceReading) -> PortRe
 
 
 def render_changes(difference: SwitchDifference, reading: JunosReading) -> list[str]:
-    """Return the lines of a difference. All lines become active simultaneously."""
+    """Return the configuration lines that apply a difference. All lines become active simultaneously."""
     return list(_render_changes(difference, reading))
 
 

@@ -142,7 +142,9 @@ def test_a_claimed_address_is_not_probed(in_namespace: Run) -> None:
             prober.probe({IPV4_ADDRESS}, 0.1)
             return while_claimed, count_frames(link) > 0
 
-    assert in_namespace(work) == (0, True), "repeated claims do not extend the time without probes"
+    assert in_namespace(work) == (0, True), (
+        "expected no probe within 6 s of the first claim, and a probe afterwards despite the repeated claim"
+    )
 
 
 def test_an_announcement_between_two_probes_is_received(in_namespace: Run) -> None:

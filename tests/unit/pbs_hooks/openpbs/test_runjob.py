@@ -273,7 +273,7 @@ def test_an_unshared_network_holds_the_job_for_its_user(server_hook: ServerHook,
 @pytest.mark.parametrize(
     "answer",
     [
-        problem(409, "other-spec", "cluster 12.pbssrv exists and is active, and differs in hosts"),
+        problem(409, "other-spec", "cluster 12.pbssrv exists and is active, and differs from this request in hosts"),
         problem(410, "gone", "attempt 1 is over"),
         (200, {"state": "released"}),
         (200, {"state": "failing"}),
@@ -291,7 +291,10 @@ def test_a_used_run_number_lets_the_job_start_and_fail(
 
 
 def test_the_cluster_of_a_used_number_is_ended(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    sbf.say(PUT, problem(409, "other-spec", "cluster 12.pbssrv exists and is active, and differs in hosts"))
+    sbf.say(
+        PUT,
+        problem(409, "other-spec", "cluster 12.pbssrv exists and is active, and differs from this request in hosts"),
+    )
     server_hook.start("image=debian12")
     assert sbf.asked[1] == ("DELETE /v1/clusters/12.pbssrv?attempt=1&owner=alice", None)
 

@@ -63,7 +63,10 @@ def test_the_filter_is_idempotent() -> None:
         (("-l", "vcluster=image=a,walltime=999:0:0"), "vcluster: a walltime is required, at most 168:00:00"),
         (
             ("-l", "vcluster=image=a: mem=1gb"),
-            "vcluster: expected a request without spaces, because Torque ends it at a space, got 'image=a: mem=1gb'",
+            (
+                "vcluster: expected a request without spaces, because Torque cuts off a request at the first space, "
+                "got 'image=a: mem=1gb'"
+            ),
         ),
         (
             ("-l", "vcluster=image=a,other=fast"),

@@ -55,7 +55,7 @@ def test_a_local_user_gets_the_user_name_of_the_kernel() -> None:
             1000,
             "alice",
             LocalUsers.TOKEN,
-            "the local user alice must present a token, because only root needs no token here",
+            "the local user alice must present a token, because SBF's setting local_users is 'token'",
         ),
         (1000, "Alice B", LocalUsers.USER, "the local user Alice B has no valid user name for SBF"),
         (65534, None, LocalUsers.USER, "the local user with the user ID 65534 has no valid user name for SBF"),

@@ -91,8 +91,8 @@ def test_the_error_explains_every_host() -> None:
         placed(3, *hosts, sites=["brno", "praha"])
     assert str(caught.value) == (
         "expected room for 3 guests of 1 CPU and 1024 MiB at brno, praha, got room for 2: "
-        "host brno-h1: room for 2 guests, guests use 2 CPUs and 1024 MiB of 4 CPUs and 8192 MiB; "
-        "host brno-h2: guests use 4 CPUs and 900 MiB of 4 CPUs and 1000 MiB; "
+        "host brno-h1: room for 2 guests, guests use 2 of 4 CPUs and 1024 of 8192 MiB; "
+        "host brno-h2: guests use 4 of 4 CPUs and 900 of 1000 MiB; "
         "host praha-h1: its agent is unreachable (never sent a heartbeat): "
         "request fewer or smaller guests, other sites, or wait until clusters end"
     )
@@ -117,5 +117,5 @@ def test_the_guests_of_all_clusters_use_capacity() -> None:
 
 def test_a_name_of_a_spread_differs_from_other_guests() -> None:
     guests = [{"name": "g2", "host": "h1", "image": "x"}]
-    with pytest.raises(ValueError, match="expected each guest to have its own name, got g2 2 times"):
+    with pytest.raises(ValueError, match="expected each guest to have its own name, got name g2 2 times"):
         ClusterSpec.model_validate({"owner": "alice", "guests": guests, "spread": {"count": 2, "image": "x"}})
