@@ -44,7 +44,7 @@ def test_the_requested_and_the_shown_spec_change_nothing(world: World) -> None:
     shown = world.put("demo", DEMO).view.spec
     of_version_0_1 = shown.model_copy(update={"subnets": None})
     assert [world.put("demo", again).created for again in (DEMO, shown, of_version_0_1)] == [False] * 3
-    with pytest.raises(OtherSpec, match="differs in subnets"):
+    with pytest.raises(OtherSpec, match="differs from this request in subnets"):
         world.put("demo", DEMO.model_copy(update={"subnets": ()}))
 
 

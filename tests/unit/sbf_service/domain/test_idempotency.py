@@ -110,7 +110,7 @@ def test_an_attempts_keys_are_those_of_its_first_request(first: str | None, seco
 
 
 def test_other_keys_of_a_users_request_are_a_conflict() -> None:
-    with pytest.raises(Conflict, match="differs in authorized_keys"):
+    with pytest.raises(Conflict, match="differs from this request in authorized_keys"):
         resolve_request("k", request(), former(ClusterState.ACTIVE, wanted=with_key(KEY)))
 
 
