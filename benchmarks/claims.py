@@ -1,4 +1,4 @@
-"""Measures requests for clusters, which the results call "claims".
+"""Measures requests for clusters. The results call such a request a "claim".
 
 Each cluster has hosts at two sites, so SBF claims a VLAN ID at both sites. Four callers send requests at the same time.
 Each caller sends its next request as soon as SBF has answered the previous request.

@@ -38,7 +38,7 @@ class Capture:
 def capturing(lab: Lab, node: str, interface: str, expression: str, *, namespace: str = "") -> Iterator[Capture]:
     """During the context, capture the frames on ``interface`` that match ``expression``, a filter of ``tcpdump``.
 
-    The interface may be in the node's network namespace with the name ``namespace``.
+    If ``namespace`` is not empty, the interface is in the network namespace with this name on the node.
     """
     enter = ["ip", "netns", "exec", namespace] if namespace else []
     started = lab.run(node, [*enter, "sh", "-c", START, "sh", interface, *expression.split()], check=True)

@@ -132,7 +132,7 @@ def _format_settings(settings: str) -> str:
 
 
 def read_hook_settings(server: ServerState, name: str) -> Mapping[str, Any]:
-    """Return the settings of a hook; an empty mapping if the hook is missing or its settings are no object."""
+    """Return the settings of a hook; an empty mapping if the hook is missing or its settings are not a JSON object."""
     try:
         return dict(json.loads(server.hooks[name].settings or "{}"))
     except (KeyError, ValueError, TypeError):

@@ -43,7 +43,7 @@ class ScriptFile:
 
 
 def build_program(settings: Path) -> str:
-    """Return the program that every script file contains. A running script finds its function by its file name."""
+    """Return the program that every script file contains. The name of the file determines what the program does."""
     text = bundle_program(ENTRY_MODULE, PROGRAM_TAIL.format(settings=str(settings)), (HEAD_MODULE,))
     return f"{INTERPRETER}{SCRIPT_MARK}{hashlib.sha256(text.encode()).hexdigest()[:12]}.\n{text}"
 

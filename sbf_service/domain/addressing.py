@@ -1,4 +1,4 @@
-"""Addresses of guests: the subnets of a network, and the assignment of their addresses to guests. Pure.
+"""Addresses of guests: the choice of a network's subnets, and the assignment of the subnets' addresses. Pure.
 
 If no guest of a request has an address, SBF assigns addresses:
 

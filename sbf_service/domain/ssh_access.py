@@ -1,4 +1,4 @@
-"""Adds SSH access through gateways to the gateways' wanted documents. Pure."""
+"""Extends gateways' wanted documents by the gateways' sshd, and by the grants and guests of SSH access. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -20,7 +20,7 @@ Uplink = tuple[PortRef, PortRef]
 SwitchTree = Mapping[Name, PortRef | None]
 """For each switch of the tree, its port towards the root. The root comes first and has no port (None)."""
 MAX_COMPUTED = 32_768
-"""The maximum number of paths and trees that SBF caches in a topology object, about 3 KB each."""
+"""The maximum number of paths and trees that SBF caches in a topology object. A path or tree needs about 3 KB."""
 
 
 def find_uplinks(topology: Topology, end_system: Host | Gateway) -> tuple[Uplink, ...]:
@@ -110,7 +110,11 @@ def _build_trees(topology: Topology, site: Site) -> list[SwitchTree]:
 
 
 def find_switch_port(topology: Topology, attachment: PortRef) -> PortRef:
-    """Return the switch's port of an attachment: the port itself, or the peer of a provider edge's port."""
+    """Return the switch port of an attachment.
+
+    If ``attachment`` is a port of a provider edge, return the switch port that is linked to this port. Otherwise
+    ``attachment`` is a switch port: return ``attachment``.
+    """
     return topology.peers[attachment] if isinstance(topology.element(attachment.element), Edge) else attachment
 
 
@@ -129,7 +133,7 @@ def _build_tree(topology: Topology, site: Site, root: Name) -> SwitchTree:
 
 
 def _ports_to_root(topology: Topology, tree: SwitchTree, switch: Name) -> Iterator[PortRef]:
-    """For each link from ``switch`` to the root, yield the port farther from the root."""
+    """For each link on the tree's path from ``switch`` to the root, yield the port at the end farther from the root."""
     if switch not in tree:
         raise Conflict(f"switch {switch} has no path to switch {next(iter(tree))} within their site: link the switches")
     up = tree[switch]

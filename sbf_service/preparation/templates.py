@@ -62,7 +62,8 @@ class PlatformTemplates:
     """The templates of a platform, each for one kind of port or service.
 
     If a template has no lines, SBF has no text for this kind of port or service. The only exception is ``uplink`` on a
-    platform with a dialect. A line with ``{peer}`` is repeated for each other edge.
+    platform with a dialect: a sheet also contains the dialect's commands. A line with ``{peer}`` is repeated for each
+    other edge.
     """
 
     title: str
@@ -96,7 +97,7 @@ class FilledTemplates(NamedTuple):
 
 
 def fill_templates(templates: Sequence[str], known: Mapping[str, object], peers: Sequence[str] = ()) -> FilledTemplates:
-    """Insert the known values into the templates. Show a placeholder without a known value in angle brackets.
+    """Insert the known values into the templates. If a placeholder has no known value, show its name as ``<name>``.
 
     Repeat a line with ``{peer}`` for each of ``peers``, the loopback addresses of the other edges.
     """

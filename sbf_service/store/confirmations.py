@@ -1,8 +1,9 @@
-"""The confirmations of elements: revisions whose wanted state the elements have, except for some clusters.
+"""The confirmations of elements. A confirmation records that an element has the wanted state of a revision.
 
-Workers confirm the revisions of switches and edges. Agents confirm the revisions of hosts and gateways, but do not
-report the clusters that they set up and removed. SBF computes these clusters from the placements that changed since the
-previous confirmation, and records them in the audit log.
+A confirmation can exclude single clusters that the element has not set up or removed completely. Workers confirm the
+revisions of switches and edges. Agents confirm the revisions of hosts and gateways, but do not report the clusters that
+they set up and removed. SBF computes these clusters from the placements that changed since the previous confirmation,
+and records them in the audit log.
 """
 
 from collections.abc import Collection, Mapping
@@ -73,7 +74,7 @@ def confirmation_topic(name: str) -> str:
     return f"confirmed:{name}"
 
 
-def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the reading
+def confirm_revision(  # noqa: PLR0913, PLR0917 - the parameters are the parts of a confirmation
     unit: Unit,
     name: str,
     revision: int,
@@ -126,7 +127,7 @@ def _apply_confirmation(
         take_over_publications(unit, Name(name))
     is_agents = row.kind not in DEVICE_KINDS
     if is_agents and former.confirmed == revision and former.reachable and errors is not None and not marked:
-        increment_versions(unit, ON_ELEMENT, element=name)  # only an error's text changed: it can contain a progress
+        increment_versions(unit, ON_ELEMENT, element=name)  # only an error's text changed, such as a fetch's progress
         return
     _audit_confirmation(unit, row, former, marked)
     if is_unchanged:

@@ -97,9 +97,9 @@ def _make_record(row: PortRow) -> PortRecord:
 
 
 def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) -> None:
-    """Record that SBF may configure these ports although they are in other use. Idempotent.
+    """Record that SBF may configure the ports in ``uses``, even if SBF did not make their current configuration.
 
-    ``uses`` maps each port to its current use. Raise BadInput for an unmanaged port.
+    ``uses`` maps each port to its current use. Idempotent. Raise BadInput for an unmanaged port.
     """
     _check_ports_managed(switch, uses)
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}

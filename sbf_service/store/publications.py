@@ -125,7 +125,11 @@ def list_publications(unit: Unit, key: str, cluster_id: str | None = None) -> li
 
 
 def add_published_ports(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add a gateway's publications to its wanted state. Other elements' wanted states stay unchanged."""
+    """Add the publications of the gateway ``name`` to ``wanted``, and return the result.
+
+    Return ``wanted`` unchanged if the element ``name`` is not a gateway with an outside link, or if ``wanted`` has no
+    segments.
+    """
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.outside is None or not wanted.segments:
         return wanted

@@ -110,7 +110,7 @@ class ElementRow(Base):
     - ``cpus``, ``memory_mb``: the capacity that a host's agent reported.
     - ``local_images``: the names of the images in the host's folder, separated by blanks.
     - ``first_revision``: the first revision after the database was restored from a backup.
-    - ``unchecked``: true until the element has been read after a restore (``unchecked_elements.py``).
+    - ``unchecked``: true from a restore of the database until the element is checked (``unchecked_elements.py``).
     """
 
     __tablename__ = "elements"

@@ -171,7 +171,7 @@ def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, 
 
 
 def _list_port_uses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> Iterator[tuple[PortRef, str]]:
-    """Yield each port in use, with a text about the use that precedes the port in a message."""
+    """Yield each port in use, and a text about its use. In a message, the port follows this text."""
     for cluster in live:
         for port in sorted(find_cluster_ports(change.former, cluster)):
             yield port, f"cluster {cluster.key} needs"

@@ -52,8 +52,8 @@ _SETTLE = (
     .values(settled=true())
 )
 MAX_TRANSITIONS = 3
-"""The maximum number of transitions of one cluster in one call of :func:`apply_due_transitions`, such as drain and
-release.
+"""The maximum number of transitions, such as drain and release, that one call of :func:`apply_due_transitions` applies
+to one cluster.
 """
 
 
@@ -66,7 +66,7 @@ class ClusterSelection:
     """
 
     def __init__(self, *conditions: ColumnElement[bool]) -> None:
-        """Build the statements. Each call passes the values of bound parameters by name.
+        """Build the statements. Each execution of a statement passes the values of bound parameters by name.
 
         An index must support the conditions: the database checks each selected cluster for due transitions.
         """

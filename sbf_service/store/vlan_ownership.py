@@ -1,8 +1,10 @@
 """VLAN ownership: VLANs that SBF created (docs/decisions/0038), and VLAN IDs in other use.
 
 SBF deletes only VLANs that it created. Before a device receives a change, SBF commits a row for each VLAN that the
-change creates. SBF deletes the row when a later reading does not contain the VLAN. A VLAN ID in other use is not free.
-It becomes free when the latest readings of all devices of the site show no other use.
+change creates. SBF deletes the row when a later reading does not contain the VLAN.
+
+A VLAN ID is *in other use* at a site if a device of the site uses the VLAN ID for something other than clusters. Such a
+VLAN ID is not free. It becomes free when the latest readings of all devices of the site show no other use.
 """
 
 import json
@@ -42,7 +44,7 @@ def _insert_created_vlans(unit: Unit, element: str, new: VlanSet) -> None:
 
 
 def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
-    """Replace the records of the VLAN IDs that SBF created on an element by ``vlans``; idempotent."""
+    """Record that SBF created exactly ``vlans`` on an element, and delete the records of other VLAN IDs; idempotent."""
     recorded = read_created_vlans(unit, element)
     if removed := recorded - vlans:
         unit.connection.execute(

@@ -58,11 +58,12 @@ class CreatedVlanRow(Base):
 
 
 class ForeignVlanRow(Base):
-    """A VLAN ID in other use on an element, and the time when this use was first read. No new cluster gets the VLAN ID.
+    """A VLAN ID *in other use*: an element uses the VLAN ID for something other than clusters.
 
-    ``name`` is the VLAN's name on the device, or NULL if the device shows no name. On a switch, ``name`` is also NULL
-    for a VLAN that SBF owns; such a VLAN is in other use because an unmanaged port carries it. ``ports`` (JSON) lists
-    the unmanaged ports that carry the VLAN.
+    No new cluster gets the VLAN ID. ``since`` is the time when this use was first read. ``name`` is the VLAN's name on
+    the device, or NULL if the device shows no name. On a switch, ``name`` is also NULL for a VLAN that SBF owns; such a
+    VLAN is in other use because an unmanaged port carries it. ``ports`` (JSON) lists the unmanaged ports that carry the
+    VLAN.
     """
 
     __tablename__ = "foreign_vlans"

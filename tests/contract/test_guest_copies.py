@@ -31,7 +31,7 @@ def remote(sshd: RealSshd, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A folder with a program, a hidden file, a link and an unusual name."""
+    """A folder with a program, a hidden file, a link, and a file with an unusual name."""
     root = tmp_path / "tree"
     (root / "sub").mkdir(parents=True)
     (root / "sub/program").write_bytes(b"\0\xff" * 50_000)

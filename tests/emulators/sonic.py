@@ -2,8 +2,8 @@
 
 Sources of the output:
 
-- sonic-utilities (``config/main.py``, ``config/vlan.py``): the first line of ``config save``, "Root privileges are
-  required for this operation", and the errors of ``config vlan``.
+- sonic-utilities (``config/main.py``, ``config/vlan.py``): the first line that ``config save`` prints; the error "Root
+  privileges are required for this operation"; and the errors of ``config vlan``.
 - A bug report to sonic-buildimage: the traceback of a save while another process writes the file.
 - Debian: the messages of the shell and sudo.
 """

@@ -38,7 +38,7 @@ ABSENT_ADDRESS = "10.0.0.77"
 PERMANENT = "permanent"
 KILLS = 2
 POLL_S = 0.5
-"""The pause in seconds between two checks of a condition. Each check takes the lab's processor time."""
+"""The pause in seconds between two checks of a condition. Each check uses processor time that the lab needs."""
 
 
 @pytest.fixture(scope="module")

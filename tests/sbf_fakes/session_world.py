@@ -59,7 +59,11 @@ class PairChannel:
 
 @dataclass
 class FakeGuests:
-    """The guests of a host. For each session, ``served`` has the test's end of the socket pair and the channel."""
+    """The guests of a host.
+
+    For each session, ``served`` contains a pair: the test's end of the socket pair, and the agent's channel to the
+    guest.
+    """
 
     refusal: str | None = None
     served: list[tuple[socket.socket, PairChannel]] = field(default_factory=list)

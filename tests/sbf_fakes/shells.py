@@ -1,4 +1,4 @@
-"""Command lines that run in shells of the test host, for tests with real programs.
+"""Shells of the test host in place of a device's command line (``CommandLine``), for tests with real programs.
 
 ``LocalShell`` runs single commands. ``TerminalShell`` is an interactive terminal with echo and prompts. The terminal
 reads at most 4095 characters of a line.

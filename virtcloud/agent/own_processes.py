@@ -27,7 +27,7 @@ _STATE, _START_TIME = 0, 19
 def read_start_time(pid: int) -> int | None:
     """Return the start of a process in clock ticks after the boot, or None if the process has ended.
 
-    Raise Refused if the start cannot be read, for example for lack of open files.
+    Raise Refused if the start cannot be read, for example because the agent has reached its limit of open files.
     """
     fields = _read_file(pid, "stat").decode(errors="replace").rpartition(")")[2].split()
     return None if not fields or fields[_STATE] in {"Z", "X"} else int(fields[_START_TIME])

@@ -1,4 +1,7 @@
-"""Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use."""
+"""Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
+
+A port or VLAN of a device is *in other use* if somebody other than SBF uses it.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence

@@ -46,7 +46,10 @@ class CommonPart(Document):
 
 
 class SiteFile(SitePart):
-    """A site's part of the topology. The file is based on SBF's part with the version ``version``."""
+    """A file with a site's part of the topology. ``version``: the version of the part in SBF that the file is based on.
+
+    ``version`` is None if the file contains no version.
+    """
 
     version: str | int | None = None
 

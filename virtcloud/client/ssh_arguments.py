@@ -55,11 +55,11 @@ SshArguments = Sequence[str]
 
 
 def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) -> Peer:
-    """Return the guest ``name`` of the network, or the cluster's first guest if ``name`` is None. Pure.
+    """Return the guest ``name``, or the first guest of the cluster ``found.key`` if ``name`` is None. Pure.
 
-    If several clusters of the network have a guest with this name, prefer the guest of the cluster ``found.key``.
-    ``names`` are this cluster's guests. Raise NotFound for an unknown guest. Raise BadInput if ``name`` is None and
-    this cluster has no guests.
+    The guest may belong to any cluster of the network. If several clusters of the network have a guest with this name,
+    prefer the guest of the cluster ``found.key``. ``names`` are the names of the guests of the cluster ``found.key``.
+    Raise NotFound for an unknown guest. Raise BadInput if ``name`` is None and the cluster ``found.key`` has no guests.
     """
     if name is None and not names:
         raise BadInput(f"cluster {found.key} has no guests to log in to")
@@ -142,7 +142,7 @@ def write_known_hosts(found: ClusterPeers, cluster_id: str, folder: Path) -> Pat
 
 
 def find_job_guests(key: str, environment: Mapping[str, str]) -> tuple[str, list[str]] | None:
-    """Return the path of the ssh configuration and the guests of the job with this key.
+    """Return the path of a job's ssh configuration, and the names of the job's guests. ``key`` is the job's key.
 
     Return None outside the job's script, or if the job has ended.
     """
@@ -168,8 +168,9 @@ class ClusterLogins:
     def find(self, options: SshOptions, names: Sequence[str | None]) -> dict[str, SshArguments]:
         """Return the arguments for each guest of ``names``, by the guest's name.
 
-        None in ``names`` means the first guest, and empty ``names`` all guests. Raise NotFound for an unknown guest.
-        Raise BadInput if ``names`` is empty or contains None, and the cluster has no guests.
+        None in ``names`` means the first guest. If ``names`` is empty, return the arguments for all guests. Raise
+        NotFound for an unknown guest. Raise BadInput if ``names`` is empty or contains None, and the cluster has no
+        guests.
         """
         job = find_job_guests(self._key, os.environ)
         return self._find_in_job(options, names, *job) if job else self._find_by_sbf(options, names)

@@ -10,8 +10,8 @@
     ├── Forbidden             the caller lacks the right                    HTTP 403
     │   └── NotAdmitted       … to use a host or an image
     ├── NotFound              the named object does not exist               HTTP 404
-    │   ├── NoSuchHost        … a host of a cluster's spec
-    │   └── NoSuchNetwork     … a network that a cluster joins
+    │   ├── NoSuchHost        a cluster's spec names a host that does not exist
+    │   └── NoSuchNetwork     a cluster's spec joins a network that does not exist
     ├── Conflict              the request contradicts the current state     HTTP 409
     │   ├── NoVlanFree        no suitable VLAN ID or service ID is free for the cluster
     │   ├── VlanNotInPool     the requested VLAN ID is outside a site's pool

@@ -1,4 +1,4 @@
-"""The data of a dialect: commands of a platform, patterns of answers, and the readings of a switch.
+"""The data of a dialect (commands of a platform, patterns of answers), and the configuration read from a switch.
 
 The names of the fields are the interface of plug-ins (docs/how-to/add-a-switch-platform.md).
 """

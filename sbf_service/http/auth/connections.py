@@ -1,4 +1,4 @@
-"""Connections of clients: the user at the other end of a local connection, and the end of idle or lost connections."""
+"""Connections of clients: finds the user who opened a local connection, and closes idle and lost connections."""
 
 import pwd
 import socket
@@ -91,7 +91,7 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
             self.ws_protocol_class = None if make is None else partial(_make_websocket, make, self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timer of the next request."""
+        """Cancel the timer of the next check."""
         self._request_timer.cancel()
         super().connection_lost(exc)
 

@@ -208,7 +208,7 @@ def test_a_new_gateway_takes_publications_over(world: World) -> None:
 
 
 def test_a_publication_waits_for_a_drained_gateway(world: World) -> None:
-    """In the topology, an administrator removes the key ``outside`` of a gateway, and later adds the key again.
+    """An administrator removes a gateway's key ``outside`` from the topology, and later adds the key again.
 
     The gateway's agent runs during this time, so the publication does not move, and keeps its address.
     """

@@ -101,7 +101,7 @@ def test_a_client_without_trust_sends_no_token(installation: Installation) -> No
     with Client(installation.url, token=installation.token) as client, pytest.raises(ServiceUnreachable) as raised:
         client.sbf.whoami()
     assert str(raised.value).startswith(f"the certificate of SBF at {installation.url} is not trusted: ")
-    assert "--ca-file or VIRTCLOUD_CA_FILE, and to an agent with ca_file" in str(raised.value)
+    assert "--ca-file or VIRTCLOUD_CA_FILE; for an agent, set ca_file in" in str(raised.value)
 
 
 def test_plain_http_gets_an_error_that_names_tls(installation: Installation) -> None:

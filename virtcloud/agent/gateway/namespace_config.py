@@ -161,8 +161,9 @@ def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
 def make_routing(segment: Segment, list_admitted: ListAdmitted = admit_none, gateway: Iterable[str] = ()) -> OwnedTable:
     """Return the table `ROUTING`, which filters forwarded packets and translates their addresses.
 
-    ``gateway`` are the addresses of the gateway's own network stack. The table drops packets to these addresses,
-    because an administrator may remove the gateway's filter by mistake.
+    ``gateway`` are the addresses of the gateway's own network stack. The table drops packets to these addresses. The
+    filter in the gateway's main namespace (`outside_links`) also drops these packets, but an administrator may remove
+    that filter by mistake.
     """
     own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
     rules = make_inner_rules(segment, DEVICE)

@@ -104,7 +104,7 @@ class StopVpnServer:
 class EndVpnSessions:
     """Wait for the end of a network's connections that have no grant.
 
-    ``clients`` are OpenVPN's numbers of these connections.
+    ``clients`` are the client IDs by which OpenVPN identifies these connections.
     """
 
     cluster: str

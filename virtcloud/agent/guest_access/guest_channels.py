@@ -159,7 +159,7 @@ class LogChannel:
 
 @contextmanager
 def _open_log(path: Path) -> Iterator[int | None]:
-    """Open a log file within the block. Yield the file's descriptor.
+    """Open a log file, yield the file's descriptor, and close the file at the end of the block.
 
     Yield None if the file does not exist or is a symbolic link.
     """
@@ -199,6 +199,6 @@ def open_console(consoles: GuestConsoles, domain: str) -> Iterator[ConsoleChanne
 
 @contextmanager
 def open_tcp(connection: AbstractContextManager[socket.socket]) -> Iterator[TcpChannel]:
-    """Open a connection within the block. Yield a channel that uses it."""
+    """Open a connection, yield a channel that uses the connection, and close the connection at the end of the block."""
     with connection as opened:
         yield TcpChannel(opened)

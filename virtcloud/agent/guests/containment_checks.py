@@ -28,7 +28,7 @@ def check_user_namespaces() -> str:
 
 
 def check_control_groups() -> str:
-    """Return a text with the controllers. Raise Refused if a controller that limits containers is missing."""
+    """Return the names of the cgroup controllers that limit containers. Raise Refused if one of them is missing."""
     try:
         found = CONTROLLERS.read_text().split()
     except OSError as error:
@@ -48,7 +48,7 @@ def check_ids(first_id: int, files: Iterable[Path] = GRANTED_IDS) -> str:
         lines = path.read_text().splitlines() if path.exists() else []
         for owner, first, count in (line.split(":") for line in lines if line.count(":") == 2):  # noqa: PLR2004 - subuid(5)
             if not (first.isdecimal() and count.isdecimal()):
-                continue  # a comment, or a line that the programs of the package shadow also ignore
+                continue  # a comment, or a line that the programs of the package "shadow" also ignore
             if int(first) < END and first_id < int(first) + int(count):
                 raise Refused(
                     f"{path} grants {owner} {count} IDs from {first}, but containers use the IDs from {first_id} on"

@@ -1,6 +1,6 @@
 """The documents of the metadata service: for each guest, the text at each path. Pure.
 
-The paths are those of two data sources of cloud-init. Many other programs can also read these data sources:
+The paths are those of cloud-init's data sources NoCloud and EC2, which many other programs can also read.
 
 * NoCloud with the seed URL ``http://169.254.169.254/``: ``meta-data``, ``user-data``, ``network-config``, and an empty
   ``vendor-data``. The texts are those on the seed disk of a virtual machine. If a guest has no seed, ``user-data`` is

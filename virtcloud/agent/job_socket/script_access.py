@@ -102,8 +102,8 @@ class ScriptAccess:
         """Open the access in a job's record. First read the record again, because a later run may have replaced it.
 
         If the network is unknown, open no access, because the VLAN ID may belong to another network by now. Leave a
-        running relay unchanged in this case. The agent keeps the environment of a lost access until the access is open
-        again.
+        running relay unchanged in this case. If an open access was lost (`JobAccessProvider.is_lost`), open the access
+        again. If this fails, keep the access's former environment.
         """
         with self._lock:
             job = self._records.get(cluster)

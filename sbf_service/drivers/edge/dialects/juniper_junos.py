@@ -11,7 +11,7 @@ for each VLAN.
 
 Sources: OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within Bridge
 Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS" for ``vlan-id``, ``vpls-id``, ``neighbor``
-and both pseudowire types. From memory, not checked on a device: ``vlan-id none`` together with ``vxlan vni``, and the
+and ``encapsulation-type``. From memory, not checked on a device: ``vlan-id none`` together with ``vxlan vni``, and the
 error messages.
 """
 

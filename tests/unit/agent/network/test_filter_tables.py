@@ -121,7 +121,7 @@ except Refused as error:
 
 
 def test_a_lack_of_open_files_does_not_end_the_agent() -> None:
-    """If libnftables cannot open a netlink socket, it calls exit(3)."""
+    """If libnftables cannot open a netlink socket, it ends the process with the C function ``exit``."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, check=False)  # noqa: S603
     message = "cannot open a netlink socket for the packet filter: Too many open files\n"
     assert (done.returncode, done.stdout) == (0, message), done.stderr

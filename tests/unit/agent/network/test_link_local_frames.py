@@ -1,4 +1,4 @@
-"""Tests which frames to link-local MAC addresses a cluster's bridge forwards, on the real kernel.
+"""Tests of the forwarding of frames to link-local MAC addresses by a cluster's bridge, on the real kernel.
 
 The link-local MAC addresses of 802.1Q are 01-80-C2-00-00-00 to 01-80-C2-00-00-0F (table 8-1). Of the frames to these
 addresses, the bridge forwards only frames to the first address, which the spanning tree protocol uses.

@@ -8,9 +8,10 @@ from virtcloud.agent.supervision import start_unsupervised
 def test_a_kernel_without_notices_leaves_no_open_socket(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The socket cannot join the multicast group with the notices, because the kernel has no group 10000.
+    """The test replaces the ID of the multicast group that carries the notices: the kernel has no group 10000.
 
-    If the socket stayed open, Python would warn. pytest turns this warning into an error.
+    So the socket cannot join the group. If the socket stayed open, Python would warn. pytest turns this warning into an
+    error.
     """
     monkeypatch.setattr(table_monitor, "NFNLGRP_NFTABLES", 10_000)
     TableMonitor("virtcloud", lambda: None).start(start_unsupervised)

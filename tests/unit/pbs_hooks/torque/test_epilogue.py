@@ -1,4 +1,4 @@
-"""Torque's scripts after a job and at its deletion."""
+"""Tests of the scripts that Torque runs after a job and when a user deletes a job."""
 
 import getpass
 
