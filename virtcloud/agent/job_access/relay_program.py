@@ -37,6 +37,7 @@ MAX_LINE = 300
 REQUEST_S, CONNECT_S, ACCEPT_RETRY_S = 10.0, 20.0, 0.1
 """In seconds: the time limits for a request and for connecting to a guest, and the pause after a failed accept."""
 CLONE_NEWNET = 0x40000000  # linux/sched.h
+PR_SET_DUMPABLE = 4  # linux/prctl.h
 SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, IFF_UP = 0x8914, 0x8916, 0x891C, 1  # linux/sockios.h, netdevice(7)
 RTMGRP_LINK = 1  # rtnetlink(7)
 IPV4 = 4
@@ -226,10 +227,17 @@ def _listen(path: str, uid: int) -> socket.socket:
 
 
 def _drop_privileges() -> None:
-    """Change to the user `nobody`. Other processes of `nobody` then cannot read this process's memory."""
+    """Change to the user `nobody`, and prevent other processes of `nobody` from controlling this process (ptrace(2)).
+
+    The second step is necessary: ``fs.suid_dumpable`` can permit this control after a change of the user.
+    """
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
+        error_number = ctypes.get_errno()
+        raise OSError(error_number, f"cannot protect the relay from other processes: {os.strerror(error_number)}")
 
 
 def _detach() -> None:

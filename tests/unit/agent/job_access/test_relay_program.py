@@ -1,6 +1,8 @@
 """Tests of the requests to the relay of a job."""
 
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -27,3 +29,20 @@ def test_a_caller_that_sends_single_bytes_ends_in_time(monkeypatch: pytest.Monke
             relay_program._read_line(relay)
         is_refused.set()
         sender.join()
+
+
+UNINSPECTED = """
+import ctypes, os
+from virtcloud.agent.job_access import relay_program
+for name in ("setgroups", "setresgid", "setresuid"):  # a change of the user would hide the effect
+    setattr(os, name, lambda *_ids: None)
+relay_program._drop_privileges()
+PR_GET_DUMPABLE = 3
+print(ctypes.CDLL(None).prctl(PR_GET_DUMPABLE, 0, 0, 0, 0))
+"""
+
+
+def test_no_process_of_the_same_user_can_control_a_relay() -> None:
+    """A process that controls the relay could send any packets into the cluster's network."""
+    done = subprocess.run([sys.executable, "-c", UNINSPECTED], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - our own
+    assert done.stdout.split() == ["0"]
