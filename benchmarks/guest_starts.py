@@ -6,8 +6,8 @@ and twelve guests one after the other. Each value is the shortest time of a case
 start. The measurement of a time ends when libvirt has started the first processes of the guests. The processor time
 includes libvirt and the guests.
 
-The table compares the time of twelve guests with the time of one guest. The *least ratio* is a lower bound of this
-comparison: the processor time of twelve starts, divided by the number of processors and by the time of one start. No
+The table contains the ratio of the time of twelve guests to the time of one guest. The *least ratio* is a lower bound
+of this ratio: the processor time of twelve starts, divided by the number of processors and by the time of one start. No
 order of the starts can have a lower ratio. The target is twice the least ratio (decision 91). A second target, a ratio
 of 3, applies only on machines whose least ratio is at most 3. libvirt, the kernel and the guest use most of the
 processor time. On two processors, even an agent that needs no processor time would have a ratio above 3. On four

@@ -30,7 +30,10 @@ REPEATS = 5
 TIMEOUT_S = 120
 PLAIN = "date +%s.%N"
 SCRIPT = f'{PLAIN}; stat -c %.9Y "$VCLUSTER_HOSTS"'
-"""Prints when the script's first line ran, and when the agent wrote the job's files after the start barrier."""
+"""Prints two times: the time of the script's first line, and the time at which the agent wrote the job's files.
+
+The agent writes these files after the start barrier.
+"""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,11 @@ POOL = "2-4000"
 
 @dataclass(frozen=True)
 class Case:
-    """One measured case: the number of replicas, whether their sites are disjoint, and whether each site has a lock."""
+    """One measured case.
+
+    ``replicas`` is the number of replicas. ``disjoint``: the replicas use disjoint sites instead of the same two sites.
+    ``by_site``: each site has a separate lock. Otherwise, one lock protects all changes.
+    """
 
     replicas: int
     disjoint: bool

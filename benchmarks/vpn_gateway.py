@@ -175,7 +175,7 @@ def _measure_access(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
 
 
 def _join_and_revoke(lab: Lab, client: SbfClient, key: str) -> tuple[float, float]:
-    """Join a new cluster, and revoke the device.
+    """Create a cluster, connect a new device to the cluster's network, and then revoke the device's profile.
 
     Return the times to join and to leave, in seconds.
     """

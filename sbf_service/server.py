@@ -104,7 +104,7 @@ SHUTDOWN_GRACE_S = 5
 for SBF's unit.
 """
 ANSWERS_PER_S = 500
-"""A stopping service waits one second longer than ``SHUTDOWN_GRACE_S`` for each group of this many long polls."""
+"""For each group of this many long polls, a stopping service adds one second to ``SHUTDOWN_GRACE_S``."""
 
 
 class SbfServer(uvicorn.Server):

@@ -47,7 +47,7 @@ log = get_log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """A key whose value differs in the new settings, such as ``timing.drain_deadline``.
+    """A key, such as ``timing.drain_deadline``, whose value differs in the new settings.
 
     SBF uses the value ``former`` now.
     """

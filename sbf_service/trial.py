@@ -1,8 +1,8 @@
 """A read-only trial of a dialect on one switch, without SBF.
 
 ``virtcloud element try`` runs this program. The program reads the request as JSON from standard input, because other
-users can see arguments, and the request may contain passwords. The program writes the record as JSON to standard
-output. Exit code 0: the program has written a record. Exit code 2: bad input.
+users can see arguments, and the request may contain passwords. The program writes a record of the trial (`TrialRecord`)
+as JSON to standard output. Exit code 0: the program has written a record. Exit code 2: bad input.
 """
 
 import re

@@ -31,7 +31,9 @@ DEVICE_PORT = DevicePort(VPN_PORT, guest_macs=("02:00:00:00:00:0a",))
 ADDRESSED_DEVICES = DEVICE_PORT._replace(addresses=(f"{OWN4}/24", f"{OWN6}/64"))
 SUBNETS = ("10.0.0.0/24", "fd00::/64")
 DROPPED_BY_BRIDGES = {"LLDP", "LACP", "EAPOL", "a pause frame"}
-"""Frames to addresses that the kernel's bridge never forwards (IEEE 802.1Q-2018, table 8-1)."""
+"""The names of the frames that the kernel's bridge never forwards, because of the frames' destination addresses (IEEE
+802.1Q-2018, table 8-1).
+"""
 BROADCAST, MULTICAST = "ffffffffffff", "333300000001"
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 RECEIVE_BUFFER = 64 << 20  # bytes; a frame takes about 800 bytes in the kernel

@@ -1,4 +1,4 @@
-"""Members of the network ``ring``."""
+"""The network ``ring``, and the clusters that join this network (its *members*)."""
 
 from sbf_fakes.world import World, spec
 

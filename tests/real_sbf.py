@@ -1,4 +1,4 @@
-"""A real SBF with an empty database and a separate AF_UNIX socket."""
+"""A real SBF with an empty database and its own AF_UNIX socket, both in a temporary folder."""
 
 import shutil
 import tempfile

@@ -100,7 +100,7 @@ def serving_wanted(server: WantedServer, path: Path) -> Iterator[None]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
             """Print nothing."""
 
-    http = _SocketServer(str(path), Handler)  # type: ignore[arg-type]  # a path is the address of such a socket
+    http = _SocketServer(str(path), Handler)  # type: ignore[arg-type]  # the address of a Unix socket is a path
     thread = threading.Thread(target=http.serve_forever, args=(0.05,))
     thread.start()
     try:

@@ -14,8 +14,8 @@ PROCESSOR_INTERVAL_S = 1.0
 class Samples:
     """Samples of the delays of the simulator's event loop, and of the processor time of SBF's process ``pid``.
 
-    Every time that the simulator measures includes the delay of the simulator's event loop. A measured time that is not
-    much longer than this delay does not describe SBF.
+    Each duration that the simulator measures includes the delay of the simulator's event loop. A measured duration that
+    is not much longer than this delay does not describe SBF.
     """
 
     pid: int

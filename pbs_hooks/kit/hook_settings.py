@@ -23,21 +23,21 @@ class SettingKey(NamedTuple):
 
 
 def read_text(value: Any) -> str:
-    """Return a non-empty string. Raise ValueError for any other value."""
+    """Return ``value``, which must be a non-empty string. Raise ValueError for any other value."""
     if not isinstance(value, str) or not value:
         raise ValueError(value)
     return value
 
 
 def read_optional_path(value: Any) -> Optional[str]:
-    """Return an absolute path, or None. Raise ValueError for any other value."""
+    """Return ``value``, which must be an absolute path or None. Raise ValueError for any other value."""
     if value is not None and not read_text(value).startswith("/"):
         raise ValueError(value)
     return None if value is None else read_text(value)
 
 
 def read_path(value: Any) -> str:
-    """Return an absolute path. Raise ValueError for any other value."""
+    """Return ``value``, which must be an absolute path. Raise ValueError for any other value."""
     return str(read_optional_path(read_text(value)))
 
 
@@ -74,14 +74,14 @@ def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
 
 
 def read_flag(value: Any) -> bool:
-    """Return true or false. Raise ValueError for any other value."""
+    """Return ``value``, which must be true or false. Raise ValueError for any other value."""
     if not isinstance(value, bool):
         raise ValueError(value)  # noqa: TRY004 - the error of every parser of settings
     return value
 
 
 def read_names(value: Any) -> Dict[str, str]:
-    """Return a JSON object whose values are strings. Raise ValueError for any other value."""
+    """Return ``value``, which must be a JSON object whose values are strings. Raise ValueError for any other value."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError(value)
     return value

@@ -104,8 +104,8 @@ class ServerState:
 def parse_qmgr_list(text: str) -> dict[str, dict[str, str]]:
     """Parse the output of ``list hook``, ``list resource`` and similar requests to qmgr.
 
-    Return each object's attributes: the keys are the names of objects, then the names of attributes. Continuation lines
-    begin with a tab.
+    Return a mapping from the name of each object to the object's attributes, which are a mapping from names to values.
+    In the output of qmgr, continuation lines begin with a tab.
     """
     objects: dict[str, dict[str, str]] = {}
     attributes: dict[str, str] = {}

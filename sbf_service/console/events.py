@@ -52,7 +52,7 @@ def stream_events(
 
 
 async def _count_stream(browser: Browser, counts: StreamCounts, events: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield the events of a counted stream.
+    """Yield ``events``, and count their stream in ``counts`` while the stream is open.
 
     If the user already has ``MAX_STREAMS`` streams, yield only the event ``full`` with the value of ``MAX_STREAMS``.
     ``full`` replaces an error status, because scripts cannot read the status of an event stream.

@@ -213,7 +213,7 @@ STATE_LEVELS: Final = {
     ClusterState.FAILING: Level.FAILED,
     ClusterState.FAILED: Level.FAILED,
 }
-"""The level of each state of a cluster. The level of all other states is ``busy``."""
+"""The levels of a cluster's states. A state that is not in this table has the level ``busy``."""
 
 
 def find_state_level(state: ClusterState) -> Level:

@@ -49,9 +49,10 @@ def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
 class SitePool:
     """The VLAN IDs of one site's pool.
 
-    ``vlans`` are all VLAN IDs of the pool. ``claimed`` are the VLAN IDs of live clusters. ``quarantined`` are the VLAN
-    IDs of ended clusters in quarantine. ``excluded`` are the VLAN IDs that the site's devices reserve. ``foreign`` are
-    the VLAN IDs in other use on a device. ``freed`` maps each formerly used VLAN ID to the time of its last release.
+    ``vlans`` are all VLAN IDs of the pool. ``claimed`` are the VLAN IDs of live clusters. ``quarantined`` are the
+    quarantined VLAN IDs of ended clusters. ``excluded`` are the VLAN IDs that the site's devices reserve. ``foreign``
+    are the VLAN IDs that a device of the site uses for something other than clusters. ``freed`` maps each formerly used
+    VLAN ID to the time of its last release.
     """
 
     site: Name

@@ -1,7 +1,7 @@
-"""Dry runs: the changes that SBF would make on an element, and the VLANs and ports in other use on the element. Pure.
+"""Dry runs: the changes that SBF would make on an element, and the element's VLANs and ports in other use. Pure.
 
-The differences are computed as for reconciliation. An administrator must check the VLANs and ports in other use before
-SBF manages a device.
+A VLAN or port is *in other use* if SBF did not configure its use. An administrator must check the VLANs and ports in
+other use before SBF manages a device. The differences are computed as for reconciliation.
 """
 
 from collections.abc import Collection, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Error reports of elements, and their parts for single clusters. Pure.
+"""Error reports of elements, and the parts of these reports that concern single clusters. Pure.
 
 Administrators receive complete reports. The owner of a cluster receives only the part about this cluster.
 """

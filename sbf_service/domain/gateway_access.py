@@ -25,8 +25,8 @@ from virtcloud.model.wanted import HostWanted, Segment
 class GatewayRole:
     """A task of gateways. Messages contain ``description``, for example "expected a gateway with an OpenVPN server".
 
-    ``remedy`` is the advice to a user whose cluster's sites have no such gateway. ``{site}`` in the advice stands for
-    the site of another gateway with this role.
+    ``remedy`` is the advice to a user whose cluster's sites have no gateway with this role. ``{site}`` in the advice is
+    replaced with the name of a site that has a gateway with this role, or with SITE if there is no such site.
     """
 
     description: str

@@ -10,7 +10,7 @@ from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 
 @dataclass(frozen=True, slots=True)
 class LatestAttempt:
-    """The latest attempt with a key.
+    """The latest attempt to create a cluster with an idempotency key.
 
     ``spec`` is the requested spec. ``shown`` is the spec that clients receive, with SBF's choices and later changes.
     """
@@ -23,7 +23,7 @@ class LatestAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CreateAttempt:
-    """A cluster must be created."""
+    """The call begins a new attempt: SBF must create a cluster with the attempt number ``attempt``."""
 
     attempt: int
 

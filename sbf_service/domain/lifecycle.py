@@ -79,9 +79,9 @@ class PlacementStatus:
     """The status of a cluster's placement on one element.
 
     ``added`` and ``removed`` are the revisions that added and removed the placement. ``confirmed`` is the revision that
-    the element has confirmed. ``blocked`` is true if the element confirmed its revision without this cluster, for
-    example because the cluster's VLAN is in other use. ``trouble`` is the part of the element's error report that
-    concerns this cluster.
+    the element has confirmed. ``blocked`` is true if the element confirmed a revision, but could not set up or remove
+    this cluster, for example because the element uses the cluster's VLAN ID for something other than clusters.
+    ``trouble`` is the part of the element's error report that concerns this cluster.
     """
 
     element: Name

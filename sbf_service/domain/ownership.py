@@ -1,8 +1,10 @@
 """Ownership: the rules that distinguish SBF's VLANs on a device from VLANs in other use. Pure.
 
 SBF owns a VLAN with SBF's name. SBF also owns a VLAN without a name, or with the platform's default name, if the
-database records that SBF created the VLAN. SBF owns no other VLAN, even if the pool contains the VLAN ID. While an
-unmanaged port carries a VLAN, the VLAN is in other use.
+database records that SBF created the VLAN. SBF owns no other VLAN, even if the pool contains the VLAN ID.
+
+A VLAN is in other use (foreign) in two cases: the VLAN exists in the device's VLAN table and SBF does not own the VLAN,
+or an unmanaged port carries the VLAN. In the second case, SBF can also own the VLAN.
 """
 
 import re

@@ -20,7 +20,7 @@ from virtcloud.model.values import Name, PortRef
 VERIFIABLE: Final = frozenset({ClusterState.ACTIVE, ClusterState.DEGRADED})
 """The states in which SBF checks paths. In these states, every element has confirmed the cluster at least once."""
 FRAME_OVERHEAD: Final = 64
-"""The octets of a frame and of the gap between frames, without the packet; rounded up."""
+"""The octets that one frame adds to its packet on a link, including the gap between frames; rounded up."""
 BYTES_PER_S: Final = 10_000_000
 """The maximum octets per second of all hosts of a check together, because the same link can carry all frames."""
 MIN_ROUND_S, MIN_SECONDS, ROUNDS = 0.25, 4.0, 4
@@ -93,7 +93,7 @@ def judge_paths(
 
 
 def find_route(topology: Topology, cluster: LiveCluster, source: Name, target: Name) -> tuple[PortRef, ...]:
-    """Return the ports on the path between two hosts, in order; none if there is no such path."""
+    """Return the ports on the path between two hosts, in order; an empty tuple if there is no path."""
     try:
         ports = find_pair_ports(topology, cluster, (source, target))
     except (Conflict, NotFound):
@@ -138,7 +138,8 @@ _CARRIED: Final[Mapping[PathResult, frozenset[PathResult]]] = {
     PathResult.ONLY_SMALL: frozenset({PathResult.PASSES, PathResult.NO_BROADCAST, PathResult.DUPLICATES}),
     PathResult.NO_BROADCAST: frozenset({PathResult.PASSES, PathResult.DUPLICATES}),
 }
-"""The key is the result of a path that loses frames. The value contains the results of paths that carry these frames.
+"""The key is the result of a path that loses frames of a kind, such as broadcast frames. The value contains the results
+which prove that another path carries frames of this kind.
 """
 
 

@@ -154,7 +154,7 @@ def _distribute(
 
 
 def _compute_free_share(host: CandidateHost, needed: ComputeResources, guests: int) -> Fraction:
-    """Return the free fraction of processors or of memory, whichever is smaller, after ``guests`` more guests."""
+    """Return the smaller of the free fractions of processors and memory if the host gets ``guests`` more guests."""
     cpus = host.total.cpus - host.used.cpus - guests * needed.cpus
     memory = host.total.memory_mb - host.used.memory_mb - guests * needed.memory_mb
     return min(Fraction(cpus, host.total.cpus), Fraction(memory, host.total.memory_mb))

@@ -76,7 +76,7 @@ def _find_loopbacks(topology: Topology, transport: Name, edge: Name) -> Iterator
 
 
 def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCluster]) -> SwitchWanted:
-    """Return a switch's access ports, and the VLANs of every managed port. A port can have no VLANs."""
+    """Return a switch's access ports, and the VLANs of every managed port (none for a port without a cluster)."""
     site = topology.site_of[switch.name].name
     vlans: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
     for cluster in clusters:
@@ -181,9 +181,10 @@ def _limits(guest: Guest) -> GuestLimits | None:
 
 
 def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) -> tuple[SwitchWanted, VlanSet]:
-    """Omit the held VLAN IDs from ``wanted``. Return the rest of ``wanted``, and the omitted VLAN IDs.
+    """Omit from ``wanted`` the held VLAN IDs that its ports do not carry yet.
 
-    Each port keeps the held VLAN IDs that this port already carries in ``observed``.
+    Return the rest of ``wanted``, and the omitted VLAN IDs. ``observed`` contains the VLAN IDs that each port already
+    carries.
     """
     missing = {
         port: (vlans & held) - observed.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items() if vlans
@@ -204,5 +205,5 @@ def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tup
 
 
 def describe_held_vlans(vlans: VlanSet) -> dict[int, str]:
-    """Return, for each held VLAN ID in ``vlans``, a message that SBF does not set up the VLAN yet."""
+    """Return, by VLAN ID, the message that SBF does not set up the VLAN yet. All ``vlans`` are held VLAN IDs."""
     return {int(vlan): f"VLAN {vlan} waits: {HELD_REASON}" for vlan in vlans}

@@ -119,8 +119,8 @@ class ListsCommands(Protocol[D_contra]):
     def list_commands(self, difference: D_contra) -> tuple[str, ...]:
         """Return the commands that apply a difference, in the order of sending.
 
-        Some drivers add the commands that save the configuration. The commands depend on the state of the device at the
-        last reading.
+        The returned commands can depend on the state of the device at the last reading. Some drivers append the
+        commands that save the configuration.
         """
 
 

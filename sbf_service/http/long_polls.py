@@ -157,7 +157,7 @@ class LongPoll:
         return at once whether the version is above ``after``, without a call of ``is_awaited``.
 
         - The change feed publishes changes of the document under ``topic``, ``others`` and ``uncompared``. The slow
-          poll of the change reader does not compare the topics in ``uncompared``.
+          poll of the change reader does not compare the versions of the topics in ``uncompared`` with the database.
         - ``is_exact`` is true if ``read_version`` returns the version that the database has for ``topic``.
         - ``is_awaited`` returns whether the document, as last read by ``read_version``, ends the wait.
 

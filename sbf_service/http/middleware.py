@@ -145,7 +145,7 @@ class _AnswerRewriter:
 class StopMiddleware:
     """Answers 503 for a call that the server cancels because the service stops.
 
-    The server closes the connection of a WebSocket, or of an answer whose start has been sent.
+    A WebSocket, and a call whose answer has begun, cannot get this answer: the server closes their connections.
     """
 
     app: ASGIApp

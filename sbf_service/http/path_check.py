@@ -1,7 +1,7 @@
 """The check of a cluster's paths: at SBF's request, the agents of the cluster's hosts exchange frames.
 
 1. SBF inserts a session of the kind ``frames`` for each host (decision 56). Each agent opens the cluster's bridge and
-   connects to this replica.
+   connects to the replica of SBF that runs the check.
 2. When all agents have connected, or after the time limit, SBF sends the connected agents a description of the
    exchange.
 3. Each agent reports which frames arrived. Then SBF ends the sessions.
@@ -35,7 +35,7 @@ from virtcloud.model.path_check import BridgeEnd, ExchangePeer, FrameExchange, F
 from virtcloud.model.values import Name, format_utc
 
 REPORT_S = 10.0
-"""The time in seconds after the end of the exchange within which agents must report."""
+"""The time limit in seconds for the agents' reports, counted from the planned end of the exchange."""
 EARLIER_AGENT = "its agent has an earlier version that does not support this check: upgrade the agent"
 D = TypeVar("D", bound=Document)
 

@@ -36,7 +36,10 @@ class TopologyOperation(LargeBodyOperation):
 
 
 def parse_topology(body: bytes) -> Document | None:
-    """Parse a topology. Raise RequestValidationError with all faults. Return None if the body is no JSON."""
+    """Parse a topology. Return None if the body is no JSON.
+
+    Raise RequestValidationError for an invalid topology. The error contains all faults.
+    """
     with collect_later(len(body)), take_short_turns():
         try:
             return Topology.model_validate(dict(_parse_members(body.decode())))
@@ -108,7 +111,7 @@ class LargeAnswer(Response):
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
-        """Send the answer. ``send`` waits while the client reads."""
+        """Send the answer. If the client reads slowly, ``send`` waits."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for position in range(0, len(self.body), SENT_PIECE):
             piece = self.body[position : position + SENT_PIECE]

@@ -1,5 +1,5 @@
 """Preparation sheets: the configuration that administrators enter once on uplinks and on the backbone. Pure.
 
-``platforms`` contains the texts, in one module for each platform. A new platform needs one module and one line in
-``platforms/__init__.py``.
+``platforms`` contains the texts of the sheets, in one module for each platform. A new platform needs a module, and an
+entry of ``PLATFORMS`` in ``platforms/__init__.py``.
 """

@@ -57,8 +57,8 @@ class ReconcileTask(ABC):
     - ``kept``: the wanted state with only the clusters that the device has confirmed.
     - ``scope``: the ports and VLAN IDs that SBF may change on the device.
     - ``users``: for each VLAN ID that a cluster claimed at the site, the key of this cluster.
-    - ``saved``: the items of the startup configuration at its last check, as returned by ``list_observed_items``.
-    - ``unsaved``: whether the running configuration may have changed since this check.
+    - ``saved``: the last verified startup configuration of the device, as items of ``list_observed_items``.
+    - ``unsaved``: whether the running configuration may have changed since SBF recorded ``saved``.
     - ``may_save``: false during the pause after a failed save.
     - ``reachable``: false if the last reading failed.
     - ``held``: VLAN IDs that SBF must not add to any port or circuit yet. Existing configuration stays.

@@ -46,7 +46,8 @@ class WorkQueue:
     def list_candidates(self, lost: Collection[Name]) -> DueDevices:
         """Return the condition by which the database query selects devices that may be due.
 
-        The condition also selects all failed devices and all ``lost`` devices.
+        The condition also selects all devices whose last reconciliation failed, and all devices in ``lost``: the
+        devices that ended their sessions.
         """
         drift_interval = timedelta(seconds=self.settings.timing.drift_interval)
         return DueDevices(drift_interval, self.since, frozenset({*lost, *self.retries}))

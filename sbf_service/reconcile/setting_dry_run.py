@@ -1,8 +1,8 @@
 """Dry runs of a new pool or topology: SBF reads the affected devices, and does not change them.
 
-The result contains the differences that workers would apply. SBF records the VLAN IDs in other use on these devices,
-except on devices that the change adds or describes differently. When the administrator then sets the pool, SBF does not
-allocate the recorded VLAN IDs.
+The result contains the differences that workers would apply. SBF also records the VLAN IDs that are in other use on the
+affected devices. SBF does not record the VLAN IDs of a device that the new topology adds, or whose description in the
+topology changes. When the administrator then sets the pool, SBF does not allocate the recorded VLAN IDs.
 """
 
 from collections.abc import Callable, Iterator
@@ -133,7 +133,7 @@ class SettingDryRun:
 def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> _DeviceAnswer:
     """Return the difference of a device, and the VLANs and ports in other use on the device.
 
-    Raise Unsafe if the difference changes anything outside SBF's scope, or a VLAN in other use.
+    Raise Unsafe if the difference changes a VLAN in other use, or changes anything outside the scope of the task.
     """
     task = reading.task
     reading.check_scope()

@@ -57,8 +57,8 @@ class SwitchTask(ReconcileTask):
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
         """In an observed state, mark the VLANs in other use. Return a reading with the marked state.
 
-        After a restore of the database, some VLAN IDs are held (``store/unchecked_elements.py``). The wanted state of
-        each port in the reading's task omits the held VLAN IDs that the port does not carry yet.
+        After a restore of the database, some VLAN IDs are held (``store/unchecked_elements.py``). A held VLAN ID stays
+        in the wanted state of the reading (``task.wanted``) only on the ports that already carry the VLAN ID.
         """
         marked = mark_foreign_vlans(observed, self.scope.created)
         wanted, postponed = limit_switch(self.wanted, marked, self.held)

@@ -54,13 +54,14 @@ class WorkerTransactions(Protocol):
         """Return a device's task from one snapshot. Raise NotFound for an unknown device."""
 
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
-        """Record a change and its pending save before the device receives the change. Renew the lease.
+        """Record the difference of ``reading`` and its pending save before the device is changed. Renew the lease.
 
-        ``why`` is the reason of the change, for the audit log. If the difference changes anything outside the device's
-        current scope (`SwitchScope` or `EdgeScope`), return False and record nothing. If the device has ``drifted``,
-        reset its confirmed revision, even if the difference is empty. For example, if somebody shut down a port, the
-        device has drifted, but the difference is empty, because SBF does not enable this port. Raise LeaseLostError if
-        another worker has acquired the lease.
+        The difference consists of the changes that turn the observed state into the wanted state. ``why`` is the reason
+        of these changes, for the audit log. If the difference changes anything outside the device's current scope
+        (`SwitchScope` or `EdgeScope`), return False and record nothing. If the device has ``drifted``, reset its
+        confirmed revision, even if the difference is empty. For example, if somebody shut down a port, the device has
+        drifted, but the difference is empty, because SBF does not enable this port. Raise LeaseLostError if another
+        worker has acquired the lease.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:

@@ -5,8 +5,9 @@ during the conversation with the device. The worker commits the audit row and th
 receives a change. Therefore the audit row and the pending save exist even after a crash, and a later worker saves the
 configuration.
 
-The reading after a save detects a device that restarted before the save. After a later restart, the device loads the
-saved configuration.
+If the device restarts between the read-back and the save, the save stores the configuration that the device loaded at
+the restart, without the change. The reading after the save detects this error. A restart after the save loses no
+change, because the device loads the saved configuration.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ class ReconcileOutcome(Enum):
     """The outcome of one reconciliation of a device.
 
     ``CONFIRMED``: the device has the wanted state. ``OVERTAKEN``: during the reconciliation, the wanted state or the
-    scope changed, or the device was removed from the topology. ``FAILED``: an error occurred, or the save was
+    managed scope changed, or the device was removed from the topology. ``FAILED``: an error occurred, or the save was
     postponed. ``BUSY``: another worker holds the lease.
     """
 
@@ -143,7 +144,11 @@ class Worker:
         return ReconcileOutcome.OVERTAKEN if overtaken else ReconcileOutcome.CONFIRMED
 
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
-        """Announce a change. Return False if an administrator has reduced the scope since the task was read."""
+        """Record the difference and a pending save before the device receives the change; also record a drift.
+
+        Record nothing and return False if the difference is outside the managed scope, because an administrator has
+        reduced this scope since the task was read.
+        """
         task = reading.task
         why = f"the device changed after revision {task.confirmed}" if drifted else _describe_reason(reading)
         announced = self.transactions.announce(reading, why, drifted=drifted)

@@ -116,7 +116,10 @@ class AgentHeartbeats:
         return found | errors
 
     def receive_settled(self, name: str, at: datetime) -> None:
-        """Receive a heartbeat for a settled element, without a query. ``at`` is the database's time."""
+        """Receive a heartbeat for a settled element, without a query.
+
+        ``at`` is the time of the heartbeat by the database's clock.
+        """
         with self._lock:
             self._pending[name] = at
 

@@ -133,7 +133,7 @@ def allocate_longest_unused(
     """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree if no VLAN ID is free.
 
     With ``translates``, the VLAN IDs of the sites may differ. For more than :data:`MAX_INDEXED_SITES` sites, or if the
-    fast allocation finds none, read all VLAN IDs of the sites.
+    fast allocation finds no VLAN ID, read all VLAN IDs of the sites.
     """
     if len(sites) <= MAX_INDEXED_SITES:
         excluded = {site.name: find_excluded_vlans(unit, site, reserved) for site in sites}

@@ -106,7 +106,8 @@ def _make_header(connection: Connection) -> BackupHeader:
 def _read_rows(connection: Connection, name: str, columns: Mapping[str, ColumnKind]) -> Iterator[tuple[object, ...]]:
     reading = select(table := make_table(name, columns))
     if name == ClusterRow.__tablename__:
-        reading = reading.order_by(table.c.network.is_not(None))  # members refer to the clusters of their networks
+        # A cluster that joined a network refers to the cluster that created the network, and so must come later.
+        reading = reading.order_by(table.c.network.is_not(None))
     streaming = {"stream_results": True, "yield_per": BATCH}
     return (tuple(row) for row in connection.execute(reading, execution_options=streaming))
 

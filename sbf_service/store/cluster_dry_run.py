@@ -79,9 +79,11 @@ class _DifferenceScope:
     """The clusters that computed differences include.
 
     All differences include ``extra``: the requested cluster if this cluster does not exist yet, otherwise no cluster.
-    If ``only`` is None, differences also include all existing clusters. If ``only`` is a cluster, the difference of a
-    switch or provider edge also includes the existing clusters of the network of ``only``. The difference of a host or
-    gateway then also includes ``only``, if ``only`` exists and the element has not confirmed ``only`` yet.
+    If ``only`` is None, differences also include all existing clusters. If ``only`` is a cluster, differences include
+    these clusters in addition to ``extra``:
+
+    - for a switch or provider edge: the existing clusters of the network of ``only``;
+    - for a host or gateway: the cluster ``only``, if this cluster exists and the element has not confirmed it yet.
     """
 
     extra: tuple[LiveCluster, ...] = ()
@@ -151,7 +153,10 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
 
 
 def compute_element_difference(unit: Unit, name: str) -> ElementDifference:
-    """Return an element's difference, computed from the last reading. Raise NotFound for an unknown element."""
+    """Return the difference between an element's observed and wanted states, from stored data only.
+
+    Raise NotFound for an unknown element.
+    """
     (difference,) = _compute_differences(unit, [require_element(unit, name)], _DifferenceScope())
     return difference
 

@@ -40,9 +40,10 @@ UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), Clus
 The state or the claims of such a cluster can still change.
 """
 IS_WANTED = (ClusterRow.state + "").in_([literal_column(f"'{state}'") for state in sorted(WANTED_STATES)])
-"""The condition that elements must carry a cluster, for queries with another condition that has a better index.
+"""The condition that a cluster is in one of ``WANTED_STATES``.
 
-The expression ``state + ""`` prevents the use of the index of states.
+This condition is for queries with another condition that has a better index: the expression ``state + ""`` prevents the
+use of the index of states.
 """
 IS_UNSETTLED = PlacementRow.settled == false()
 """The condition that a placement's cluster is ``UNSETTLED``.
@@ -83,9 +84,9 @@ def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
 
 
 def is_network_on(element: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster created the network of an unsettled member with a placement on ``element``.
+    """Return the condition that a cluster's network has an unsettled member with a placement on ``element``.
 
-    A member is a cluster that joined the network.
+    The cluster created the network. A member is another cluster that joined the network.
     """
     members = select(_MEMBER.network).join(PlacementRow, PlacementRow.cluster_id == _MEMBER.id)
     return ClusterRow.id.in_(members.where(PlacementRow.element == element, IS_UNSETTLED))

@@ -49,11 +49,11 @@ def begin_migration(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def _begin_on_postgresql(connection: Connection) -> Iterator[None]:
-    """Begin a transaction with the lock of migrations. Its statements have no time limit."""
+    """Begin a transaction that holds the migration lock. In the context, PostgreSQL's answers have no time limit."""
     from sbf_service.store.limited_connection import unlimited_answers  # noqa: PLC0415 - psycopg is slow to load
 
     with unlimited_answers(connection), connection.begin():
-        connection.execute(text("SET LOCAL lock_timeout = 0"))  # a migration or a restore can take minutes
+        connection.execute(text("SET LOCAL lock_timeout = 0"))  # a migration or a restore can hold the lock for minutes
         connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
         connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
         yield

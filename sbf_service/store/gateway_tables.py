@@ -11,7 +11,7 @@ from virtcloud.model.gateway_access import PublishedProtocol
 
 
 class GatewayAddressRow(Base):
-    """An address of a gateway in a network, until the network ends.
+    """An address of a gateway in a network. SBF deletes the row when the network has ended.
 
     ``network_id`` is the ID of the cluster that created the network.
     """
@@ -34,12 +34,12 @@ class NetworkRouterRow(Base):
 
 
 class OutsideUseRow(Base):
-    """A network's use of an outside destination through a gateway, until the network ends.
+    """A network's use of an outside destination through a gateway. SBF deletes the row when the network has ended.
 
     ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the network first used the destination through
-    the gateway. The columns ``reported_…`` contain the gateway's counters in its latest report. SBF adds the difference
-    between the counters of two reports to the sums. ``names`` contains the destination's FQDNs in the latest report, or
-    None.
+    the gateway. ``reported_connections``, ``reported_sent_bytes`` and ``reported_received_bytes`` are the counters in
+    the gateway's latest report. SBF adds the difference between the counters of two reports to the sums. ``names``
+    contains the destination's FQDNs in the latest report, or None.
     """
 
     __tablename__ = "outside_uses"
@@ -59,7 +59,10 @@ class OutsideUseRow(Base):
 
 
 class TrafficRow(Base):
-    """The last samples of a network's traffic counters at one host or gateway, until the network ends."""
+    """The last samples of a network's traffic counters at one host or gateway.
+
+    SBF deletes the row when the network has ended or has no placement on the element.
+    """
 
     __tablename__ = "traffic"
 
@@ -70,7 +73,7 @@ class TrafficRow(Base):
 
 
 class PublicationRow(Base):
-    """A gateway's port that leads to a guest, until the guest's cluster or the publication ends.
+    """A gateway's port that leads to a guest. SBF deletes the row when the guest's cluster or the publication ends.
 
     ``suspended`` is the reason why the guest is not published at present, or None. ``moved_from`` is the gateway that
     published the guest until that gateway's agent became stale, or None.

@@ -56,9 +56,9 @@ def find_uses(unit: Unit) -> Iterator[tuple[str, str, frozenset[Name]]]:
 
 
 def find_local_users(unit: Unit, name: Name, owner: UserName) -> Iterator[str]:
-    """Yield each owner other than ``owner`` with a running cluster that uses a host's own image with this name.
+    """Yield the owner of each running cluster that uses a host's own image with this name.
 
-    Omit unreadable clusters.
+    Omit the clusters of ``owner``, and unreadable clusters.
     """
     for row in unit.session.execute(_RUNNING_SPECS.where(ClusterRow.owner != owner)):
         try:

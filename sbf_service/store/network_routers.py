@@ -49,7 +49,7 @@ _REPLACE = (
 
 
 def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> None:
-    """Choose a router for a new network. Assign addresses to all ``gateways`` that can be router."""
+    """Choose a router for a new network. Assign addresses to all ``gateways`` that have a link to the outside."""
     candidates = _list_candidates(read_topology(unit), gateways)
     for gateway in candidates:
         ensure_gateway_addresses(unit, network, gateway)
@@ -97,12 +97,12 @@ def describe_lost_routers(unit: Unit, networks: Iterable[str]) -> Mapping[str, s
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:
-    """Replace those routers of the networks of ``gateway`` that have a stale agent or no outside link.
+    """Replace the unusable routers of the networks to which ``gateway`` belongs.
 
-    :func:`replace_routers` replaces such a router in every network whose router it is, even if ``gateway`` is not a
-    gateway of this network. The new router of a network can be ``gateway`` or another gateway of the network. Call this
-    function when the agent of ``gateway`` is no longer stale, or when ``gateway`` gets an outside link or another
-    network.
+    A router is unusable if its agent is stale, or if the router has no outside link. :func:`replace_routers` replaces
+    an unusable router in every network that has this router, even if ``gateway`` does not belong to the network. The
+    new router of a network can be ``gateway`` or another gateway of the network. Call this function when the agent of
+    ``gateway`` is no longer stale, or when ``gateway`` gets an outside link or another network.
     """
     topology = read_topology(unit)
     for other, is_reachable in unit.connection.execute(_READ_ROUTERS, {"gateway": gateway}).all():

@@ -165,10 +165,11 @@ def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, 
 def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_network_ids
     unit: Unit, topology: Topology, network: LiveCluster, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner
 ) -> NetworkIds:
-    """Return the IDs that a network has after a new member joins. Change nothing.
+    """Return the IDs that a network has after the cluster of ``spec`` joins the network. Change nothing.
 
-    The result contains the current IDs, and a VLAN ID at each new site. If the network needs its first transport, the
-    result also contains the chosen transport and a service ID on this transport.
+    The result contains the network's current IDs, and a VLAN ID at each new site: a site of the cluster's hosts at
+    which the network has no VLAN ID yet. If the network needs its first transport, the result also contains the chosen
+    transport and a service ID on this transport.
 
     Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's
     current ports would change. Raise NoVlanFree if no suitable VLAN ID or no service ID is free.

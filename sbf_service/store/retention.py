@@ -2,8 +2,8 @@
 
 For each batch of rows, SBF writes one file, and then deletes the rows in one transaction. If SBF is killed during a
 batch, no row is lost: the next run writes the file of the batch again. SBF deletes a cluster together with all rows
-that refer to the cluster. SBF does not delete a cluster with claims (including quarantined claims), or with members in
-the database.
+that refer to the cluster. SBF does not delete a cluster that has claims (including quarantined claims). SBF also does
+not delete a cluster while its members (the clusters that joined its network) are in the database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +72,8 @@ def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
 def count_old_rows(unit: Unit, limits: RetentionLimits) -> PruneReport:
     """Return the numbers of audit rows and clusters that a run would delete now.
 
-    Count a network even if its members are in the database: a run usually deletes first the members, then the network.
+    Count a cluster even if its members are in the database: a run usually deletes first the members, then the cluster
+    whose network they joined.
     """
     audit = select(func.count()).select_from(AuditRow).where(_is_old_audit(unit, limits))
     ended = _is_ended_before(unit, limits)
@@ -175,7 +176,7 @@ def _list_parts(ids: Sequence[str]) -> list[tuple[Table, ColumnElement[bool]]]:
 
 
 def _read_clusters(unit: Unit, ids: Sequence[str]) -> list[Mapping[str, object]]:
-    """Return the values of each row by column, with the table's name as ``"table"``."""
+    """Return all rows of these clusters. Each row maps columns to values, and ``"table"`` to the table's name."""
     return [
         {"table": table.name, **row}
         for table, condition in _list_parts(ids)

@@ -109,9 +109,9 @@ def release_service_id(unit: Unit, row: ClusterRow) -> None:
 
 
 def count_service_ids(unit: Unit, transport: Transport) -> tuple[int, int, int]:
-    """Return the numbers of claimed, quarantined and free service IDs of a transport.
+    """Count a transport's service IDs. Return three counts: of claimed IDs, of quarantined IDs and of free IDs.
 
-    A claimed ID belongs to a cluster that has not ended. A quarantined ID is still claimed by a cluster that has ended.
+    If the cluster that claims an ID has ended, the ID counts as quarantined, and not as claimed.
     """
     of_transport = ServiceClaimRow.transport == transport.name
     claimed = unit.connection.scalar(select(func.count()).select_from(ServiceClaimRow).where(of_transport)) or 0

@@ -59,9 +59,10 @@ class SettledAgents:
         return self._revisions.get(element) if self.gets_notices() else None
 
     def omit_current(self, versions: Mapping[str, int | None]) -> dict[str, int | None]:
-        """Return the versions of topics. Omit an element's topic if the topic's version is the settled revision.
+        """Return ``versions`` without topics ``element:NAME`` whose version is the revision of NAME's settled agent.
 
-        With 10,000 waiting agents, one call for all topics takes a third of the time of separate calls for each topic.
+        ``versions`` contains a version for each topic. With 10,000 waiting agents, one call for all topics takes a
+        third of the time of separate calls for each topic.
         """
         revisions, start = self._revisions, len(ELEMENT_TOPIC)
         return {

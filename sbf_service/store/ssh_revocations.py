@@ -126,7 +126,10 @@ def revoke_all_certificates(unit: Unit) -> None:
 
 
 def _find(unit: Unit, row: ClusterRow, serial: int) -> SshCertificateRow | None:
-    """Return the record of a certificate, or None. Create a deleted record again for an open connection."""
+    """Return the record of a certificate, or None.
+
+    If the record was deleted, but a connection with the certificate is open, create the record again.
+    """
     found = unit.session.get(SshCertificateRow, serial)
     if found is not None:
         return found if found.cluster_id == row.id else None

@@ -16,8 +16,9 @@ KEPT_VERSIONS = 2
 class TopologyCache:
     """The two newest topologies of a store, by version, and the reserved VLAN IDs of sites.
 
-    Units of work that began before the last change of the topology use the older topology. The topologies share the
-    objects of equal parts. A thread holds ``reading`` while it parses documents; other threads wait for the result.
+    Units of work that began before the last change of the topology use the older topology. If a part is equal in both
+    topologies, both contain the same Python object for this part. A thread holds ``reading`` while it parses documents;
+    other threads wait for the result.
     """
 
     topologies: dict[int, Topology] = field(default_factory=dict)

@@ -107,8 +107,8 @@ class TokenRow(Base):
 class ConsoleSessionRow(Base):
     """A browser's session with the web console, stored as the SHA-256 of the session's secret.
 
-    A session from a login with a token ends with the token. ``name``, ``role`` and ``sites`` describe the user at the
-    login.
+    If the user logged in with a token, the session becomes invalid as soon as the token expires or is revoked.
+    ``name``, ``role`` and ``sites`` describe the user at the login.
     """
 
     __tablename__ = "console_sessions"

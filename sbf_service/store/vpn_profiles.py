@@ -45,7 +45,9 @@ from virtcloud.model.values import Address, Name, UserName, format_utc
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
 
 SHORTEST_VALIDITY = timedelta(seconds=1)
-"""The minimum validity of a profile, because certificates contain times in whole seconds."""
+"""The minimum validity of a profile or an SSH certificate. A shorter validity could be zero in the certificate, which
+contains times in whole seconds.
+"""
 _IS_VALID = VpnProfileRow.revoked_at.is_(None)
 
 

@@ -68,7 +68,7 @@ class VpnProfileRow(Base):
 class VpnProfileGatewayRow(Base):
     """A gateway of a profile.
 
-    ``revision`` is the first wanted revision of the gateway that contains the latest change of the profile.
+    ``revision`` is the gateway's first wanted revision that contains the profile's latest change.
     """
 
     __tablename__ = "vpn_profile_gateways"

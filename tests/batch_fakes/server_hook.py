@@ -76,7 +76,8 @@ class ServerHook:
     def alter(self, line: str, state: str = "Q", former: Mapping[str, str] | None = None, **change: str) -> HookOutcome:
         """Run the event that ``qalter`` causes for a job that has requested the cluster ``line`` and is in ``state``.
 
-        ``former`` contains other resources of the job before the change. ``change`` contains the changed resources.
+        ``former`` adds or replaces resources that the job has before the change. ``change`` contains the resources
+        that ``qalter`` changes, with their new values.
         """
         before = HookJob(
             "12.pbssrv", {"euser": "alice", "job_state": state}, {**RAN, "vcluster": line, **(former or {})}

@@ -46,8 +46,8 @@ class Version:
     def cli(self, url: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of this version against the SBF at ``url``.
 
-        The command runs in a fork of a process that has imported this version. :func:`end_command_lines` ends this
-        process.
+        One process imports this version, and forks for each command. :func:`end_command_lines` ends the process that
+        imported the version.
         """
         if self not in COMMAND_LINES:
             COMMAND_LINES[self] = CommandLine(self.environment)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 All = Literal["all"]
 
 
-def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
+def occupy(  # noqa: PLR0913 - each keyword parameter is a kind of use by other users
     switch: "EmulatedSwitch",
     *,
     vlans: Mapping[int, str] | None = None,

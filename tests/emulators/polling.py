@@ -1,6 +1,7 @@
-"""Shorter pauses of the client libraries. In each session, Netmiko and ncclient pause for tenths of a second.
+"""Shortens the pauses of the client libraries Netmiko and ncclient.
 
-Emulated devices answer within milliseconds, so tests would mostly wait for these pauses.
+By default, both libraries pause for tenths of a second in each session. Emulated devices answer within milliseconds, so
+tests would mostly wait for these pauses.
 """
 
 import time

@@ -39,7 +39,10 @@ def processes_in(namespaces: set[str]) -> set[int]:
 
 
 def wait_until_empty(namespaces: dict[str, int], within_s: float = 60) -> bool:
-    """Wait until no process is in the namespaces, and close their files. Return False after the time limit."""
+    """Wait until no process is in the namespaces. Return False after the time limit.
+
+    ``namespaces`` is the result of :func:`own_namespaces`. Before the return, close the open file of each namespace.
+    """
     deadline, names = time.monotonic() + within_s, set(namespaces)
     while processes_in(names) and time.monotonic() < deadline:
         time.sleep(0.05)

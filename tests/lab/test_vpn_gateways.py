@@ -1,6 +1,7 @@
 """A site with two gateways. A profile names both gateways, and a device moves to the other gateway after a failure.
 
-Only one copy of a profile can be connected at a time, even at different gateways.
+If several devices have copies of one profile, only one of these devices can be connected at a time, even if the devices
+use different gateways.
 """
 
 import re

@@ -70,7 +70,10 @@ def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage,
 
 
 def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server does not call the jobobit hook. The server starts no other run, because nodes are missing."""
+    """The server does not call the jobobit hook for the lost run.
+
+    The server does not start the job again, because too few nodes are free.
+    """
     with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=3)
         await_fault()

@@ -10,7 +10,7 @@ from package_builds import ensure_wheels
 
 @pytest.fixture(scope="module")
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Machines without virtcloud, which have the test module's ``ADDRESSES``.
+    """Machines with the test module's ``ADDRESSES``. virtcloud is not installed on these machines.
 
     The inventory contains the path of the archive of virtcloud's wheels.
     """

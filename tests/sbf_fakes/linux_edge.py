@@ -37,7 +37,7 @@ class Interface:
 
 @dataclass
 class LinuxPe:
-    """The edge: a bridge ``br0`` with the ports ac1, ac2 and other, and a port ``core`` outside the bridge."""
+    """The edge: ports ``ac1``, ``ac2`` and ``other`` on a bridge ``br0``, and a port ``core`` on no bridge."""
 
     cut_off: bool = False
     says: str | None = None

@@ -77,8 +77,8 @@ _IDLE: list[_Puppet] = []
 class Actor:
     """Work in progress on an element.
 
-    While the actor only waits in :meth:`stop`, the schedule may resume the actor at any time. While ``paused`` is true,
-    the schedule does not resume the actor before the end of the random steps.
+    The schedule may resume an actor that waits in :meth:`stop` at any time. Exception: while ``paused`` is true, the
+    schedule does not resume the actor before the end of the random steps.
     """
 
     stage: "Stage"

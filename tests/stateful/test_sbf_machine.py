@@ -279,7 +279,10 @@ class Machine(RuleBasedStateMachine):
             assert bool(view.vlans) == (view.state not in ENDED_STATES or view.quarantined)
 
     def a_member_has_the_vlan_ids_of_its_network(self, views: list[ClusterView]) -> None:
-        """A member has its network's VLAN IDs until the member ends. Until then, the network does not release them."""
+        """Until a member of a network ends, it has the network's VLAN IDs, and the network does not release them.
+
+        A member is a cluster that joined the network of another cluster.
+        """
         own = {view.id: view for view in views}
         for view in views:
             if view.network is not None and view.vlans:
@@ -294,7 +297,7 @@ class Machine(RuleBasedStateMachine):
     def find_network(self, view: ClusterView) -> str:
         """Return the ID of the cluster that created the network of ``view``.
 
-        The key does not identify that cluster: an ended cluster with the same key may also have VLAN IDs.
+        That cluster's key is not sufficient, because an ended cluster with the same key may also have VLAN IDs.
         """
         with self.world.store.read() as unit:
             (network,) = read_networks(unit, find_clusters(unit, ClusterRow.id == view.id)).values()

@@ -89,8 +89,9 @@ class LocalHost:
     def receive(self, wanted: HostWanted) -> None:
         """Apply the VPN and SSH grants of a wanted document, before the other changes of the host.
 
-        Also record the document's networks for `restore_outside_filter`. If a network has a router, and the gateway's
-        own addresses have changed, write these addresses to the namespaces of networks with a link to the outside.
+        Also record the document's networks for `restore_outside_filter`. If the gateway's own addresses have changed,
+        write these addresses to the namespace of each network with a link to the outside. Do not write them if none of
+        the document's networks has a router.
         """
         unsupported = unsupported_segments(wanted.segments)
         supported = [segment for segment in wanted.segments if segment.id not in unsupported]

@@ -71,5 +71,5 @@ class OpenPoll:
     def _poll(self, element: str, after: int, answer: "Future[WantedDocument]") -> None:
         try:
             answer.set_result(self._sbf.wanted(element, after, OPEN_S))
-        except BaseException as error:  # noqa: BLE001 - raised by `wanted`
+        except BaseException as error:  # noqa: BLE001 - `OpenPoll.wanted` raises this error in the reconciler's thread
             answer.set_exception(error)

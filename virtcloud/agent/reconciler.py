@@ -7,7 +7,7 @@ revision.
 event                           reaction
 ==============================  ========================================================================
 SBF does not answer             the request is retried with growing pauses; the host is not changed, except that
-                                changed filters of guests are set again as in the last wanted state
+                                filters of guests are set again if these filters differ from the last wanted state
 the agent cannot read the       the host is not changed; SBF receives an error report; the request is retried
 wanted document                 with growing pauses
 a step fails                    the steps of other clusters are applied; SBF receives an error report; all

@@ -123,7 +123,7 @@ def notify_systemd(state: str, environment: Mapping[str, str] = os.environ) -> N
 
 
 def start_unsupervised(name: str, work: ThreadWork, _max_idle_s: float) -> threading.Thread:
-    """Start a thread without supervision (a `StartSupervisedThread`)."""
+    """Start a thread without supervision. The parameters are those of a `StartSupervisedThread`."""
     thread = threading.Thread(target=work, args=(lambda: None,), name=name, daemon=True)
     thread.start()
     return thread
@@ -152,7 +152,7 @@ class ThreadSupervisor:
         self._threads: dict[str, _SupervisedThread] = {}
 
     def start(self, name: str, work: ThreadWork, max_idle_s: float) -> threading.Thread:
-        """Start a supervised thread (a `StartSupervisedThread`)."""
+        """Start a supervised thread. The parameters are those of a `StartSupervisedThread`."""
         thread = threading.Thread(target=self._run, args=(name, work), name=name, daemon=True)
         self._threads[name] = _SupervisedThread(thread, max_idle_s, self._clock())
         thread.start()

@@ -279,7 +279,7 @@ def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) ->
 def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
     """If other clusters may join the network, warn of the sites from which no cluster can join.
 
-    If SBF does not answer, only warn: the cluster was created.
+    If the sites cannot be read, print a warning about this error instead of raising it: the cluster was created.
     """
     if view.network or not (view.spec.name or view.spec.shares_with):
         return

@@ -97,8 +97,8 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
 def _check_file_options(options: ClusterOptions) -> None:
     """Raise BadInput for options that contradict ``--spec``, and if no option names hosts, guests, sites or a file.
 
-    Also raise BadInput if there are options about guests, but none of ``--host``, ``--guests`` and ``--spec``
-    (``--reach`` creates no guests).
+    Also raise BadInput for options about guests if the command has ``--reach`` but none of ``--host``, ``--guests`` and
+    ``--spec``: ``--reach`` creates no guests.
     """
     if options.file is None and not (options.hosts or options.sites or options.guest_count):
         raise BadInput("expected either --host (at least one), --guests N, --reach SITE or --spec FILE, got none")

@@ -112,7 +112,7 @@ class LazyGroup(click.Group):
             sys.exit(EXIT_FAILED)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        """Run the command. After an exception of virtcloud or Ctrl-C, print a message and exit with an exit code."""
+        """Run the command. After Ctrl-C or an exception of virtcloud, print a message and exit with an exit code."""
         try:
             return super().invoke(ctx)
         except VirtcloudError as error:

@@ -10,7 +10,7 @@
         print(cluster.vlans)
         for name, result in cluster.run("hostname").items():  # on all guests at the same time, over ssh
             print(name, result.returncode, result.stdout)
-        more = client.create("more", joins="demo", hosts=["plzen-h1"])  # a member of the same network
+        more = client.create("more", joins="demo", hosts=["plzen-h1"])  # a second cluster in the network of "demo"
         more.wait_active().delete(wait=True)
         cluster.delete(wait=True)
 """
@@ -51,10 +51,10 @@ class Client:
     ) -> None:
         """Prepare the connection without sending a call. ``timeout`` is the timeout of one call, in seconds.
 
-        Without ``token`` and ``token_file``, :mod:`virtcloud.client.credentials` finds the token. ``ca_file``
-        (``VIRTCLOUD_CA_FILE``) contains the trusted certificate authorities; the default is the operating system's
-        list. ``certificate`` (``VIRTCLOUD_CERTIFICATE``) contains the client's certificate and key, if SBF requires
-        them.
+        If neither ``token`` nor ``token_file`` is given, :mod:`virtcloud.client.credentials` finds the token.
+        ``ca_file`` (``VIRTCLOUD_CA_FILE``) contains the trusted certificate authorities; the default is the operating
+        system's list. ``certificate`` (``VIRTCLOUD_CERTIFICATE``) contains the client's certificate and key, if SBF
+        requires them.
         """
         address = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
         trust = TlsTrust(

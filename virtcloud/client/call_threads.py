@@ -54,8 +54,9 @@ class CallAbandoned(BaseException):
 async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: inspect.BoundArguments) -> R:
     """Run a method that waits for SBF, such as ``wait_active``, in a thread.
 
-    The callback ``progress`` runs in the event loop's thread. Waiting methods call ``progress`` at least every second.
-    If the task is cancelled, the next call of ``progress`` raises CallAbandoned and thereby ends the thread.
+    The caller's callback ``progress`` runs in the event loop's thread. The method receives ``relay`` instead of the
+    callback, and calls ``relay`` at least every second. If the task is cancelled, the next call of ``relay`` raises
+    CallAbandoned in the method's thread, and thereby ends the method.
     """
     cancelled = Event()
     with open_progress(bound.arguments.get("progress")) as shown:

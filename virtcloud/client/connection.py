@@ -169,7 +169,10 @@ class Connection:
             raise ServiceUnreachable(explain_request_error(self.url, error)) from error
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers of a call. Raise BadInput after ``close``: the call itself would raise a RuntimeError."""
+        """Return the headers of a call.
+
+        Raise BadInput after ``close``. Without this check, httpx would raise a RuntimeError for the call.
+        """
         if self._http.is_closed:
             raise BadInput(
                 "this client is closed: expected all calls before the client is closed, or within the client's "

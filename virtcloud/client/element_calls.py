@@ -64,8 +64,8 @@ class ElementCalls(SbfCalls):
     def difference(self, element: str, *, read: bool = False) -> ElementDifference:
         """Return the changes that an element needs.
 
-        If ``read`` is true, SBF reads the device first; this call raises ElementError if the device cannot be read, and
-        Conflict for a host or gateway.
+        If ``read`` is true, SBF reads the device first. In this case, raise ElementError if the device cannot be read,
+        and Conflict for a host or gateway.
         """
         path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
         answer = self._connection.send("GET", path, query=flag_query(read=read), wait=wait)
@@ -100,9 +100,9 @@ class ElementCalls(SbfCalls):
         return self._documents(PortView, self._connection.send("GET", path, wait=DEVICE_S))
 
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
-        """Allow SBF to change ports in other use. Idempotent.
+        """Allow SBF to replace the configuration of ports that SBF did not configure. Idempotent.
 
-        ``uses`` maps each port to the use that the caller saw.
+        ``uses`` maps each port to the use that the caller saw. SBF refuses a port whose use has changed since.
         """
         adoption = PortAdoption(ports=dict(uses))
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)

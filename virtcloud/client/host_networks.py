@@ -1,6 +1,6 @@
 """Networks for the legacy command ``sbf``, which creates a network, and then adds and removes hosts by name.
 
-For each added host, a separate cluster joins the network (a member cluster). The cluster's key consists of the
+For each added host, a separate cluster (a member cluster) joins the network. The cluster's key consists of the
 network's ID and the host's name. Every call is idempotent. A call that fails removes the clusters that the call
 created. ``sbf dumpstate`` prints the networks as XML. Each ``<tag>`` and each ``<host>`` is on a separate line, because
 scripts parse the output with grep.
@@ -164,8 +164,8 @@ class HostNetworks:
     def _find(self, network: ClusterKey) -> HostNetwork | None:
         """Return the network with this key, or None.
 
-        Do not rely on the order of SBF's list: SBF orders the clusters by time. After SBF's clock was set back, a
-        member can come first.
+        Do not rely on the order of SBF's list: SBF orders the clusters by their creation time. If SBF's clock was set
+        back, a member cluster can precede the cluster that created the network.
         """
         views = [cluster.view for cluster in self.client.list(network=network)]
         root = next((view for view in views if view.key == network and view.network is None), None)

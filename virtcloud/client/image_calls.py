@@ -18,11 +18,11 @@ class ImageCalls(SbfCalls):
     """
 
     def images(self) -> list[CatalogueImage]:
-        """Return the images that the caller may use, by name."""
+        """Return the images that the caller may use, sorted by name."""
         return self._documents(CatalogueImage, self._connection.send("GET", "/v1/images"))
 
     def image_pages(self, *, owner: str | None = None, size: int = PAGE_SIZE) -> Iterator[list[CatalogueImage]]:
-        """Yield the images that the caller may use, in pages of ``size``, by name."""
+        """Yield the images that the caller may use, sorted by name, in pages of ``size``."""
         return self._pages(CatalogueImage, "/v1/images", {"owner": owner}, size)
 
     def image(self, name: str) -> CatalogueImage:

@@ -17,7 +17,8 @@ class PublicationCalls(SbfCalls):
         """Publish a port of a guest; idempotent.
 
         Raise NotFound for an unknown cluster or guest. Raise NotAdmitted if the network has a guest without a certified
-        image. Raise NoGateway if the site publishes no ports. Raise NoPortFree if all ports are taken.
+        image. Raise NoGateway if the requested site publishes no ports, or if the request names no site and no site of
+        the cluster publishes ports. Raise NoPortFree if all ports are taken.
         """
         answer = self._connection.send("POST", _path(key), request, query={"id": cluster_id})
         return self._document(PublicationView, answer)

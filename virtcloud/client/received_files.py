@@ -95,7 +95,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> Non
 
 
 def find_path(folder: Path, name: str) -> Path:
-    """Return the path in ``folder`` of archive member ``name``. Raise Refused for a path outside ``folder``. Pure."""
+    """Return the path of archive member ``name`` in ``folder``. Raise Refused for a path outside ``folder``. Pure."""
     parts = [part for part in PurePosixPath(name).parts if part != "."]
     if not parts or ".." in parts or name.startswith("/"):
         raise Refused(f"the guest sent a file outside the copied folder: {name!r}")

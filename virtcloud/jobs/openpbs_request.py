@@ -57,7 +57,7 @@ def _parse_chunk(text: str) -> Chunk:
 
 
 def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
-    """Raise RequestError if guests need more than their host's chunk has, or if a chunk's size is invalid.
+    """Raise RequestError if guests need more than their host's chunk has, or if a chunk's ``mem`` is invalid.
 
     Also raise the errors of :func:`check_host_count`.
     """
@@ -117,8 +117,8 @@ def check_walltime(walltime: Optional[str], longest_s: int) -> None:
 def _check_place(place: Optional[str]) -> str:
     """Return the place, or the default place for None.
 
-    Raise RequestError unless the place gives each chunk its own exclusive host. Guests and other jobs must not share a
-    host.
+    Raise RequestError unless the place contains ``scatter`` (each host of the select is a different machine) and
+    ``excl`` or ``exclhost`` (guests and other jobs must not share a host).
     """
     if not place:
         return DEFAULT_PLACE

@@ -11,9 +11,10 @@ STEPS = (24, 60, 60)
 
 
 def parse_bytes(text: str) -> int:
-    """Return a size in bytes. Without a unit, the size is in bytes; ``w`` means words of 8 bytes.
+    """Parse a size, and return the number of bytes.
 
-    Raise ValueError for a text in another notation.
+    A number without a unit is a number of bytes. In a unit, ``b`` means bytes, and ``w`` means words of 8 bytes. Raise
+    ValueError for a text in another notation.
     """
     match = SIZE.fullmatch(text.strip())
     if match is None:

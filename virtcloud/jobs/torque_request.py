@@ -117,7 +117,7 @@ def add_request_directive(script: str, request: str) -> str:
 
 
 def find_carried_request(script: str) -> Optional[str]:
-    """Return the request in the directive of `add_request_directive`, or None without this directive."""
+    """Return the request in the directive that `add_request_directive` adds, or None if the directive is missing."""
     return next(
         (line[len(CARRIED_DIRECTIVE) :].strip() for line in script.split("\n") if line.startswith(CARRIED_DIRECTIVE)),
         None,

@@ -121,10 +121,11 @@ def _exit_code(letter: bytes, payload: bytes) -> int:
 
 
 def _start_sending(link: socket.socket, sending: AbstractContextManager[object], read: Callable[[int], bytes]) -> None:
-    """Send the program's input in a thread, because a program may read input only after its output was received.
+    """Send the program's input in a thread, because some programs read no input until their output was received.
 
     ``sending`` is the lock of all threads that send frames. ``read`` returns the next input, at most the given number
-    of bytes, or ``b""`` at the end. If the program ends before the input, the thread ends with the connection.
+    of bytes, or ``b""`` at the end. If the program ends before all input was sent, the connection ends, and the
+    thread's next attempt to send ends the thread.
     """
 
     def send() -> None:

@@ -1,4 +1,4 @@
-"""Adapts a program that was linked with glibc 2.38 or later to an older glibc.
+"""Adapts a program to an older glibc, if the program was linked with glibc 2.38 or later.
 
 A program that calls strtol() and was linked with glibc 2.38 refers to ``__isoc23_strtol`` of version GLIBC_2.38. The
 function ``__isoc23_strtol`` differs from strtol() of version GLIBC_2.2.5 only in that it also accepts binary numbers.

@@ -108,8 +108,9 @@ def _wait_for_program(process: subprocess.Popen[bytes]) -> None:
 def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[bytes], watch: Watcher) -> None:
     """Wait until the services of all nodes run. Raise LabFailed if a step fails.
 
-    With User-mode Linux, read ``station.events`` even after its event ``ready``, until ``fabric.events`` has this event
-    too: the lab's first process records the end of User-mode Linux in ``station.events``.
+    With User-mode Linux, return when both ``station.events`` and ``fabric.events`` contain the event ``ready``. Read
+    both files until then: if User-mode Linux ends, the lab's first process records the end in ``station.events``, even
+    if this file already contains the event ``ready``.
     """
     files = [state.folder / "station.events"] + ([state.folder / "fabric.events"] if kernel == "uml" else [])
     readers = {file: follow_events(file) for file in files}
@@ -155,7 +156,7 @@ POLL_S = 0.2
 
 
 def register_topology(lab: LabFile, state: LabState, watch: Watcher) -> None:
-    """Send SBF the topology with the devices' addresses, and the pools. Create a token for each agent. Idempotent."""
+    """Send SBF the topology (with the devices' addresses) and the pools. Create a token for each agent. Idempotent."""
     watch(LabEvent("topology and pools", "begin"))
     with SbfClient(f"unix://{state.sbf_socket}") as client:
         client.put_topology(with_addresses(lab.topology), ANY_VERSION)

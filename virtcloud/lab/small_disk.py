@@ -5,7 +5,7 @@ part             content
 ===============  ===================================================================================
 boot             partition table, GRUB, Debian's cloud kernel, and a small initial file system (``INITIAL_PROGRAM``)
 first program    busybox ``init``, which runs the script /etc/init.d/boot, and then sshd
-seed             Debian's cloud-init with the data source NoCloud: stages ``local`` and ``init``, in one process
+cloud-init       Debian's package; reads seeds (data source NoCloud); stages ``local`` and ``init``, in one process
 network          ifupdown and dhclient, as cloud-init configures them
 ===============  ===================================================================================
 

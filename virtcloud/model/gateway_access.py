@@ -1,4 +1,7 @@
-"""The interfaces of gateways in networks. Through its interface in a network, a gateway is a router or a server.
+"""The interfaces of gateways in networks, and the links of gateways to the outside.
+
+A gateway gets an interface in a network for its first task in the network: router, SSH relay, publication of guests, or
+a service such as NFS.
 
 The *outside* is all computers that are not in a network of SBF. In the topology, administrators describe each gateway's
 link to the outside. Administrators also describe each site's destinations: the outside services that clusters may use.

@@ -31,13 +31,14 @@ def site_part_of(topology: Topology, name: str) -> SitePart:
 
 
 def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:
-    """Return, by device name, each credential of another site that a device in ``part`` could obtain.
+    """Return the credentials in ``part`` that may belong to other sites, by device name.
 
-    SBF sends a device's credential to the device's address. Therefore SBF checks each device that is new or has a new
-    address, credential or platform. The result omits a checked device if, in ``topology``, a device of the same site
-    uses the credential, and no device of another site uses the credential. A new platform is checked because platforms
-    verify devices in different ways: by SSH host key, by certificate, or not at all. Raise NotFound if the topology
-    does not contain the site.
+    SBF sends a device's credential to the device's address, so a device could obtain the credential of another site.
+    Therefore SBF checks each device in ``part`` that is new or has a new address, credential or platform. A new
+    platform is checked because platforms verify devices in different ways: by SSH host key, by certificate, or not at
+    all. The credential of a checked device belongs to the device's site if, in ``topology``, devices of this site use
+    the credential and devices of other sites do not. The result contains every other credential of a checked device.
+    Raise NotFound if the topology does not contain the site.
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}
     others = {device.credential for site in topology.sites if site.name != part.site.name for device in site.devices}

@@ -97,9 +97,9 @@ class UserKeyView(Document):
 def parse_user_keys(text: str, source: str) -> list[UserKey]:
     """Return the keys of a file such as ``id_ed25519.pub`` or ``authorized_keys``: one key a line.
 
-    Empty lines, comments and a byte order mark are skipped. If another line is no valid key, raise BadInput with the
-    line's number. Also raise BadInput if the text contains a private key, or no key. ``source`` is the name of the text
-    in messages. No message contains a rejected line.
+    Empty lines, comments and a byte order mark are skipped. Each remaining line must be a valid key; otherwise, raise
+    BadInput with the line's number. Also raise BadInput if the text contains a private key, or no key. ``source`` is
+    the name of the text in messages. No message contains a rejected line.
     """
     text = text.removeprefix("\ufeff")
     _refuse_private_key(text, source)

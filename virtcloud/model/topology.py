@@ -1,4 +1,4 @@
-"""The checked topology: the sites, elements, links and transports of an administrator's document without faults."""
+"""The checked topology: an administrator's faultless document of sites, elements, links and transports."""
 
 from functools import cached_property
 from typing import Self

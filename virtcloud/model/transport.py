@@ -87,7 +87,7 @@ class Transport(Document):
         TransportKind.VPLS: (Keys({"vpn_id", "asn"}), Keys({"vpn_ids", "asn"})),
         TransportKind.EVPN: (Keys({"vnis", "asn"}),),
     }
-    # Bytes that each kind of transport adds to a cluster's packet, without the cluster's own VLAN tag
+    # Bytes that each kind of transport adds to a cluster's packet; the cluster's own VLAN tag does not count
     overheads: ClassVar[dict[TransportKind, int]] = {
         TransportKind.DIRECT: 0,
         TransportKind.QINQ: 0,  # the S-tag is the outermost tag
@@ -119,7 +119,10 @@ class Transport(Document):
 
     @property
     def translates(self) -> bool:
-        """Whether a cluster's VLAN ID may differ between sites, because the cluster's service carries no VLAN tags."""
+        """Whether a cluster's VLAN ID may differ between sites.
+
+        The VLAN ID may differ if each cluster has its own service, which carries no VLAN tags.
+        """
         return bool(self.services)
 
     @property

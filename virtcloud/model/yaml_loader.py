@@ -1,4 +1,8 @@
-"""The loader of YAML texts. Its errors, except RecursionError, are YAMLError, because users write these texts."""
+"""The loader of the YAML texts that users write.
+
+For an invalid text, the loader raises YAMLError instead of Python's errors. Exception: RecursionError for a text with
+too many nested levels.
+"""
 
 from typing import Any, Final
 

@@ -135,7 +135,11 @@ def _read(file: NetBoxFile, noun: str, query: Callable[[], Collection[Any]]) -> 
 
 
 def _cause(error: BaseException) -> str:
-    """Return the text of the first error, without the texts of the libraries that converted it."""
+    """Return the text of the original error: the last error in the chain of causes of ``error``.
+
+    Omit the texts of the other errors in the chain, which libraries raised when they converted the original error. If
+    the original error has no text, return the name of its type.
+    """
     while (former := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
         error = former
     return str(getattr(error, "strerror", None) or error) or type(error).__name__

@@ -77,10 +77,10 @@ class _Translator:
         return None
 
     def _masters(self) -> dict[int, int]:
-        """Return the id of the master for each device of a virtual chassis except the master, by the device's id.
+        """Return a mapping from each member of a virtual chassis to the chassis's master, both as device ids.
 
-        Omit devices whose chassis has no master in NetBox's data. SBF's topology has one element for a chassis, with
-        the name of the master.
+        The masters are not among the keys. Omit members whose chassis has no master in NetBox's data. SBF's topology
+        has one element for a chassis, with the name of the master.
         """
         known = {row["id"] for row in self.data.devices}
         chassis = {row["id"]: row["virtual_chassis"] for row in self.data.devices if row.get("virtual_chassis")}
@@ -207,8 +207,8 @@ class _Translator:
         """Return a site's pool of VLAN IDs.
 
         The pool contains the IDs of the site's VLANs with the tag ``file.tag``, and the VLAN IDs in the ranges of the
-        site's VLAN groups. A VLAN ID of a range is omitted if a VLAN of the site with this ID is in use and lacks the
-        tag. All VLAN groups in ``data`` have the tag.
+        site's VLAN groups. A VLAN ID of a range is omitted if one of the site's VLANs has this ID, is in use, and lacks
+        the tag. All VLAN groups in ``data`` have the tag.
         """
         groups = [row for row in self.data.groups if _scope_site(row) == site]
         ids = {row["id"] for row in groups}

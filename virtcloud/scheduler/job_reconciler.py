@@ -7,7 +7,7 @@ the batch system's answer is    Clusters continue. The reconciler forgets all mi
 missing or incomplete           consequences only after several observations in a row. Alert ``scheduler-silent``.
 SBF does not answer             Clusters and jobs continue. The reconciler forgets all mismatches. Alert
                                 ``sbf-silent``.
-the agent restarts              The reconciler runs in this agent, and forgets all mismatches.
+the agent restarts              The reconciler is a part of the agent, and so forgets all mismatches.
 an administrator sets a clock   Mismatches are not affected (monotonic clock). The reconciler can extend a lease
                                 without need, or too late. The delay is at most the error of the clock.
 SBF refuses an action           Alert ``cluster-not-ended`` or ``lease-not-extended``. The next round
@@ -44,7 +44,7 @@ class ReconciliationJournal:
     """Stores the current alerts and the last actions. Logs the start and the end of each alert once."""
 
     def __init__(self, log: Log) -> None:
-        """Create a journal without alerts and actions."""
+        """Create an empty journal: it has neither alerts nor actions."""
         self._log = log
         self._alerts: dict[tuple[AlertName, str], AlertView] = {}
         self._actions: deque[ReconciliationAction] = deque(maxlen=MAX_ACTIONS)

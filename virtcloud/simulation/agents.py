@@ -87,7 +87,7 @@ class SimulatedAgent:
         """Wait at most ``POLL_S`` seconds for a new wanted document, and confirm it. Then report traffic if due.
 
         If the element was switched off before the confirmation, neither confirm nor report. Raise the errors of the
-        calls.
+        calls to SBF.
         """
         document = self.sbf.wanted(self.element, self._revision, POLL_S)
         if document.revision != self._revision or document.confirmed_revision < document.revision:
@@ -99,7 +99,7 @@ class SimulatedAgent:
         self._report_traffic(document)
 
     def refuse_sessions(self) -> None:
-        """Refuse all waiting sessions, because a simulated host runs no guest. Raise the errors of the calls."""
+        """Refuse all waiting sessions, because a simulated host runs no guest. Raise the errors of the calls to SBF."""
         error = "the host is simulated and runs no guest: use a lab (virtcloud lab up) or real hosts"
         for session in self.sbf.waiting_sessions(self.element, self._session):
             self._session = max(self._session, session.number)

@@ -78,7 +78,7 @@ def check_libraries() -> None:
 
 @contextmanager
 def run_simulation(folder: SimulationFolder, options: SimulationOptions) -> Iterator[Simulation]:
-    """Start SBF and the agents. Yield the simulation when SBF has its sites. Stop SBF and the agents at the end.
+    """Start SBF and the agents. Yield the simulation when SBF has the simulated sites. Finally stop SBF and the agents.
 
     Raise BadInput if the port is in use, or if SBF ends during its start. Raise ElementError if SBF does not answer
     within ``START_S`` seconds.
@@ -160,8 +160,8 @@ def _tail(folder: SimulationFolder) -> str:
 def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
     """Store the simulated sites, unless SBF has a topology of an earlier run. Create missing user tokens.
 
-    The first start creates the tokens last. Therefore a missing token can mean that the first start was interrupted. In
-    this case, also set the pool of each site whose pool is empty.
+    If a user token is missing, also set the pool of each site whose pool is empty. The first start creates the tokens
+    last, so a missing token can mean that the first start was interrupted before it had set all pools.
     """
     try:
         sbf.topology()

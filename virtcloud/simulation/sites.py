@@ -10,7 +10,7 @@ PORTS = 8
 """The number of ports of a simulated switch, Gi1/0/1 to Gi1/0/8, without the uplink Te1/1/1."""
 TRANSPORT = "core"
 POOL = VlanSet(range(100, 140))
-"""The pool of each site. VLAN 105 is in other use on the simulated switches."""
+"""The pool of each site. The pool contains VLAN 105, which is a foreign VLAN on every new simulated switch."""
 
 
 def simulated_topology(count: int) -> Topology:

@@ -55,7 +55,8 @@ MAX_REASON_CHARACTERS = 1000
 UNQUOTED_CHARACTERS = " :;()/"
 """Characters that are not percent-encoded. Letters, digits and ``_.-~`` are not percent-encoded either.
 
-A comma would end the variable, a newline would end the line, and PBS would add a backslash before a quotation mark.
+All other characters are percent-encoded, for these reasons: an unencoded comma would end the variable, an unencoded
+newline would end the line, and PBS would add a backslash before an unencoded quotation mark.
 """
 
 

@@ -77,7 +77,7 @@ NOTHING_TO_END = (404, 410)
 
 
 def jobobit(event: ServerHookEvent) -> None:
-    """End the cluster of exactly this attempt. Idempotent."""
+    """End the cluster of the job's last attempt, and of no other attempt. Idempotent."""
     job = event.job
     number = attempt_number(job)
     if read_resource(job, REQUEST_RESOURCE) is None or not number or is_in_array(job):

@@ -1,7 +1,8 @@
 """The server hook: handles submission, alteration, start and end of jobs with a virtual cluster.
 
-Faults are handled as in PBS's hook pbs_cgroups. A fault of the user is reported to the user. A passing fault sends the
-job back to the queue for a while. An unexpected fault holds the job for an administrator and logs a traceback.
+Faults are handled as in PBS's hook pbs_cgroups. A fault of the user is reported to the user. After a temporary fault
+(for example, SBF does not answer), the job goes back to the queue for a while. An unexpected fault holds the job for an
+administrator and logs a traceback.
 """
 
 import time

@@ -44,10 +44,11 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 
 
 def is_attempt_over(answer: SbfAnswer) -> bool:
-    """Return whether this attempt can no longer have a cluster. The job then needs its next attempt number.
+    """Return whether this attempt can no longer have a cluster. If so, the job needs its next attempt number.
 
-    PBS increments the run number when it sends the job to a host. If another hook rejects the job earlier, or files
-    cannot be staged, the next run has the same number. SBF may then have a request with this number for other hosts.
+    The attempt number depends on the job's run number, which PBS increments when it sends the job to a host. If another
+    hook rejects the job before PBS sends it, or if files cannot be staged, the job's next start has the same attempt
+    number. SBF may then have a request with this number for other hosts.
     """
     if answer.ok:
         state = answer.document.get("state") if isinstance(answer.document, dict) else None

@@ -111,7 +111,7 @@ def _check_removal(path: str, call: ScriptCall) -> Optional[str]:
 
 
 def _find_record(path: str, call: ScriptCall) -> Optional[Dict[str, Any]]:
-    """Return the agent's record of the job, or None. The agent sends SBF no request."""
+    """Return the agent's record of the job, or None. The agent answers without a request to SBF."""
     known = ask_agent(path, {"do": "list"}, grace=LIST_TIMEOUT_S)["clusters"]
     return next((record for record in known if record["cluster"] == call.key), None)
 

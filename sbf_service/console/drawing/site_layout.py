@@ -29,9 +29,10 @@ The first argument is ``"site"`` or ``"element"``. The second argument is the na
 
 @dataclass(frozen=True, slots=True)
 class MapContents:
-    """The contents of a drawing. ``lit`` are the ports that carry the cluster of the drawing, if any.
+    """The contents of a drawing.
 
-    If ``only`` is set, the drawing shows only the elements in ``only``.
+    ``lit`` are the ports that carry the cluster whose path the drawing highlights. If the drawing highlights no path,
+    ``lit`` is empty. If ``only`` is set, the drawing shows only the elements in ``only``.
     """
 
     topology: Topology
@@ -58,7 +59,8 @@ class MapContents:
 class Column:
     """The devices of one site, with rows for their ports. A row has at most one port at each side.
 
-    ``left``: the ports to other devices of the site and to transports. ``right``: the links to all other elements.
+    ``left``: the ports to other devices of the site and to transports. ``right``: the links to hosts and gateways, and
+    to devices of other sites.
     """
 
     site: Site

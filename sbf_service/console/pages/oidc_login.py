@@ -67,8 +67,9 @@ def _begin(request: Request, service: SbfService, target: str) -> Response:
 async def finish_login(request: Request, service: CurrentService) -> Response:
     """Create a session for the user whom the provider has authenticated.
 
-    The answer is a page that loads the requested page. After a direct redirection from the provider, the browser would
-    not send the session's cookie (SameSite=Strict).
+    The answer is a page, which then loads the requested page. If the answer redirected the browser to the requested
+    page, the browser would not send the session's cookie (SameSite=Strict), because the chain of redirections begins
+    at the provider.
     """
     response = await LOGINS.run(partial(_finish, request, service), THREAD_WAIT_S)
     response.delete_cookie(_cookie(request), path="/", secure=is_encrypted(request), httponly=True, samesite="lax")

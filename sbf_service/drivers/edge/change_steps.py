@@ -1,8 +1,10 @@
 """The steps that apply a difference to a provider edge, in order. Pure.
 
-The steps first remove attachments, then the pieces that joined these attachments to a service. Later steps create
-pieces. For each circuit, the last step connects the port to the bridge domain. Therefore two clusters are never in one
-bridge domain, and a port is never in an incomplete bridge domain.
+A circuit consists of pieces, such as its attachment (the VLAN on the port); see ``edge_dialect.py``. The first steps
+remove attachments. The next steps remove the pieces that joined these attachments to a service. Later steps create
+pieces. For each new circuit, the last step connects the port to the bridge domain. With this order, a port is never in
+an incomplete bridge domain, and two clusters are never in one bridge domain, except in the bridge domain of a service
+that all clusters share.
 """
 
 from collections.abc import Iterator, Mapping
@@ -104,7 +106,7 @@ def _plan_dissolution(
 
 
 def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps that set empty lists of allowed VLANs.
+    """Return the steps that set an empty list of allowed VLANs on each port of :func:`find_unready_ports`.
 
     The driver reads these lists back before it sends the steps of :func:`plan_steps`.
     """

@@ -138,7 +138,7 @@ def _parse_port(block: ConfigurationBlock) -> PortReading:
 
 
 def check_readiness(ports: Mapping[str, ConfigurationBlock]) -> dict[str, bool]:
-    """Return whether each port accepts circuits, by canonical name."""
+    """Return a mapping from each port's canonical name to whether the port accepts circuits."""
     return {port: _is_ready(_parse_port(block)) for port, block in ports.items()}
 
 

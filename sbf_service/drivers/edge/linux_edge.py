@@ -66,11 +66,13 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
-        After a refused removal, add no circuit on a VLAN of the removed circuits. Such a circuit could connect the
-        former and the new service.
+        If a line of the removals is refused, add no circuit on a VLAN of a circuit or remnant that was to be removed:
+        the added circuit could connect the former service and the new service. If the VLAN of such a remnant is
+        unknown, add no circuit at all.
 
         After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit
-        is unknown or lacks a setting in the topology, raise Refused and send no line.
+        is unknown, or if the topology lacks a field of the edge that this transport needs, raise Refused and send no
+        line.
         """
         self._check_transports(difference.add)
         failures = self._run(self._render_removals(difference))
@@ -95,7 +97,7 @@ class LinuxEdge:
         self._shell.close()
 
     def _check_transports(self, circuits: Circuits) -> None:
-        """Raise Refused for an unknown transport, or a transport that needs a field that the topology lacks."""
+        """Raise Refused if a transport is unknown, or if it needs a field of the edge that the topology lacks."""
         for circuit in circuits:
             wanted = f"edge {self._edge.name}: wanted a circuit of transport {circuit.transport}"
             transport = self._services.transports.get(circuit.transport)
@@ -138,7 +140,10 @@ def _list_removed(difference: EdgeDifference) -> tuple[CircuitRemnant, ...]:
 
 
 def _select_separate(difference: EdgeDifference) -> Circuits:
-    """Return the added circuits that share no VLAN with a removed circuit; none if a remnant's VLAN is unknown."""
+    """Return the circuits to add that share no VLAN with a circuit or remnant to remove.
+
+    Return no circuit if the VLAN of a remnant is unknown.
+    """
     vlans = {part.vlan for part in _list_removed(difference)}
     return () if None in vlans else tuple(circuit for circuit in difference.add if circuit.vlan not in vlans)
 

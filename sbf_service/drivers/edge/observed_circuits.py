@@ -103,7 +103,10 @@ def _select_pieces(pieces: Iterable[CircuitPiece], port: str | None, vlan: int |
 def _find_foreign_vlan(
     templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope
 ) -> ForeignVlan | None:
-    """Return the group's VLAN if this VLAN is in the pool and in other use; otherwise None.
+    """Return the group's VLAN if the pool contains this VLAN and the VLAN is foreign; otherwise None.
+
+    The VLAN is foreign if an unmanaged port carries the VLAN, if SBF cannot have created one of the group's pieces, or
+    if the group has ``core`` pieces and SBF did not record that it created the VLAN.
 
     Return None on platforms without device-wide VLANs. Also return None for a group in a managed service:
     :func:`_check_ownership` checks such a group.

@@ -39,10 +39,11 @@ def render_commands(dialect: Dialect, difference: SwitchDifference, reading: Swi
 
 
 def render_closing_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the commands that vacate open access ports, and that empty the lists of allowed VLANs of other ports.
+    """Return the commands that close ports: vacate access ports, and empty the other ports' lists of allowed VLANs.
 
-    :func:`find_ports_to_prepare` returns these other ports. The driver reads the effect of these commands back before
-    it sends the commands of :func:`render_change_commands`.
+    The access ports are those in ``difference.close``. The other ports are those of :func:`find_ports_to_prepare`,
+    which need no commands if ``dialect.prepare`` is empty. The driver reads the effect of these commands back before it
+    sends the commands of :func:`render_change_commands`.
     """
     vacated = [port for port in difference.close if port in difference.access]
     prepared = [port for port in find_ports_to_prepare(difference, reading, dialect) if dialect.prepare]
@@ -92,8 +93,8 @@ def find_ports_to_prepare(
 def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
     """Return the ports that :func:`render_closing_commands` closes.
 
-    These are the access ports to vacate and, if the dialect has commands for this purpose (``prepare``), the ports of
-    :func:`find_ports_to_prepare`, whose lists of allowed VLANs must be emptied.
+    These are the access ports to vacate, and the ports of :func:`find_ports_to_prepare`. Omit the ports of
+    :func:`find_ports_to_prepare` if the dialect has no commands that empty a list of allowed VLANs (``prepare``).
     """
     vacated = (port for port in difference.close if port in difference.access)
     return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))

@@ -1,8 +1,9 @@
 """The driver for Linux switches: VLAN-aware bridges, configured with iproute2's ``bridge`` (bridge(8)).
 
 On a trunk, SBF does not change VLAN IDs outside the managed scope, tagged or untagged. A managed VLAN ID that is
-untagged on a trunk, or is the trunk's default VLAN (PVID), is in other use. If SBF changed this VLAN, SBF could
-disconnect the VLAN's user, or connect the user to a cluster. The driver therefore raises Unsafe.
+untagged on a trunk, or is the trunk's default VLAN (PVID), is *in other use*: the VLAN serves something other than
+clusters. If SBF changed this VLAN, SBF could disconnect the VLAN's user, or connect the user to a cluster. The driver
+therefore raises Unsafe.
 
 An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. For any
 other untagged VLAN on the port, the driver raises Unsafe, unless the port was adopted or SBF has configured the port

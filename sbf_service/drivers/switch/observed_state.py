@@ -65,7 +65,7 @@ def build_observed_state(  # noqa: PLR0913 - each parameter is a field of the ob
 
 
 def find_changed_uses(scope: SwitchScope, uses: Mapping[PortName, PortUse]) -> dict[PortName, PortUse]:
-    """Return the released ports whose present lines differ from the lines of their former use.
+    """Return the released ports whose configuration lines differ from the lines of their former use.
 
     The values of the result are the former uses, which SBF must restore.
     """

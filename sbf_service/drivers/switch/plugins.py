@@ -113,7 +113,7 @@ def _describe_source(entry: EntryPoint) -> str:
 
 
 def find_dialect_faults(dialect: Dialect) -> tuple[str, ...]:
-    """Return the faults that can be found in a dialect without a device, one sentence for each fault. Pure."""
+    """Check a dialect's fields and parser without connecting to a device. Return one sentence for each fault. Pure."""
     return tuple(_check_dialect(dialect))
 
 

@@ -216,7 +216,10 @@ class SimulatedSwitch:
 
 
 def _with_ports(configuration: SimulatedConfiguration, ports: tuple[PortName, ...]) -> SimulatedConfiguration:
-    """Add missing ports without configuration, because the topology can have new ports."""
+    """Return the configuration with an unconfigured port added for each of ``ports`` that is missing.
+
+    A port is missing if the port is new in the topology.
+    """
     return configuration.model_copy(update={"ports": {**dict.fromkeys(ports, SimulatedPort()), **configuration.ports}})
 
 

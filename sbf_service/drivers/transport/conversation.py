@@ -55,7 +55,7 @@ class RefusedCommand(NamedTuple):
 
 
 class DeviceConversation:
-    """A conversation with one device. ``device`` is the kind and name of the device in messages."""
+    """A conversation with one device. ``device`` is the device's kind and name, for error messages."""
 
     def __init__(self, device: str, patterns: AnswerPatterns, line: CommandLine) -> None:
         """Store ``line``, the terminal session with the device. The session connects on first use."""

@@ -184,9 +184,9 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _find_meanings(error: BaseException) -> Iterator[frozenset[str]]:
-    """Yield the meanings of an error, as tables of this module.
+    """Yield the meanings of an error. A meaning is one of this module's tables of class names, such as ``LOCKED``.
 
-    The tables with the error's text or tag come first, then the tables with the error's class or one of its base
+    The meanings of the error's text and tag come first, then the tables with the error's class or one of its base
     classes. At a class in ``UNREACHABLE``, stop, and ignore the base classes of this class: PyEZ's ``RpcTimeoutError``
     is also an ``RpcError``.
     """

@@ -53,7 +53,10 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     """Return a guest; with ``after``, first wait until the guest's host has confirmed a revision above ``after``."""
 
     def read() -> tuple[GuestView, int]:
-        """Check the right and read the guest: after a wait, a cluster of another owner can have this key."""
+        """Check the caller's right. Return the guest and the confirmed revision of the guest's host.
+
+        Each call checks the right again, because after a wait, a cluster of another owner can have this key.
+        """
         with service.store.read() as unit:
             authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
             found = guest_power.get_guest(unit, key, guest, id)

@@ -273,7 +273,7 @@ def _report_addition(response: Response, caller: Caller, image: CatalogueImage, 
 
 
 def _authorize(unit: Unit, caller: Caller, action: Action, name: Name) -> CatalogueImage:
-    """Return an image. Raise Forbidden if the caller has the right to ``action`` on no image.
+    """Return an image. Raise Forbidden if there is no image on which the caller has the right to ``action``.
 
     Raise NotFound if the image does not exist or the caller may not see the image. Raise Forbidden if the caller may
     see the image, but has no right to ``action`` on this image.

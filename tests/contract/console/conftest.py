@@ -5,5 +5,8 @@ import pytest
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """SQLite suffices, because the console reads only through the store."""
+    """The address of a SQLite database.
+
+    No PostgreSQL is needed, because the console accesses the database only through the store.
+    """
     return sqlite_database

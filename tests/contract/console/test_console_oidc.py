@@ -106,7 +106,10 @@ def test_the_login_leads_to_the_requested_page(connected: World) -> None:
 def test_the_machines_authorities_are_trusted_by_default(
     connected: World, issuer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An administrator adds an authority to the machine's authorities, not to those of the Python package certifi."""
+    """An administrator adds a certificate authority to the machine's authorities, not to those of the package certifi.
+
+    SBF must therefore trust the machine's authorities.
+    """
     for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("certifi.where", lambda: "/missing.pem")

@@ -1,6 +1,6 @@
 """Tests of managed ports that are routed or members of an aggregate.
 
-SBF treats these ports as *in other use*, even if they have no VLANs.
+SBF treats these ports as *in other use* (they have a configuration that SBF did not make), even if they have no VLANs.
 """
 
 from contextlib import ExitStack

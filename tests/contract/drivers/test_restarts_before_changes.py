@@ -1,6 +1,7 @@
 """Tests of devices that restart between a reading and a change. The device then receives no line of the change.
 
-The configuration after the restart may differ from the reading: a port may carry all VLANs or be in other use.
+The configuration after the restart may differ from the reading: a port may carry all VLANs, or may have a configuration
+that SBF did not make.
 """
 
 import time

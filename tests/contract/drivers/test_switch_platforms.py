@@ -1,4 +1,4 @@
-"""Tests of properties that only one switch platform has."""
+"""Tests of single switch platforms: each test checks a property that the other platforms lack."""
 
 import pytest
 from emulators.switch_bench import MakeBench

@@ -106,7 +106,7 @@ def test_a_start_parses_the_topology(world: World, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_unreadable_topology_does_not_prevent_a_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica of a later version may have stored keys that this version does not know."""
+    """A replica of a later version may have stored a topology with JSON keys that this version does not know."""
     with world.service.store.engine.begin() as connection:
         connection.execute(text("UPDATE site_documents SET document = replace(document, '\"hosts\"', '\"later\"')"))
     started = world.restarted()

@@ -1,4 +1,4 @@
-"""Tests of quotas, which operators set over HTTP and SBF checks when a cluster is created."""
+"""Tests of quotas. Operators set quotas over HTTP, and SBF checks the quotas when a cluster is created."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -216,7 +216,9 @@ ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cl
 
 
 ABOUT_IMAGES = {"list_images"} | {"get_image", "get_image_content", "verify_image", "share_image", "remove_image"}
-"""Operations on images. The agent sees no image, because no cluster on the agent's element uses an image."""
+"""Operations on images. The agent in ``test_every_call_is_denied_to_an_unrelated_caller`` sees no image, because no
+cluster on the agent's element uses an image.
+"""
 
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"

@@ -119,7 +119,10 @@ LISTS = frozenset({"list_clusters"})
 ADD_IMAGES = frozenset({"list_images", "add_image", "upload_image"})
 """Operations that every user may call: list visible images, and add own images."""
 READ_IMAGES = frozenset({"list_images", "get_image", "get_image_content", "verify_image"})
-"""Operations that return only images that the caller may see. ``images/test_catalogue.py`` tests which images."""
+"""Operations that return only images that the caller may see.
+
+The tests in ``images/test_catalogue.py`` check which images a caller may see.
+"""
 READ_VPN = frozenset(
     {"list_vpn_profiles", "get_vpn_profile", "revoke_vpn_profile", "list_vpn_connections", "list_vpn_invitations"}
     | {"list_ssh_certificates", "revoke_ssh_certificate", "list_ssh_connections"}

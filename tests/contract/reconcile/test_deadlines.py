@@ -84,7 +84,7 @@ def test_one_transaction_changes_few_clusters(active: World, monkeypatch: pytest
 
 
 def make_untransitionable(monkeypatch: pytest.MonkeyPatch, cluster_id: str) -> None:
-    """Make each transition of a cluster to an ending state raise ValueError, as an invalid value in a row would."""
+    """Make each transition of a cluster to `draining` or `failing` raise ValueError, like an invalid value in a row."""
     find_hosts = transitions._find_hosts_with_changed_peers
 
     def fail(unit: Unit, row: ClusterRow) -> frozenset[str]:

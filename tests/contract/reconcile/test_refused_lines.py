@@ -57,9 +57,10 @@ def test_the_error_of_an_open_port_quotes_the_device(make_bench: MakeBench) -> N
 
 @pytest.mark.parametrize("platform", ["cisco_ios", "cisco_nxos", "arista_eos"])
 def test_a_vlan_with_a_used_name_gets_another_name(platform: str, make_bench: MakeBench) -> None:
-    """VLAN names are unique on these platforms.
+    """These platforms refuse a name that another VLAN already has. In this case, SBF adds a suffix to the name.
 
-    SBF names the VLAN nevertheless, because after a loss of the database, SBF recognizes its VLANs only by their names.
+    SBF does not create the VLAN without a name, because after a loss of the database, SBF recognizes its VLANs only by
+    their names.
     """
     bench = make_bench(platform)
     bench.switch.running.vlans[50] = "vc-112"

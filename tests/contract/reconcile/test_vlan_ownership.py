@@ -140,9 +140,10 @@ def test_other_use_moves_to_another_site_with_its_switch(world: World, switch: F
 
 
 def test_a_removal_during_a_reading_excludes_no_vlan(world: World, switch: FakeSwitch) -> None:
-    """While SBF reads a switch, the switch is removed from the topology. SBF finds a VLAN of the pool in other use.
+    """SBF finds a VLAN of the pool in other use on a switch that leaves the topology while SBF reads the switch.
 
-    This VLAN stays free, because the switch no longer belongs to the site. SBF only restores the ports of the switch.
+    The VLAN stays free, because the switch no longer belongs to the site. After the removal, SBF only restores the
+    ports of the switch.
     """
     world.put_topology(with_second_switch(0))
     world.switches["brno-sw2"].ports["q9"] = {100}

@@ -1,4 +1,4 @@
-"""Tests of TLS and of the AF_UNIX socket of the same service."""
+"""Tests of TLS, and of the AF_UNIX socket of a service that also listens with TLS."""
 
 import json
 import re

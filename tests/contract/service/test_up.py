@@ -274,9 +274,9 @@ def test_a_closed_terminal_removes_everything(tmp_path: Path) -> None:
 
 
 def test_a_kept_folder_keeps_clusters_and_topology(tmp_path: Path) -> None:
-    """The example command that ``virtcloud up`` prints names only hosts that exist.
+    """The second ``virtcloud up`` prints an example command whose hosts all exist.
 
-    The last site has no hosts, so the second host of the example is at another site.
+    The last site of the kept topology has no hosts, so the second host in the example command is at another site.
     """
     keep = ("--keep", str(tmp_path / "kept"))
     with up(*keep, home=tmp_path) as first:

@@ -1,4 +1,4 @@
-"""Tests of clusters that join a running network, and of refused requests."""
+"""Tests of the members of a network (clusters that join the running network), and of refused requests."""
 
 from typing import Any
 

@@ -55,7 +55,10 @@ def test_a_stream_that_ends_between_two_files_changes_nothing(tmp_path: Path) ->
 
 @pytest.mark.parametrize("shell", [["sh"], ["busybox", "sh"]])
 def test_a_copy_removes_only_folders_of_killed_copies(tmp_path: Path, shell: list[str]) -> None:
-    """A copy's folder has the copy's process ID in its name. Process 1 runs; no process ID exceeds 2^22 (proc(5))."""
+    """A copy's folder has the copy's process ID in its name. If no process has this ID, the copy was killed.
+
+    Process 1 always runs. Process 2^23 cannot exist, because no process ID exceeds 2^22 (proc(5)).
+    """
     here = f".virtcloud-{platform.node()}"
     kept = {f"{here}-1-running", f".virtcloud-other-{1 << 23}-x", ".virtcloud-mine", f"{here}-x", f"{here}-1x-y"}
     kept.add(f"{here}-{1 << 23}-1-x")  # from process 1 of another guest; the guest's name ends with a number

@@ -114,7 +114,8 @@ def test_a_joining_job_continues_after_the_highest_address() -> None:
 def test_a_member_that_is_listed_first_is_not_the_network() -> None:
     """SBF lists clusters by creation time.
 
-    If the database's clock was set back, a member can precede the cluster that created the network.
+    If the database's clock was set back, a cluster that joined a network can precede the cluster that created the
+    network.
     """
     network = parse_network(
         [{**MEMBER, "network": "7.pbssrv"}, {**ROOT, "other_addresses": ["10.0.0.41"]}], "12.pbssrv"

@@ -30,9 +30,9 @@ def shared_stage(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def stage(shared_stage: ScenarioStage) -> Iterator[ScenarioStage]:
-    """The stage without jobs.
+    """Yield the stage that all tests of this module share, with an empty list of jobs.
 
-    After the test, the fixture deletes unfinished jobs, and checks that all switches and hosts return to their initial
+    After the test, delete the test's unfinished jobs, and check that all switches and hosts return to their initial
     state.
     """
     shared_stage.jobs.clear()

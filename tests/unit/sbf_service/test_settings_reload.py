@@ -81,7 +81,10 @@ def test_an_invalid_file_changes_nothing(file: Path, caplog: pytest.LogCaptureFi
 
 
 def test_a_reload_changes_no_default(file: Path) -> None:
-    """All settings objects of a process share the objects of default values. A reload must not change these objects."""
+    """Settings objects share each nested document that is a default value, for example the default of ``timing``.
+
+    A reload of one settings object must not change these shared documents.
+    """
     settings = copy_settings(ServiceSettings())
     file.write_text("[timing]\ndrain_deadline = 7\n")
     reload_settings(settings, file)

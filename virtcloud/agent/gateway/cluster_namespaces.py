@@ -42,7 +42,10 @@ class NamespaceKernel(Protocol):
         """Return all interfaces."""
 
     def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str | None = None) -> int:
-        """Create a veth pair with ``peer`` in an open network namespace. Return the index of ``name``."""
+        """Create a veth pair: ``name`` in the main namespace, and ``peer`` in the namespace of an open descriptor.
+
+        Return the index of ``name``.
+        """
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
         """Set the addresses of the gateway's end of a link, and set this end up.
@@ -143,9 +146,10 @@ class ClusterNamespaces:
             self._kernel.change(port, up=True)
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """If the gateway's own addresses have changed, write them to the namespaces of these networks.
+        """If the gateway's own addresses have changed, write them to the namespaces of the networks in ``segments``.
 
-        Do nothing if no network has a router. Log errors; the next call repeats the change.
+        Skip networks without a link to the outside (`has_link`). Do nothing if no network has a router. Log errors; the
+        next call repeats the change.
         """
         if not any(segment.router is not None for segment in segments):
             return
@@ -160,18 +164,19 @@ class ClusterNamespaces:
             log.warning("addresses_not_applied", error=error)
 
     def correct_sets(self, segments: Sequence[Segment]) -> None:
-        """Write the current addresses of FQDNs to the packet filters in the namespaces of these networks. Thread-safe.
+        """Write the current addresses of FQDNs to the packet filters in the networks' namespaces. Thread-safe.
 
-        Raise Refused if `namespace_program` fails. If this program cannot change a namespace, only log the error. Skip
-        a network without a namespace. Do nothing before `receive` has read the gateway's own addresses: a filter
-        without these addresses would allow guests to reach the gateway.
+        Of the networks in ``segments``, skip a network without FQDNs or without a namespace. Raise Refused if
+        `namespace_program` fails. If this program cannot change a namespace, only log the error. Do nothing before
+        `receive` has read the gateway's own addresses: a filter without these addresses would allow guests to reach the
+        gateway.
         """
         self._correct(
             segment for segment in segments if segment.router is not None and segment.router.named_destinations
         )
 
     def _correct(self, segments: Iterable[Segment]) -> bool:
-        """Write the gateway's own addresses and the addresses of FQDNs to the namespaces of these networks.
+        """Write the gateway's own addresses and the addresses of FQDNs to the namespaces of ``segments``.
 
         Return whether every namespace accepted the addresses.
         """
@@ -210,7 +215,9 @@ class ClusterNamespaces:
         *,
         is_inside: bool,
     ) -> int:
-        """Create the veth pair between the bridge and the namespace if it is missing. Return the index of the port.
+        """Create the veth pair between the bridge and the namespace if the pair is missing.
+
+        Return the index of the port, which is the pair's end on the bridge.
 
         Raise Unsafe if a foreign interface has the port's name.
         """

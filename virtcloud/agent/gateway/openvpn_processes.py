@@ -1,4 +1,4 @@
-"""The processes of OpenVPN servers: their start without the host's privileges, and their identification.
+"""The processes of OpenVPN servers: their start as root with few capabilities, and their identification.
 
 OpenVPN starts as root, and opens its port, tap and management socket. It then calls chroot(2) with an empty folder, and
 changes to an unprivileged user. OpenVPN 2.6 would retain CAP_NET_ADMIN, by which OpenVPN could join every VLAN of the

@@ -1,11 +1,11 @@
 """The nftables rules for a gateway's published ports. Pure.
 
-A link (`outside_links`) connects the gateway's main namespace with its namespace of each network. The destination of a
-packet from outside to a published port is translated twice. First, the main namespace replaces the address by the
-address of the link's end in the network's namespace. Then the network's namespace replaces the address and the port by
-the guest's. If the gateway is the guest's router for this IP version, the source address stays the client's. Otherwise
-the network's namespace replaces the source address by the gateway's address in the network, so that the answers reach
-the gateway.
+On a gateway, each network with published ports has its own namespace, and a link (`outside_links`) that connects this
+namespace with the gateway's main namespace. The destination of a packet from outside to a published port is translated
+twice. First, the main namespace replaces the address by the address of the link's end in the network's namespace. Then
+the network's namespace replaces the address and the port by the guest's. If the gateway is the guest's router for this
+IP version, the source address stays the client's. Otherwise the network's namespace replaces the source address by the
+gateway's address in the network, so that the answers reach the gateway.
 
 ================================================  ====================================================================
 packets from outside                              reach no guest, because
@@ -13,8 +13,8 @@ packets from outside                              reach no guest, because
 to other ports of the gateway                     no rule translates them
 to addresses of links, sent by a neighbour        they were not translated, so the chain ``forward`` drops them
 of a connection whose publication ended           both namespaces check each packet against the present publications
+of a UDP flow whose publication ended             as above, and the flow's entry is removed from the connection table
 after the end of the lease                        the rules compare the kernel's clock with the end of the lease
-of a UDP flow whose publication ended             in addition, the flow's entry is removed from the connection table
 ================================================  ====================================================================
 
 The rules accept packets of a guest as answers only if the packets belong to a translated connection. So a guest cannot

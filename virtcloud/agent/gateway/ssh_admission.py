@@ -143,7 +143,7 @@ def name_guest(guest: SshGuest) -> str:
 
 
 def make_connection(session: SshSession) -> SshConnection:
-    """Return a session in the form of the report to SBF."""
+    """Return the `SshConnection` with which a gateway reports ``session`` to SBF."""
     return SshConnection(
         cluster=session.cluster,
         user=session.user,

@@ -188,7 +188,7 @@ class SshRequests:
         return target, proven.serial, connection
 
     def _verify(self, request: SshRequest) -> ProvenUser:
-        from virtcloud.agent.gateway.ssh_certificates import verify_certificate  # noqa: PLC0415 - see its docstring
+        from virtcloud.agent.gateway.ssh_certificates import verify_certificate  # noqa: PLC0415 - needs 9 MB of memory
 
         authority = self._grants.authority
         if authority is None or self._grants.segments is None:

@@ -246,7 +246,7 @@ class VpnGateway:
             self._children.discard(pid)
 
     def _wait_for_end(self, step: EndVpnSessions) -> None:
-        """Wait until the connections of a step have ended.
+        """Wait until the connections with the client IDs ``step.clients`` have ended.
 
         Stop the server if the agent does not control it. If the connections do not end within `END_S`, stop the server
         and raise Refused. The reconciler then starts the server again.

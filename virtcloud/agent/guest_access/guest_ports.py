@@ -121,9 +121,9 @@ def _find_address(segment: Segment, name: Name) -> IPv4Interface | IPv6Interface
 def _describe_access(key: str, segment: Segment) -> JobAccess:
     """Return the description of a relay to all guests of a network.
 
-    A user's command for all guests opens relays on all hosts at the same time. While a host probes an address, the host
-    does not answer other hosts' probes for this address. Therefore each host begins its search for a free address with
-    a different address.
+    The agent probes addresses to find a free address for the relay in each subnet. A user's command for all guests
+    opens relays on all hosts at the same time. While a host probes an address, the host does not answer other hosts'
+    probes for this address. Therefore each host begins its search with a different address.
     """
     addresses = [(peer.name, peer.addresses) for peer in segment.peers]
     addresses += [(guest.name, guest.addresses) for guest in segment.guests]

@@ -162,7 +162,7 @@ class GuestConsoles:
                 return os.write(console.descriptor, data)
             except BlockingIOError:
                 return 0
-            except OSError as error:  # EIO: the reader has not noticed the guest's end yet
+            except OSError as error:  # EIO: the thread that reads consoles has not noticed the guest's end yet
                 raise Refused(f"the guest has ended: {error.strerror}") from error
 
     def _run(self) -> None:

@@ -11,8 +11,8 @@ in the guest's folder    content
 
 A guest accesses only the mounted file system, not the file. If the guest could write to the file, it could attack the
 host's kernel with a malformed file system. The disks are kept when the guest or the host restarts, and removed with the
-guest's folder. Before each start of the guest, the agent replaces each disk whose wanted size has changed by an empty
-disk, and removes each disk that is no longer in the guest's spec.
+guest's folder. Before each start of the guest, the agent removes each disk that is no longer in the guest's spec. If
+the wanted size of a disk has changed, the agent also removes this disk, and creates an empty disk of the new size.
 """
 
 import os
@@ -60,7 +60,7 @@ def _mount_disk(folder: Path, disk: GuestDisk, id_shift: int) -> None:
         incomplete.rename(file)
     mounts.mount_file_system(file, target)
     if target.stat().st_uid == 0:  # a new file system. Later, the guest may choose another owner and mode.
-        with suppress(FileNotFoundError):  # the agent was killed after it removed the folder
+        with suppress(FileNotFoundError):  # the agent was killed after it removed lost+found
             (target / "lost+found").rmdir()  # used by fsck, which only the host's root could run
         os.chown(target, id_shift, id_shift)
         target.chmod(ROOT_MODE)

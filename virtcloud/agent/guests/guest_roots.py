@@ -5,7 +5,7 @@ in the guest's       content
 folder
 ===================  ===================================================================================
 ``ids``              the guest's range of user IDs (``id_ranges.py``)
-``layers``           the overlay's folders ``upper``, with the files that the guest wrote, and ``work``
+``layers``           the overlay's two folders: ``upper`` (the files that the guest wrote) and ``work``
 ``layers.ext4``      the file system of ``layers``, if the guest's disk has a maximum size
 ``image``            a mount of the image with shifted owners, while ``root`` is being mounted
 ``root``             the mounted overlay, which is the guest's root
@@ -39,7 +39,7 @@ from virtcloud.agent.guests.shifted_owners import shift_owners
 from virtcloud.model.document import Document
 
 ROOT, LAYERS, IMAGE, LAYERS_FILE, RECORD = "root", "layers", "image", "layers.ext4", "root.json"
-FOLDER_MODE = 0o710  # the guest's user root may enter the folder, and the guest's other users may not
+FOLDER_MODE = 0o710  # the superuser inside the guest may enter the folder, and the guest's other users may not
 REMOVE_TIMEOUT_S = 600.0
 
 
@@ -182,7 +182,7 @@ def _mount_root(path: Path, image: Path, shift: int, shifted: Literal["mount", "
 
 
 def _identify(image: Path) -> str:
-    """Return a text that identifies the image's root folder, and differs if the folder was changed or replaced."""
+    """Return a text that identifies the image's root folder. The text changes if the folder is changed or replaced."""
     with refuse_os_errors(f"read the root of the image {image}"):
         status = image.stat()
     return f"{image} {status.st_ino} {status.st_mtime_ns}"

@@ -46,9 +46,10 @@ class LocalGuests:
     ) -> None:
         """Create an object that runs guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
-        ``roots`` creates the roots of containers. None: a `GuestRoots` in the guests' folders. ``cache`` has the images
-        of SBF's catalogue. The consoles of running guests are added to ``consoles``. ``groups`` limits containers.
-        None: a `ControlGroups`. ``kills`` has the guests whose processes the kernel killed for lack of memory.
+        ``roots`` creates the root file systems of containers; the default is a `GuestRoots` that uses the guests'
+        folders. ``cache`` has the images of SBF's catalogue. The consoles of running guests are added to ``consoles``.
+        ``groups`` limits containers; the default is a `ControlGroups`. ``kills`` has the guests whose processes the
+        kernel killed for lack of memory.
         """
         self._kills = kills
         self._consoles = consoles

@@ -29,9 +29,9 @@ class IdRanges:
         self._first = first
         self._lock = threading.Lock()
         self._unrecorded: dict[str, int] = {}
-        """The first ID of each range whose record is being written, by the guest's domain.
+        """The first ID of each range whose record is being written. The key is the domain of the range's guest.
 
-        Other threads skip these ranges.
+        Other threads allocate none of these ranges to another guest.
         """
 
     def find(self, domain: str) -> int | None:

@@ -1,9 +1,9 @@
-"""The files that describe a network's other guests to a guest: names, host keys, and an MPI host file. Pure.
+"""The files that describe all guests of a network to each guest: names, host keys, and MPI host files. Pure.
 
 A guest can use plain names (``n1``) only for guests of its own cluster. So a plain name never denotes a guest of
-another cluster, even if a guest of another member later gets the name of a guest that has ended. Every guest also has a
-full name with its cluster's key (``n1.demo.internal``). The domain ``internal`` is reserved for private networks. So no
-full name is a name of the Internet.
+another cluster, even if a guest of another cluster in the network later gets the name of a guest that has ended. Every
+guest also has a full name with its cluster's key (``n1.demo.internal``). The domain ``internal`` is reserved for
+private networks. So no full name is a name of the Internet.
 """
 
 import re

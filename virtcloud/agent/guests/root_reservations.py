@@ -32,7 +32,10 @@ class RootReservations:
 
     @contextmanager
     def for_start(self, domain: str, guest: str) -> Iterator[None]:
-        """Reserve a guest's root and disk for its start within the block. Raise StepPending while they are cloned."""
+        """Reserve a guest's root and disk while the block starts the guest.
+
+        Raise StepPending if the root or disk is being cloned.
+        """
         with self._lock:
             if domain in self._read:
                 raise StepPending(f"guest {guest} starts when it has been cloned")

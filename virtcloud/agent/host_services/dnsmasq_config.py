@@ -62,7 +62,8 @@ _COMMON_LINES: Final = (
 """The common settings: each server listens only on its own interface, and reads no configuration files of the host."""
 BROADCAST_LINE: Final = "dhcp-broadcast"
 """The setting with which dnsmasq broadcasts its answers, used if the network has a metadata service. For a unicast
-answer, dnsmasq would replace the guest's permanent neighbour entry by an entry that guests can change by ARP.
+answer, dnsmasq would replace the permanent entry for the guest in the server's neighbour table by an entry that guests
+can change by ARP.
 """
 _DNS_LINES: Final = (f"local=/{peer_files.PRIVATE_DOMAIN}/", "domain-needed", "cache-size=0")
 

@@ -34,8 +34,8 @@ IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses that are probed at once (a batch), and limit of batches in each subnet."""
 MAX_ROTATED = 256
-"""If ``first_candidate`` is None, a job's search begins at one of a subnet's highest addresses. This constant is the
-maximum number of these addresses (`list_host_addresses`).
+"""Maximum number of a subnet's highest addresses among which a job's search begins if ``first_candidate`` is None
+(`list_host_addresses`).
 """
 PROBE_S = 0.15
 """Time limit of a probe in seconds. Even guests at the farthest site answer within this time. A second probe follows,
@@ -116,7 +116,7 @@ def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
 
 
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
-    """Yield the addresses of a subnet without the guests' addresses, in the order of a job's search. Pure.
+    """Yield the addresses of a subnet, except the guests' addresses, in the order of a job's search. Pure.
 
     The addresses are first listed in descending order, and this list is then rotated. If ``access.first_candidate`` is
     an index, the address with this index comes first, and the addresses before it in the list come last. If

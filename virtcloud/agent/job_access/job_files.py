@@ -65,8 +65,9 @@ class JobFiles:
     def open(self, access: JobAccess) -> ScriptEnvironment:
         """Create the relay and write the files. Raise Refused if the user is unknown or the relay cannot start.
 
-        If no address is free, write the files of a job without a relay. But if the job's folder has the files of a job
-        with a relay, the relay was lost: leave the files unchanged and raise NoFreeAddress, so that the caller tries
+        If no subnet has a free address for the relay, write an ssh configuration with which ssh only prints this error.
+        But if the job already had a relay (`is_lost` has returned true, or the job's folder contains the files for use
+        with a relay), this relay was lost: leave the files unchanged and raise NoFreeAddress, so that the caller tries
         again.
         """
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
@@ -123,7 +124,7 @@ def render_hostfile(guests: Iterable[Guest]) -> str:
 
 
 def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
-    """Return an ssh configuration (ssh_config(5)) for access to guests by name, and to other addresses. Pure.
+    """Return an ssh configuration (ssh_config(5)) for guests' names, and for addresses in the cluster's subnets. Pure.
 
     ssh reaches all addresses through the job's relay, by the ProxyCommand ``command``. At least one guest of ``access``
     must have an address.

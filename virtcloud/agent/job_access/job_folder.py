@@ -25,7 +25,9 @@ ROOT_MODE = 0o711  # users can enter the folder, but not list it
 FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds host keys to the file known_hosts
 COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no cluster's key begins with a dot
 USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096
-"""Limits of bytes and files that a user can add to the folder, such as known hosts and sockets of ssh."""
+"""The maximum numbers of bytes and of files that a user can add to the folder, such as known hosts and sockets of ssh.
+A tmpfs stores each file in whole pages of ``PAGE`` bytes.
+"""
 REMOVE_TIMEOUT_S = 60.0
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8

@@ -1,8 +1,9 @@
-"""Creation and removal of jobs' relays. A relay process (`relay_program`) runs in a separate network namespace.
+"""Creation and removal of jobs' relays: the processes by which a job's script connects to the guests of its cluster.
 
-A veth pair connects the namespace to the bridge of the job's cluster. The pair's interface on the bridge is the job's
-*port*, which has the cluster's ownership alias. Therefore the agent deletes the port together with the cluster's
-segment. The relay process then ends. A job's connections survive a restart of the agent.
+A relay process (`relay_program`) runs in a separate network namespace. A veth pair connects the namespace to the bridge
+of the job's cluster. The pair's interface on the bridge is the job's *port*, which has the cluster's ownership alias.
+Therefore the agent deletes the port together with the cluster's segment. The relay process then ends. A job's
+connections survive a restart of the agent.
 """
 
 import json

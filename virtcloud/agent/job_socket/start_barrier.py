@@ -25,7 +25,7 @@ from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 POLL_S = 1.0
 """Longest time in seconds of one check. A waiting caller learns of a cancellation within this time."""
 MIN_PROBE_S = 0.3
-"""Shortest time in seconds of a probe, even if the caller does not want to wait."""
+"""Smallest time limit of a probe in seconds. Applies even if the caller does not want to wait."""
 
 
 class BarrierState(StrEnum):
@@ -106,8 +106,8 @@ class StartBarrier:
     def check(self, job: JobRecord, seconds: float) -> BarrierResult:
         """Wait for a change of the cluster or for answers of guests. Then return the barrier's state.
 
-        Wait at most ``seconds``, and at most `POLL_S`. A probe takes up to `MIN_PROBE_S`, even if ``seconds`` is
-        shorter. Raise Gone if the key belongs to a later attempt or to another user's cluster.
+        Wait at most ``seconds``, and at most `POLL_S`. A probe may take `MIN_PROBE_S` even if less time is left. Raise
+        Gone if the key of the job's cluster belongs to a later attempt or to another user's cluster.
         """
         deadline = time.monotonic() + min(seconds, POLL_S)
         try:

@@ -1,4 +1,4 @@
-"""The rules that filter the frames of guests' and devices' bridge ports: a table of nftables (family ``bridge``).
+"""The table of nftables (family ``bridge``) that filters frames from the bridge ports of guests and VPN devices.
 
 The table drops frames that a guest must not send, with the same few rules for any number of guests. Its sets list the
 guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set, for example
@@ -19,8 +19,9 @@ above a rate
 answers of DHCP servers,       a guest could become the router of other guests, and read and change their packets
 router advertisements
 ARP and ND messages that       a guest could answer the metadata and DNS requests of other guests. Only in
-claim the address of the       clusters with ``host_services``
-hosts' server
+claim the addresses of the     clusters with ``host_services``
+host's DHCP, DNS and metadata
+server (`SERVER4`, `SERVER6`)
 IP addresses that the guest    only in clusters whose spec has ``filters: addresses``
 may not use
 =============================  ==============================================================================
@@ -178,7 +179,7 @@ SETS: Mapping[str, str] = {
     "routers": "type ifname",
     "served": "type ifname",
 }
-"""The sets of guests, with the types of their elements.
+"""The sets with the ports of guests and VPN devices: the type of the elements, by the name of the set.
 
 ================  ==============================================================================
 set               elements

@@ -47,7 +47,10 @@ class MessageAttributes:
     """The attributes of a netlink message by name. pyroute2's own search reads all attributes at each access."""
 
     def __init__(self, message: Any) -> None:  # noqa: ANN401 - pyroute2 has no types
-        """Index the attributes of a message by name, without decoding values. None: a message without attributes."""
+        """Index the attributes of a message by name, without decoding values.
+
+        If ``message`` is None, the object has no attributes.
+        """
         self._attributes = {attribute[0]: attribute for attribute in message["attrs"]} if message else {}
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - the type depends on the attribute

@@ -8,7 +8,7 @@ from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
 
 T = TypeVar("T")
 ATTEMPTS: Final = 4
-"""Limit of dumps for one reading."""
+"""Maximum number of dumps that one call of `read_dump` requests."""
 MESSAGES_IN_MEMORY = 20
 """Limit of parsed messages that `release_memory` leaves in memory."""
 _INTERRUPTED: Final = 0x10  # NLM_F_DUMP_INTR, linux/netlink.h

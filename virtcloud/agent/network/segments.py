@@ -102,9 +102,9 @@ class SegmentInterfaces:
     def ensure_no_guest_ports(self, ports: Collection[str]) -> None:
         """Delete guests' ports by name. Absent ports are success.
 
-        A guest may still run, because its hypervisor did not answer or could not stop the guest. The guest's port is
-        deleted nevertheless, because the new filters of the host do not cover this port. Afterwards, the guest has no
-        network.
+        A guest with one of these ports may still run, because its hypervisor did not answer or could not stop the
+        guest. The port is deleted nevertheless: the caller replaces the host's filters afterwards, and the new filters
+        do not cover this port. Without the port, the guest has no network.
         """
         if any(self._kernel.read_mtu(port) is not None for port in ports):
             for interface in self._kernel.list_interfaces():
@@ -217,7 +217,7 @@ class SegmentInterfaces:
         return index
 
     def _remove_leftovers(self, vlan: int, listed: Iterable[KernelInterface] | None = None) -> list[KernelInterface]:
-        """Delete interfaces of this VLAN that a killed agent left. Return the other interfaces."""
+        """Delete interfaces of this VLAN that a killed agent left. Return all other interfaces of the host."""
         leftovers = {names.temporary_name(names.bridge_name(vlan), vlan), names.temporary_name("", vlan)}
         interfaces = self._kernel.list_interfaces() if listed is None else listed
         for interface in interfaces:

@@ -1,4 +1,4 @@
-"""Reports of the traffic counters of clusters to SBF.
+"""Reports to SBF about the traffic of clusters: the counters of the clusters' segments on the agent's host.
 
 The counters come from the reconciler's readings of the host, without additional netlink requests. One call reports all
 clusters of the host, at most once in `MIN_INTERVAL_S` seconds.

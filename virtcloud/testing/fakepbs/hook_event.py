@@ -97,9 +97,9 @@ class HookFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookOutcome:
-    """The outcome of a hook: whether the hook accepted the event, the hook's changes, and its log.
+    """The outcome of a hook: the hook's changes, its log, and whether the hook accepted the event.
 
-    - ``changed``: the attributes of the job that the hook set, in PBS's notation: ``{"Hold_Types": "s",
+    - ``changed``: the job's attributes that the hook set, in PBS's notation: ``{"Hold_Types": "s",
       "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}``.
     - ``rerun`` and ``delete``: whether the hook requested these actions.
     - ``env``, ``argv`` and ``progname``: the parameters of a launch event after the hook.

@@ -59,9 +59,9 @@ PORTS = JunosPorts({})
 
 @dataclass(frozen=True, slots=True)
 class JunosReading(SwitchReading):
-    """A reading that also contains each port's VLAN members.
+    """The configuration read from a switch, with the entries of each port's list ``vlan members``.
 
-    ``members`` maps each port to a mapping of the port's VLAN members. The key is the text of a member, such as
+    ``members`` maps each port to a mapping of these entries (members). The key is the text of a member, such as
     ``20-29``; the value is the VLANs that the text denotes. A command that deletes a member must repeat the text.
     """
 

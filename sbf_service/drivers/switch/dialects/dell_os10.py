@@ -7,7 +7,8 @@ Sources: networking-generic-switch for the commands; recorded sessions for the l
 same form as on OS9. From memory, not checked on a device: ``show running-configuration interface`` without an
 interface's name, the form of its output, ``interface range vlan``, and VLAN 4094.
 
-A successful save prints nothing (published sessions with ``write memory``) or ``Copy completed`` (from memory).
+A successful save prints nothing, according to published sessions with ``write memory``, or ``Copy completed`` (from
+memory, not checked on a device).
 """
 
 import re

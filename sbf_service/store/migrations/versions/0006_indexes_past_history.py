@@ -1,4 +1,4 @@
-"""Replace two indexes, because most clusters in the database have ended after years of operation.
+"""Replace two indexes, because after years of operation, most clusters in the database have ended.
 
 One new index contains only the placements that are not removed, sorted by element. The other new index contains all
 clusters, sorted by owner and state.

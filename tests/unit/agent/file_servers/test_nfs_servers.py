@@ -46,7 +46,10 @@ def run_mount(*command: str) -> None:
 
 
 class FileGateway:
-    """A gateway with one owner's file system, in its own network namespace and mount namespace."""
+    """A gateway with one owner's file system.
+
+    The fixture ``in_network`` runs the gateway in a separate network namespace and a separate mount namespace.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -293,7 +293,7 @@ def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
 
 
 def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A namespace drops packets to the gateway's addresses, as last written to the namespace.
+    """A namespace drops packets to those addresses of the gateway that were last written to the namespace.
 
     If a failed write were not repeated, guests could reach a new address of the gateway until the gateway's addresses
     change again.

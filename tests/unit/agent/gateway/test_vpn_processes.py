@@ -83,7 +83,7 @@ def test_an_unwanted_server_with_an_unreadable_record_is_stopped(in_world: Calla
 def test_a_lack_of_open_files_makes_no_record_unreadable(in_world: Callable[..., Any]) -> None:
     def work(world: GatewayWorld) -> object:
         interfaces, (soft, hard) = world.kernel.list_interfaces(), resource.getrlimit(resource.RLIMIT_NOFILE)
-        # not 0: poll(2) of other threads fails for a list of more descriptors than the limit
+        # With a limit of 0, poll(2) would fail in other threads: the limit also applies to the length of poll's list.
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
         try:
             with pytest.raises(Refused, match="cannot read the record of the OpenVPN server: Too many open files"):

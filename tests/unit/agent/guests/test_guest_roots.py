@@ -21,9 +21,10 @@ RAW_SOCKETS = struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # capabilities(7
 
 @pytest.fixture(params=["mount", "files"])
 def shifted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a test twice: the agent shifts owners by an idmapped mount ("mount"), or changes each file ("files").
+    """Run a test twice, with both ways in which the agent shifts the owners of an image's files.
 
-    The agent changes the files if the kernel or the file system has no idmapped mounts.
+    "mount": by an idmapped mount. "files": by a change of each file's owner. The agent uses the second way if the
+    kernel or the file system does not support idmapped mounts.
     """
 
     def refuse(*_: object) -> None:
@@ -65,7 +66,7 @@ def run_as(uid: int, *argv: str) -> int:
 
 
 def test_the_reason_for_a_missing_user_namespace_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example, a host has a limit of user namespaces (user.max_user_namespaces)."""
+    """A possible reason: the host limits the number of user namespaces (user.max_user_namespaces)."""
     program = tmp_path / "unshare"
     program.write_text("#!/bin/sh\necho 'unshare failed: No space left on device' >&2\nexit 1\n")
     program.chmod(0o755)

@@ -19,7 +19,10 @@ class LostConnection(libvirt.libvirtError):
 
 
 class ScriptedConnection:
-    """A connection with a libvirtd without domains. If ``lost`` is set, each call calls ``lost`` and fails."""
+    """A connection with a libvirtd that has no domains.
+
+    If ``lost`` is set, `listAllDomains` first calls ``lost``, and then raises LostConnection.
+    """
 
     def __init__(self, lost: Callable[[], object] | None) -> None:
         self._lost = lost

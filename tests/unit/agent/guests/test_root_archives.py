@@ -164,7 +164,8 @@ def test_the_program_is_killed_at_the_end_of_the_agent(
 ) -> None:
     """The kernel sends a process its parent-death signal when the parent ends (prctl(2)).
 
-    The test changes the packing program, so that the program raises an error with its own parent-death signal.
+    The test changes the packing program, so that the program raises an error whose message contains the number of the
+    program's parent-death signal.
     """
     (tmp_path / "image").mkdir()
     report = "    libc.prctl(2, ctypes.byref(number := ctypes.c_int()))\n    raise OSError(f'signal {number.value}')\n"

@@ -211,9 +211,10 @@ def test_a_restarted_agent_keeps_the_files_of_a_lost_relay(tmp_path: Path) -> No
 
 
 def test_jobs_search_from_all_last_addresses_of_a_subnet() -> None:
-    """A job's search for a free address begins with one of the last addresses of the subnet.
+    """A job's search for a free address begins with one of the subnet's last addresses, chosen by the job's key.
 
-    So two jobs that search at the same time rarely begin with the same address.
+    Two jobs have different keys. If the jobs search at the same time, they therefore rarely begin with the same
+    address.
     """
     subnet = ip_network("10.0.0.0/24")
     begins = {next(list_host_addresses(subnet, job_access(key=f"{number}.pbs"))) for number in range(200)}

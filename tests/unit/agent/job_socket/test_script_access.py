@@ -131,7 +131,8 @@ def test_a_restarted_agent_reopens_exactly_the_open_access(
     script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
     script_access.provide_environment(record(records, job_record()), view(), BRNO)
-    for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):  # the script of a cancelled job may survive the signal
+    # the access of a cancelled job is opened too: the script may survive the signal (``qsig -s TERM``)
+    for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):
         record(records, records.all()[0].model_copy(update={"phase": phase}))
         restarted = FakeAccessProvider()
         ScriptAccess(restarted, records, no_answer).reopen()

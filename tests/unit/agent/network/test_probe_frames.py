@@ -1,4 +1,7 @@
-"""Tests of the bytes of probes and answers. The expected checksums were computed with another program."""
+"""Tests of the frames that probe an IP address, and of the frames that answer a probe.
+
+A program other than virtcloud computed the expected checksums.
+"""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 

@@ -252,7 +252,7 @@ def test_status_503_counts_as_unreachable() -> None:
 
 
 def test_a_redirection_is_no_success() -> None:
-    """A proxy answers each HTTP call with a redirection to HTTPS and an empty body."""
+    """A proxy redirects each HTTP call to HTTPS. The body of the proxy's answer is empty."""
 
     def redirect(opened: socket.socket) -> None:
         opened.recv(65536)

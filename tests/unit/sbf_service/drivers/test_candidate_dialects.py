@@ -45,7 +45,7 @@ JUNOS = """<configuration>
 
 
 def test_a_junos_configuration_is_parsed() -> None:
-    """The members of a port are names of VLANs, VLAN IDs, ranges or ``all``.
+    """The ``members`` of a port are VLAN IDs, ranges of VLAN IDs, VLAN names, or ``all``.
 
     The configuration also contains an access port, deactivated parts, and a VLAN ID on a unit other than 0.
     """
@@ -110,7 +110,10 @@ def test_one_change_needs_these_junos_lines() -> None:
 
 
 def test_access_ports_need_these_junos_lines() -> None:
-    """SBF puts an access port into a cluster's VLAN only while the port has no configuration, and so is in no VLAN."""
+    """Before an access port gets a cluster's VLAN, SBF deletes the port's configuration.
+
+    An access port without configuration is in no VLAN. Here, ge-0/0/4 and ge-0/0/5 have no configuration to delete.
+    """
     access = ["ge-0/0/1", "ge-0/0/4", "ge-0/0/5"]
     change = {"close": ["ge-0/0/1"], "add": {"ge-0/0/4": "113"}, "remove": {"ge-0/0/5": "112"}}
     unit = "unit 0 family ethernet-switching"

@@ -84,7 +84,8 @@ def vlans(text: str) -> VlanSet:
 def test_an_xr_configuration_is_parsed() -> None:
     """Subinterface 121 has the form of SBF's subinterfaces, but is in no bridge domain.
 
-    Therefore the port does not carry VLAN 121, and VLAN 121 is not in other use.
+    Therefore the reading contains VLAN 121 neither as a VLAN that SBF configured on the port, nor as a VLAN that the
+    port uses for another purpose.
     """
     reading = XR.see([CONFIGURATION])
     assert reading.vlans == vlans("112,130")

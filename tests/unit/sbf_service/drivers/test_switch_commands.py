@@ -384,7 +384,7 @@ ACCESS_PORTS = {
 
 @pytest.mark.parametrize("platform", ACCESS_COMMANDS)
 def test_an_access_port_moves_from_one_cluster_to_another(platform: str) -> None:
-    """Between the clusters, the port is in no VLAN or, on platforms that require a VLAN, in the default VLAN.
+    """During the move, the port is temporarily in no VLAN or, on platforms that require a VLAN, in the default VLAN.
 
     Meanwhile, the port is shut down, except on SONiC.
     """

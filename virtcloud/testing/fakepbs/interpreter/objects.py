@@ -140,11 +140,11 @@ class PbsJob(Attributes):
         return False
 
     def stdout_file(self) -> str:
-        """Return the file of the job's output while the job runs."""
+        """Return the path of the file that receives the job's output while the job runs; "" if unknown."""
         return str(self._description["stdout_file"] or "")
 
     def stderr_file(self) -> str:
-        """Return the file of the job's errors while the job runs."""
+        """Return the path of the file that receives the job's error output while the job runs; "" if unknown."""
         return str(self._description["stderr_file"] or "")
 
 
