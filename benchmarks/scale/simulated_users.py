@@ -42,7 +42,7 @@ class ObservedJob:
 
 @dataclass
 class Observations:
-    """Observations of users and agents. ``shared``: errors about live clusters with the same VLAN ID at a site."""
+    """What the users and agents observed. ``shared``: errors about live clusters with the same VLAN ID at a site."""
 
     live: dict[tuple[str, int], str] = field(default_factory=dict)
     shared: list[str] = field(default_factory=list)

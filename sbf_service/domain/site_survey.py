@@ -1,4 +1,4 @@
-"""Proposals for a site from its switches: the VLAN IDs in use, a pool, and a draft of the topology. Pure."""
+"""Surveys of a site's switches: the VLAN IDs in use, a proposed pool, and a draft of the topology. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -286,7 +286,10 @@ def _find_different_names(surveys: Sequence[SwitchSurvey]) -> Iterator[tuple[int
 def _use_notes(
     surveys: Sequence[SwitchSurvey], part: SitePart, pool: VlanSet, canonical: CanonicalPort
 ) -> Iterator[str]:
-    """Yield a note for each port in other use: SBF changes such a port only after an administrator adopts it."""
+    """Yield a note for each port of the draft that serves something other than the VLANs of ``pool``.
+
+    SBF changes such a port only after an administrator adopts the port.
+    """
     drafted = {switch.name: switch.ports for switch in part.site.switches}
     for survey in surveys:
         name = survey.switch.name

@@ -1,7 +1,8 @@
-"""The rate limit of calls that return no newer version of a document, for callers that poll without waiting.
+"""The rate limit of calls that return no newer version of a document.
 
-The limit is a token bucket for each caller and document. Only a call that returns the same version as the caller's
-previous call takes a token from the bucket. Therefore, frequent changes of a document never cause a refusal.
+A caller exceeds this limit by frequent polls without the parameter ``wait``. The limit is a token bucket for each
+caller and document. Only a call that returns the same version as the caller's previous call takes a token from the
+bucket. Therefore, frequent changes of a document never cause a refusal.
 """
 
 import time

@@ -85,7 +85,7 @@ def read_stored_bytes(unit: Unit, owner: str) -> int:
 
 
 def read_quota_page(unit: Unit, part: PagePart, default: QuotaLimits) -> Page[QuotaView]:
-    """Return a page of individual quotas, by user. Raise BadInput for an invalid cursor."""
+    """Return a page of individual quotas, sorted by user. Raise BadInput for an invalid cursor."""
     found = read_page(unit, select(QuotaRow), BY_OWNER, part)
     return found.convert(lambda rows: [make_quota_view(unit, UserName(row.owner), default) for row in rows])
 

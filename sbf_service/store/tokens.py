@@ -163,9 +163,9 @@ def _describe_token(row: TokenRow) -> str:
 
 
 CACHE_S = 5.0
-"""The time in seconds for which SBF caches a principal if this replica receives no notices."""
+"""Seconds for which SBF caches a principal if no notices of other replicas' revocations reach this replica."""
 CACHE_WITH_NOTICES_S = 1800.0
-"""The time in seconds for which SBF caches a principal if notices announce other replicas' revocations."""
+"""Seconds for which SBF caches a principal if notices of other replicas' revocations reach this replica."""
 _READ_TOKENS = select(TokenRow).where(TokenRow.id.in_(bindparam("ids", expanding=True)))
 _LOCK_UNLOCKED = (
     select(TokenRow.id).where(TokenRow.id.in_(bindparam("ids", expanding=True))).with_for_update(skip_locked=True)
@@ -179,7 +179,7 @@ MAX_CACHED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class _CheckedToken:
-    """A token's principal, and the times of the check and of the expiry, by the cache's ``clock`` in seconds."""
+    """A token's principal, and the times of the token's check and expiry, in seconds of the cache's ``clock``."""
 
     principal: Principal
     checked_at: float

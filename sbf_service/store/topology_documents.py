@@ -1,4 +1,4 @@
-"""The stored documents of the topology: one row with the common part, and one row with each site's part.
+"""The stored documents of the topology: one row for the common part, and one row for each site's part.
 
 A change of the topology writes only the rows that change, and increments the version of the topology. Each row contains
 the version that its last change created. A replica with an older version of the topology reads only the rows that

@@ -66,7 +66,7 @@ class ElementChanges:
     - ``devices``: the former and the new description of each new or changed element whose records of ports or VLANs may
       have to change.
     - ``lost``: the removed elements; the value is the former description if the element is a switch, otherwise None.
-    - ``topics``: the change topics of new and changed elements.
+    - ``topics``: the topics that the store publishes after the commit: one for each new or changed element.
     """
 
     new_sites: Sequence[Mapping[str, object]]
@@ -121,9 +121,9 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
 
     Set the confirmed revision of a changed element to 0, so that its worker or agent reads the element again. If an
     element's name may now denote another device, delete the old device's records of VLANs and ports. If an element's
-    site changes, delete the element's records of VLAN IDs in other use: SBF records these VLAN IDs for the new site
-    when it next reads the element. Mark lost elements as removed, and delete the records of their VLANs. Release the
-    ports of a removed switch, so that SBF restores their original uses.
+    site changes, delete the records of the VLAN IDs that the element uses for something other than clusters: SBF
+    records these VLAN IDs for the new site when SBF next reads the element. Mark lost elements as removed, and delete
+    the records of their VLANs. Release the ports of a removed switch, so that SBF restores the ports' original uses.
     """
     unit.session.flush()
     removed = _read_removed_switches(unit, [element.name for former, element in changes.devices if former is None])

@@ -138,9 +138,10 @@ class FakeWorld:
 
     @contextmanager
     def unreachable(self, switch: str) -> Iterator[None]:
-        """Make a switch unreachable for SBF.
+        """Make a switch unreachable for SBF within the context.
 
-        The time limit of a cluster's start is not changed here, because every fake world has a short time limit.
+        This method need not shorten the time limit of a cluster's start: in a fake world, the time limit is always
+        short.
         """
         self.world.switches[switch].cut_off = True
         try:

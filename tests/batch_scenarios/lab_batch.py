@@ -1,4 +1,4 @@
-"""A fake batch system whose hooks and scripts run on a lab's nodes, beside the hosts' agents."""
+"""A fake batch system for a lab. Its hooks and scripts run on the lab's nodes, where the hosts' agents also run."""
 
 import json
 import os
@@ -38,7 +38,10 @@ class HostInLab(FakeHost):
         return self._lab.run(self.name, command, timeout_s=timeout_s)
 
     def start(self, script: str, env: Mapping[str, str], stdout: Path, stderr: Path) -> "subprocess.Popen[bytes]":
-        """Start a job's script on this host. A signal to the process ends only the connection to the script."""
+        """Start a job's script on this host. Return the local process that is connected to the script.
+
+        A signal to the local process ends only the connection, not the script.
+        """
         user = env["LOGNAME"]
         uid, home = str(addressing.USERS[user]), f"/run/{user}"
         variables = {**env, "HOME": home, "PBS_O_WORKDIR": home}

@@ -31,7 +31,7 @@ def run(request: dict[str, Any]) -> NoReturn:
         code = 0
     except SystemExit as ended:
         code = int(ended.code or 0)
-    except BaseException:  # noqa: BLE001 - Python also prints the traceback of every uncaught exception
+    except BaseException:  # noqa: BLE001 - like Python, print the traceback of every uncaught exception
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -1,8 +1,8 @@
 """A program that serves an agent's job socket with the code of the installed version of virtcloud.
 
-Only the host is simulated (relays, mounts and the answers of guests). Arguments: the address of SBF, the name of the
-element, a folder for the socket and the agent's files. The program prints a line when the socket listens, and ends when
-its standard input is closed.
+Only the host is simulated (relays, mounts and the answers of guests). The three arguments are the address of SBF, the
+name of the element, and one folder for both the socket and the agent's files. The program prints a line when the socket
+listens, and ends when its standard input is closed.
 """
 
 import shutil

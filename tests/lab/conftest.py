@@ -48,9 +48,9 @@ class SharedLab:
         """Yield the lab ``name`` for one test file.
 
         The lab's topology is ``topologies/TOPOLOGY.yaml``, or metacenter.yaml if ``topology`` is "". Afterwards, stop
-        the lab unless the next file uses this lab. Unless ``options.bare`` is set (a lab without SBF and agents), also
-        stop the lab if SBF does not answer, or if clusters remain: these clusters could change the results of the next
-        file.
+        the lab unless the next file uses this lab. If SBF does not answer, or if clusters remain, stop the lab even if
+        the next file uses this lab: these clusters could change the results of the next file. Exception: in a lab with
+        ``options.bare``, neither SBF nor agents run, so SBF and clusters are not checked.
         """
         running = (
             self._running[1] if self._running and self._running[0] == name else self._start(name, options, topology)
@@ -146,7 +146,7 @@ def paths(shared_lab: SharedLab) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def prepared(shared_lab: SharedLab) -> Iterator[Lab]:
-    """A lab without SBF and agents. Three edges form a fabric.
+    """A lab in which neither SBF nor agents run. An EVPN fabric connects three edges.
 
     The path between the switches of two sites leads through a Linux bridge and then through an Open vSwitch.
     """

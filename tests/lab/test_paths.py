@@ -239,7 +239,7 @@ def test_the_second_uplink_replaces_a_removed_uplink(paths: Lab, client: SbfClie
 
 
 def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """Even before members join, the guests' path passes the switch sw1, which is connected to the core."""
+    """Before other clusters join, the path from h1 to h2 already passes sw1, which is connected to the core."""
     assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
     own = until(client, "own", lambda view: view.state is ClusterState.ACTIVE)

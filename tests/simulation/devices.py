@@ -23,9 +23,13 @@ NONE = VlanSet()
 FAULTS = ("unreachable", "refuses", "lies", "unsafe", "cannot save")
 OTHERS_PORT = PortName("others")
 OTHERS_VLAN, OTHERS_SERVICE = 10, 10999
-"""A VLAN ID and a service ID in other use, outside the site's pool and the transport's range."""
+"""A VLAN ID and a service ID in other use: SBF did not configure them. The VLAN ID is outside the site's pool, and the
+service ID is outside the transport's range.
+"""
 OTHERS_IN_POOL = 102
-"""A VLAN ID of the pool that is in other use at the site praha. The store has this information from the beginning."""
+"""A VLAN ID of the pool that is in other use at the site praha. From the beginning, the store records this VLAN ID as
+foreign.
+"""
 
 
 @dataclass(frozen=True, slots=True)

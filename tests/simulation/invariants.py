@@ -190,7 +190,10 @@ class Invariants:
 
 
 def carried(device: Switch | Edge, config: SwitchConfig | EdgeConfig, pool: VlanSet) -> set[tuple[PortName, int]]:
-    """Return each port with each VLAN that it carries in ``config``, except VLANs outside the pool or in other use."""
+    """Return each port with each VLAN that it carries in ``config``.
+
+    Omit VLANs outside the pool, and the ``foreign_vlans`` of a switch.
+    """
     if isinstance(config, SwitchConfig):
         assert isinstance(device, Switch)
         ours = frozenset(pool) - device.foreign_vlans

@@ -91,8 +91,8 @@ class GuestRuns:
 
 
 FindCause = Callable[[StartGuest, float], EndCause]
-"""A function that returns why a guest ended. Its arguments are the step that starts the guest again, and a number of
-seconds within which the guest ended.
+"""A function that returns why a guest ended. The first argument is the step that starts the guest again. The second
+argument is a number of seconds: the guest ended at most this number of seconds ago.
 """
 
 

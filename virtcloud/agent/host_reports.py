@@ -62,7 +62,10 @@ class HostReports:
         self._element = element
         self._sbf = sbf
         self.exceptions: ClusterErrors = {}
-        """The exceptions of the latest confirmation by cluster ID: pending clusters and failed removals."""
+        """The clusters that the latest confirmation excepted: pending clusters, and clusters whose removal failed.
+
+        The dictionary has the reason for each cluster, by cluster ID.
+        """
         self._may_be_in_error = True
         """Whether SBF may have an error report of this host, which a confirmation would delete.
 
@@ -74,7 +77,7 @@ class HostReports:
     ) -> bool:
         """Confirm the document's revision, except ``pending`` clusters and ``remaining``, the failed removals.
 
-        Confirm a confirmed revision again only if the host had drifted, the exceptions changed, or SBF may have an
+        Confirm a confirmed revision again only if the host had drifted, `exceptions` changed, or SBF may have an
         outdated error report. Return False, without a confirmation, if SBF does not support failed removals: with a
         confirmation, SBF would regard the clusters in ``remaining`` as removed.
         """

@@ -48,9 +48,9 @@ class GuestCalls(SbfCalls):
     ) -> GuestView:
         """Stop or start a guest. Idempotent.
 
-        To reset the guest, pass ``resets``: the guest's number of resets plus one. A guest that has this number of
-        resets already is not reset again. Raise Conflict for a reset of a stopped guest, or if another caller has reset
-        the guest in the meantime.
+        To reset the guest, pass ``resets``: one more than the number of resets in the guest's view. If SBF's number of
+        resets of the guest already equals ``resets``, SBF does not reset the guest again. Raise Conflict for a reset of
+        a stopped guest, or if another caller has reset the guest since this caller read the view.
         """
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})

@@ -47,9 +47,9 @@ CloneObserver = Callable[[CloneProgress], None]
 class ClusterGuest:
     """A guest of a cluster. ``view`` is the last answer of SBF.
 
-    With ``wait``, ``stop``, ``start`` and ``reset`` return when the host has confirmed the change. Their ``progress``,
-    ``timeout`` and errors are then those of :meth:`wait_confirmed`. Without ``wait``, these methods return when SBF has
-    recorded the change.
+    The methods ``stop``, ``start`` and ``reset`` have a parameter ``wait``. If ``wait`` is true, these methods return
+    when the host has confirmed the change, and their ``progress``, ``timeout`` and errors are those of
+    :meth:`wait_confirmed`. If ``wait`` is false, these methods return when SBF has recorded the change.
     """
 
     def __init__(
@@ -167,9 +167,9 @@ class ClusterGuest:
         """Create an image from the disk of the stopped guest. Return the image, whose owner is the caller.
 
         With ``stop``, stop a running guest first, and start it again afterwards. Without ``stop``, raise Conflict if
-        the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image has the name. Raise
-        Refused if the host cannot make the image. Raise ServiceUnreachable if the session is interrupted; SBF then
-        stores no part of the image.
+        the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image with the name
+        ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session is
+        interrupted; SBF then stores no part of the image.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop or self.refresh().power is GuestPower.OFF:

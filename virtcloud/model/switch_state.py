@@ -38,11 +38,12 @@ class SwitchWanted(Document):
 
 
 class ForeignVlan(Document):
-    """A VLAN ID of the pool, used by a device for something other than clusters. SBF never changes such a VLAN.
+    """A VLAN ID of the pool *in other use*: a device uses the VLAN ID for something other than clusters.
 
-    ``name`` is the VLAN's name on the device, or None if the device shows no name. On a switch, ``name`` is also None
-    if SBF owns the VLAN. ``ports`` are the unmanaged ports that carry the VLAN. If ``name`` is None and ``ports`` is
-    empty, the VLAN exists on the device, but SBF has no record of the VLAN's creation.
+    SBF never changes such a VLAN. ``name`` is the VLAN's name on the device, or None if the device shows no name.
+    ``ports`` are the unmanaged ports that carry the VLAN. If SBF owns a VLAN of a switch, the VLAN is in other use only
+    because of these ports, and ``name`` is None. If ``name`` is None and ``ports`` is empty, the VLAN exists on the
+    device, but SBF has no record of the VLAN's creation.
     """
 
     vlan: VlanId
@@ -68,13 +69,13 @@ class SwitchObserved(Document):
       is untagged in one managed VLAN; otherwise, it is open.
     - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
       device without a VLAN table. On these devices, a VLAN exists if a port carries the VLAN.
-    - ``elsewhere``: the managed VLAN IDs on unmanaged ports, without trunks that carry every VLAN: such a trunk does
+    - ``elsewhere``: the managed VLAN IDs on each unmanaged port, except trunks that carry every VLAN: such a trunk does
       not show that a particular VLAN is in use.
     - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
       computes ``foreign``, and removes VLANs that SBF did not create from ``vlans`` and ``ports``.
     - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
       in ``untaken`` that serve something other than SBF's clusters.
-    - ``down``: the managed ports that are shut down, without the access ports that SBF itself shut down.
+    - ``down``: the managed ports that are shut down, except the access ports that SBF itself shut down.
     - ``astray``: the released ports whose former use SBF has not restored yet, each with its former use.
     """
 

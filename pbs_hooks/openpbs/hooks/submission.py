@@ -75,7 +75,7 @@ def modifyjob(event: ServerHookEvent) -> None:
     PBS checks only after the hook whether the caller may alter the job.
     """
     job, former = event.job, event.former
-    if job.Resource_List is not None and job.Resource_List[SPEC_RESOURCE] is not None:  # a removal sets it to ""
+    if job.Resource_List is not None and job.Resource_List[SPEC_RESOURCE] is not None:  # a removed resource is ""
         raise RequestError(SPEC_RESERVED_MESSAGE)
     before, line = read_resource(former, REQUEST_RESOURCE), read_changed_resource(job, former, REQUEST_RESOURCE)
     if former.job_state in event.queued:

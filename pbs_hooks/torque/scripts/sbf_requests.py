@@ -116,9 +116,10 @@ class JobSbfClient:
             return error
 
     def _check(self, answer: SbfAnswer, hosts: Sequence[str]) -> None:
-        """Pause if the caller should repeat the request. Do nothing after a success.
+        """Check SBF's answer to a request. Return without a pause if SBF accepted the request.
 
-        Raise ScriptExit for every other refusal.
+        If SBF refused the request and the caller should repeat the request, pause. After any other refusal, raise
+        ScriptExit. Also raise ScriptExit if the time runs out or the job was deleted.
         """
         if answer.ok:
             return

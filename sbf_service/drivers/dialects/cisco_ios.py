@@ -1,4 +1,4 @@
-"""The import path that ``sbf_service.drivers.switch.dialects.cisco_ios`` had in version 0.2, for plug-ins."""
+"""Plug-ins that were written for version 0.2 import ``sbf_service.drivers.switch.dialects.cisco_ios`` by this path."""
 
 from sbf_service.drivers.switch.dialects.cisco_ios import LLDP, PORTS
 

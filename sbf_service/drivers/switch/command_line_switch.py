@@ -144,10 +144,10 @@ class CommandLineSwitch:
     def _send(self, commands: Sequence[str], difference: SwitchDifference) -> Iterator[ChangeFault]:
         """Send commands block by block, and yield a fault for each refused command.
 
-        The first command of a block enters the block's mode, and the last command leaves it. If the device refuses the
-        first command, the last command leaves the configuration mode instead. The driver then enters the configuration
-        mode again, because the last command of the next block could end the session. If the device refuses the
-        configuration mode, send no further block.
+        The first command of a block enters the block's mode, and the last command leaves this mode. If the device
+        refuses the first command, the last command leaves the configuration mode instead. The driver then enters the
+        configuration mode again. Otherwise, the last command of the next block could end the session. If the device
+        refuses the configuration mode, send no further block.
         """
         dialect, refused_ports = self._dialect, set[str]()
         opening = dialect.configure

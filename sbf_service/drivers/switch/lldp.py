@@ -1,9 +1,9 @@
 """Parsers of LLDP neighbours (IEEE 802.1AB), from the output of devices' commands and from the JSON of lldpd.
 
-A parser raises ValueError for an unknown answer. A parser accepts an answer without neighbours only if the answer
-matches the platform's pattern, or if the device prints that the number of neighbours is 0. If the device prints the
-number of its neighbours, the parser must find the same number. A neighbour that lacks one of its two ports (the local
-port and the neighbour's port) is an error.
+A parser raises ValueError for an unknown answer. The parser of commands' output accepts an answer without neighbours
+only if the answer matches ``nobody`` of the platform's :class:`LldpFormat`, or if the device prints that the number of
+neighbours is 0. If the device prints the number of its neighbours, the parser must find the same number. A neighbour
+that lacks one of its two ports (the local port and the neighbour's port) is an error.
 """
 
 import re
@@ -69,8 +69,8 @@ class _NeighbourBlock:
 def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
     """Parse a device's answer to the command ``form.show``, and return the device's neighbours.
 
-    Raise ValueError for a neighbour that lacks one of its two ports, a wrong number of neighbours, or an unknown
-    answer.
+    Raise ValueError if a neighbour lacks one of its two ports, if the device prints another number of neighbours than
+    the answer contains, or if the answer is unknown.
     """
     neighbours = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
     totals = [int(total) for total in re.findall(form.total, text, re.MULTILINE)]

@@ -191,7 +191,7 @@ def _observe_trunk(name: Name, port: PortName, found: OvsPort, managed: VlanSet)
 def _observe_access_port(
     name: Name, port: PortName, found: OvsPort, managed: VlanSet, *, is_assigned: bool
 ) -> PortObservation:
-    """Return an access port's managed VLAN, or whether the port is open.
+    """Return the managed VLAN of an access port, if the port has one, and whether the port is open.
 
     A port whose mode is not ``access``, or whose access VLAN is not managed, is *open*: SBF must close the port. The
     only exception is a trunk whose list contains only ``PLACEHOLDER_VLAN``. ``is_assigned`` permits SBF to change all

@@ -122,8 +122,8 @@ def test_an_unanswered_command_is_named_with_the_last_output(make_bench: MakeBen
 def test_a_wait_continues_if_its_deadline_was_extended(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session waits for an answer until the conversation's deadline. A renewal of the lease extends this deadline.
 
-    In the test, two calls of ``recv`` time out, as at a former deadline. At this time, the switch has been silent for
-    less than the read timeout.
+    In the test, two calls of ``recv`` raise TimeoutError before the read timeout has passed. A real ``recv`` does this
+    at a deadline that was extended after the wait began.
     """
     bench = make_bench("cisco_ios")
     bench.read()

@@ -1,4 +1,7 @@
-"""Tests of lists in pages. Each visible row is in exactly one page, and invalid parameters cause clear errors."""
+"""Tests of lists that the API returns page by page.
+
+Each row that the caller may read is in exactly one page. Invalid parameters cause clear errors.
+"""
 
 import base64
 import json

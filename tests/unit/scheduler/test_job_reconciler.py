@@ -56,7 +56,7 @@ def test_only_the_cluster_of_a_missing_job_is_ended(reconciliation: Reconciliati
 
 
 def test_each_action_of_a_round_is_progress(reconciliation: Reconciliation) -> None:
-    """If a long round looked like a hanging thread, the agent would restart and forget the mismatches."""
+    """If a long round looked like a hang, the agent would restart and forget mismatches between jobs and clusters."""
     reconciliation.sbf.stored |= {ClusterKey(key): cluster(key) for key in ("3.pbssrv", "4.pbssrv")}
     reconciliation.sbf.stored[ClusterKey("1.pbssrv")] = cluster("1.pbssrv", lease_s=60)
     progress: list[int] = []

@@ -1,12 +1,12 @@
 """Control of the devices at one OpenVPN server: admits and refuses devices, and ends connections without a grant.
 
-A thread reads the server's management socket. The thread decides by the latest wanted document and the agent's clock.
-So grants end in time even if SBF does not answer.
+A thread reads the server's management socket. To decide, the thread uses the latest wanted document from SBF and the
+agent's clock. Therefore, a connection ends when its grant ends, even if SBF does not answer.
 
-The agent ends a connection with two commands. The first command sends the device a notice with the reason. After a
-notice, OpenVPN accepts the device's frames for another 5 s. Therefore the second command closes the connection
-`NOTICE_S` seconds after the answer to the first command. Without this pause, a busy OpenVPN would read both commands
-together and send no notice.
+The agent ends a connection with two commands. The first command sends the device a notice with the reason, but OpenVPN
+accepts the device's frames for another 5 s after a notice. Therefore, a second command closes the connection earlier.
+The agent sends the second command `NOTICE_S` seconds after the answer to the first command. Without this pause, a busy
+OpenVPN would read both commands together and send no notice.
 """
 
 import threading

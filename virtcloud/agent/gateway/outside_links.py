@@ -12,7 +12,7 @@ packets from a cluster to             are dropped, because
 the gateway                           the chain ``input`` drops packets from links, except neighbour discovery
 SBF, the management network           the rules accept only packets that leave through `OutsideLink.interface`
 other clusters, link-local addresses  the chain ``from_clusters`` drops them before it checks the destinations
-anything else                         the chain ``from_clusters`` accepts only the cluster's allowed destinations
+destinations that are not allowed     the chain ``from_clusters`` accepts only the cluster's allowed destinations
 ====================================  ================================================================================
 
 A destination with FQDNs has a set of addresses for each IP version. When the addresses change, only the set changes.
@@ -92,7 +92,7 @@ def has_link(segment: Segment) -> bool:
 
 
 def list_published_translations(segments: Iterable[Segment]) -> frozenset[Translation]:
-    """Return the translations of all published ports in the main namespace and in the networks' namespaces."""
+    """Return all translations of published ports: in the main namespace, and in the networks' namespaces."""
     return frozenset(
         found
         for segment in segments
@@ -209,7 +209,7 @@ def _common_rules() -> Iterator[str]:
 def _list_forbidding_rules(link: OutsideLink | None = None) -> Iterator[str]:
     """Yield the rules that drop packets to addresses that no destination may contain.
 
-    These are `FORBIDDEN4`, `FORBIDDEN6`, the ranges of links, and the gateway's addresses in ``link``.
+    These addresses are `FORBIDDEN4`, `FORBIDDEN6`, the ranges of links, and the gateway's addresses in ``link``.
     """
     own = link.addresses if link is not None else ()
     for version, family, forbidden, links in ((4, "ip", FORBIDDEN4, LINKS4), (6, "ip6", FORBIDDEN6, LINKS6)):

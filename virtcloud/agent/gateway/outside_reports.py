@@ -24,7 +24,7 @@ class DestinationUseApi(Protocol):
     """The call to SBF with which the agent sends its reports."""
 
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
-        """Report the use of all destinations of a gateway."""
+        """Report the use of all destinations of the networks that a gateway serves as router."""
 
 
 def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
@@ -49,7 +49,7 @@ def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
 
 
 class DestinationUseReporter:
-    """Reports the use of destinations of a gateway."""
+    """Reports to SBF how guests use outside destinations through one gateway."""
 
     def __init__(
         self,

@@ -1,14 +1,14 @@
-"""Identification of guests by a server: each IP address belongs to a fixed MAC address. Pure.
+"""Identification of guests by the metadata service: each IP address belongs to a fixed MAC address. Pure.
 
-The filters of guests (`guest_filters`) drop a guest's frames whose source MAC address is not the guest's. The server's
-network namespace binds each IP address to one guest's MAC address, in both directions:
+The filters of guests (`guest_filters`) drop a guest's frames whose source MAC address is not the guest's. The network
+namespace of the metadata service binds each IP address to one guest's MAC address, in both directions:
 
 * Rules of nftables drop requests whose source MAC address and source IP address do not belong together. These rules
   are necessary because, by default, the filters of guests accept any source IP address, even another guest's.
-* Permanent neighbour entries (ip-neighbour(8)) map each IP address to the guest's MAC address, so the server's answers
+* Permanent neighbour entries (ip-neighbour(8)) map each IP address to the guest's MAC address, so the service's answers
   go to this guest. A guest cannot redirect the answers by ARP or neighbour discovery.
 
-The rules also limit the rate of each guest's new connections, so a guest that floods the server does not delay other
+The rules also limit the rate of each guest's new connections, so a guest that floods the service does not delay other
 guests. The rules drop fragments, because a guest could hide the flags of a connection's first packet in fragments.
 Sources: nft(8), RFC 4291 (link-local addresses).
 """

@@ -158,8 +158,8 @@ class NetlinkKernel:
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
         """Set the addresses of the interface ``name``, and set the interface up. Idempotent.
 
-        The interface is in the gateway's main namespace. A link (`outside_links`) connects the interface with the
-        gateway's namespace in a network. Also forward the IPv4 packets that arrive at this interface.
+        Also enable the forwarding of IPv4 packets that arrive at this interface. The interface is the end of a link
+        (`outside_links`) in the gateway's main namespace. The other end of the link is in a network's namespace.
         """
         with _translate_errors(f"set the addresses {', '.join(addresses)} of {name}"):
             _write_sysctls(name, {"ipv6/disable_ipv6": "0", "ipv6/accept_ra": "0", "ipv4/rp_filter": "1"})

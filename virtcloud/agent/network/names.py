@@ -73,12 +73,12 @@ def vlan_of_bridge(name: str) -> int | None:
 
 
 def guest_port_name(cluster: str, guest: str, vlan: int) -> str:
-    """Return the name of a guest's bridge port, which is the same at each start."""
+    """Return the name of a guest's bridge port. The name is the same at each start of the guest."""
     return f"vc{vlan}-{_digest(f'{cluster}/{guest}', 8)}"
 
 
 def is_guest_port(name: str, vlan: int | None = None) -> bool:
-    """Return whether an interface is a guest's bridge port, in this VLAN if ``vlan`` is set."""
+    """Return whether an interface is a guest's bridge port. If ``vlan`` is set, the port must be in this VLAN."""
     match = _GUEST_PORT.fullmatch(name)
     return bool(match) and (vlan is None or name.startswith(f"vc{vlan}-"))
 
@@ -128,7 +128,7 @@ def vlan_of_outside_link(name: str) -> int | None:
 
 
 def temporary_gateway_port_name(vlan: int) -> str:
-    """Return the name of a gateway's port or link until its ownership alias is set."""
+    """Return the temporary name that a gateway's port or link has until its ownership alias is set."""
     return f"vcnewg-{vlan}"
 
 
@@ -144,12 +144,12 @@ def vlan_of_vpn_port(name: str) -> int | None:
 
 
 def temporary_vpn_port_name(vlan: int) -> str:
-    """Return the name of the VPN's bridge port until its ownership alias is set."""
+    """Return the temporary name that the VPN's bridge port has until its ownership alias is set."""
     return f"vcnewv-{vlan}"
 
 
 def temporary_server_port_name(vlan: int) -> str:
-    """Return the name of a server's port until its ownership alias is set."""
+    """Return the temporary name that a server's port has until its ownership alias is set."""
     return f"vcnews-{vlan}"
 
 
@@ -167,12 +167,12 @@ def file_name(key: str) -> str:
 
 
 def temporary_job_port_name(vlan: int) -> str:
-    """Return the name of a job's port until its ownership alias is set."""
+    """Return the temporary name that a job's port has until its ownership alias is set."""
     return f"vcnewj-{vlan}"
 
 
 def temporary_name(final: str, vlan: int) -> str:
-    """Return the name of the interface ``final`` until its ownership alias is set.
+    """Return the temporary name that the interface ``final`` has until its ownership alias is set.
 
     By this name, a restarted agent finds and deletes an interface without an alias.
     """

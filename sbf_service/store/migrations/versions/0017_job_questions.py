@@ -1,4 +1,7 @@
-"""Add the table of unconfirmed requests for jobs' clusters, with the batch servers' answers."""
+"""Add the table ``job_questions``: SBF's questions to batch servers about jobs, and the answers.
+
+SBF records a question when a host requests the cluster of a job.
+"""
 
 from collections.abc import Sequence
 

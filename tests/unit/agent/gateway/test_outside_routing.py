@@ -15,7 +15,7 @@ from virtcloud.agent.gateway import outside_links
 
 @pytest.fixture(scope="module")
 def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
-    """Yield a function that runs code in the gateway's namespace, with the routers of both clusters.
+    """Create the gateway and the routers of both clusters. Yield a function that runs code in the gateway's namespace.
 
     Servers run in the outside network, in the management network, on the gateway and on the second cluster's guest.
     """

@@ -13,7 +13,7 @@ from network_namespaces import Run
 from virtcloud.agent.network.kernel import NetlinkKernel
 
 HOST = IPv4Address("192.0.2.1")
-"""An address that the host has on another interface."""
+"""An address of the host. The host's interface with this address is not a port of the guest's bridge."""
 GUEST, UNSPECIFIED = IPv4Address("192.0.2.9"), IPv4Address(0)
 GUEST_IPV6, ALL_NODES = IPv6Address("fe80::9"), IPv6Address("ff02::1")
 GUEST_MAC, BROADCAST_MAC = b"\x02\x00\x00\x00\x00\x09", b"\xff" * 6
@@ -42,10 +42,10 @@ def test_a_guest_reaches_the_host_through_another_bridge(in_namespace: Run) -> N
 
 
 def receive_frames(*, isolated: bool, until: set[str], seconds: float) -> set[str]:
-    """Attach a guest that repeats its requests for ``seconds``.
+    """Attach a guest to a bridge, and send the guest's requests repeatedly until ``seconds`` seconds have passed.
 
     Return descriptions of the frames that the guest received and of the datagram that the host received. Return earlier
-    if everything in ``until`` was received.
+    if ``until`` is not empty and everything in ``until`` was received.
     """
     received: set[str] = set()
     with closing(NetlinkKernel()) as kernel:

@@ -1,4 +1,4 @@
-"""The submit filter of Torque."""
+"""Tests of virtcloud's submit filter for Torque's qsub."""
 
 import subprocess
 import sys
