@@ -20,8 +20,8 @@ MAX_FILE_BYTES = 16 << 10
 KEY_FOLDER = ".ssh"
 SUFFIX = ".pub"
 SLOW_VARIABLE = "VIRTCLOUD_SLOW_HOMES"
-"""An environment variable of the process that reads the keys. In pbs_server, the variable survives a restart of the
-Python interpreter.
+"""An environment variable of the process that calls :func:`read_user_keys`. In pbs_server, the variable survives a
+restart of the Python interpreter.
 
 The variable holds a JSON object. Its keys are the users whose home folder did not answer in time. Each value is the
 monotonic time of the next permitted reading.

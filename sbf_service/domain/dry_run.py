@@ -1,7 +1,7 @@
 """Dry runs: the changes that SBF would make on an element, and the element's VLANs and ports in other use. Pure.
 
-A VLAN or port is *in other use* if SBF did not configure its use. An administrator must check the VLANs and ports in
-other use before SBF manages a device. The differences are computed as for reconciliation.
+A VLAN or port is *in other use* if it serves something other than SBF's clusters. An administrator must check the VLANs
+and ports in other use before SBF manages a device. The differences are computed as for reconciliation.
 """
 
 from collections.abc import Collection, Iterable, Iterator

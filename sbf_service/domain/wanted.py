@@ -181,7 +181,7 @@ def _limits(guest: Guest) -> GuestLimits | None:
 
 
 def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) -> tuple[SwitchWanted, VlanSet]:
-    """Omit from ``wanted`` the held VLAN IDs that its ports do not carry yet.
+    """Omit from each port of ``wanted`` the held VLAN IDs that this port does not carry yet.
 
     Return the rest of ``wanted``, and the omitted VLAN IDs. ``observed`` contains the VLAN IDs that each port already
     carries.

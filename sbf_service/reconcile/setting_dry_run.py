@@ -1,8 +1,8 @@
 """Dry runs of a new pool or topology: SBF reads the affected devices, and does not change them.
 
-The result contains the differences that workers would apply. SBF also records the VLAN IDs that are in other use on the
-affected devices. SBF does not record the VLAN IDs of a device that the new topology adds, or whose description in the
-topology changes. When the administrator then sets the pool, SBF does not allocate the recorded VLAN IDs.
+The result contains the differences that workers would apply. If an affected device is in the present topology, and its
+description does not change, SBF also records the VLAN IDs that are in other use on the device. When the administrator
+then sets the pool, SBF does not allocate the recorded VLAN IDs.
 """
 
 from collections.abc import Callable, Iterator

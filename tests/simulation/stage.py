@@ -77,7 +77,7 @@ _IDLE: list[_Puppet] = []
 class Actor:
     """Work in progress on an element.
 
-    The schedule may resume an actor that waits in :meth:`stop` at any time. Exception: while ``paused`` is true, the
+    At any time, the schedule may resume an actor that waits in :meth:`stop`. Exception: while ``paused`` is true, the
     schedule does not resume the actor before the end of the random steps.
     """
 

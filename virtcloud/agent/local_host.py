@@ -90,8 +90,8 @@ class LocalHost:
         """Apply the VPN and SSH grants of a wanted document, before the other changes of the host.
 
         Also record the document's networks for `restore_outside_filter`. If the gateway's own addresses have changed,
-        write these addresses to the namespace of each network with a link to the outside. Do not write them if none of
-        the document's networks has a router.
+        and at least one of the document's networks has a router, write the new addresses to the namespace of each
+        network with a link to the outside.
         """
         unsupported = unsupported_segments(wanted.segments)
         supported = [segment for segment in wanted.segments if segment.id not in unsupported]

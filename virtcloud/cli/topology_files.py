@@ -46,9 +46,9 @@ class CommonPart(Document):
 
 
 class SiteFile(SitePart):
-    """A file with a site's part of the topology. ``version``: the version of the part in SBF that the file is based on.
+    """A file with a site's part of the topology.
 
-    ``version`` is None if the file contains no version.
+    ``version`` is the version of SBF's part on which the file is based, or None if the file contains no version.
     """
 
     version: str | int | None = None

@@ -22,7 +22,7 @@ class PublicationRequest(Document):
     protocol: Annotated[PublishedProtocol, OMIT_TCP] = PublishedProtocol.TCP
     """The transport protocol of the port."""
     site: Name | None = None
-    """The site whose gateway publishes the port; null: a site of the cluster that publishes ports."""
+    """The site whose gateway publishes the port; null: SBF chooses a site of the cluster."""
 
 
 class PublicationView(Document):

@@ -1,7 +1,7 @@
 """The loader of the YAML texts that users write.
 
-For an invalid text, the loader raises YAMLError instead of Python's errors. Exception: RecursionError for a text with
-too many nested levels.
+For an invalid text, the loader raises YAMLError, and neither ValueError nor another of Python's own errors. Only a text
+with too many nested levels causes RecursionError.
 """
 
 from typing import Any, Final

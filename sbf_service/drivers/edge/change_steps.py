@@ -4,7 +4,7 @@ A circuit consists of pieces, such as its attachment (the VLAN on the port); see
 remove attachments. The next steps remove the pieces that joined these attachments to a service. Later steps create
 pieces. For each new circuit, the last step connects the port to the bridge domain. With this order, a port is never in
 an incomplete bridge domain, and two clusters are never in one bridge domain, except in the bridge domain of a service
-that all clusters share.
+that all clusters of a transport share.
 """
 
 from collections.abc import Iterator, Mapping

@@ -39,7 +39,7 @@ def render_commands(dialect: Dialect, difference: SwitchDifference, reading: Swi
 
 
 def render_closing_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the commands that close ports: vacate access ports, and empty the other ports' lists of allowed VLANs.
+    """Return the commands that vacate access ports, and that empty other ports' lists of allowed VLANs.
 
     The access ports are those in ``difference.close``. The other ports are those of :func:`find_ports_to_prepare`,
     which need no commands if ``dialect.prepare`` is empty. The driver reads the effect of these commands back before it

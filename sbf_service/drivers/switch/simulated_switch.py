@@ -218,7 +218,7 @@ class SimulatedSwitch:
 def _with_ports(configuration: SimulatedConfiguration, ports: tuple[PortName, ...]) -> SimulatedConfiguration:
     """Return the configuration with an unconfigured port added for each of ``ports`` that is missing.
 
-    A port is missing if the port is new in the topology.
+    A new switch lacks all ports. A stored configuration lacks the ports that are new in the topology.
     """
     return configuration.model_copy(update={"ports": {**dict.fromkeys(ports, SimulatedPort()), **configuration.ports}})
 

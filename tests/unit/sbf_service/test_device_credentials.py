@@ -104,7 +104,7 @@ def test_an_unavailable_secret_is_reported_with_device_and_credential() -> None:
 
 
 @pytest.mark.parametrize("key", ["key_file", "known_hosts", "ca_file"])
-def test_a_missing_credential_file_is_named_not_the_device(tmp_path: Path, key: str) -> None:
+def test_a_missing_credential_file_is_named_in_the_error(tmp_path: Path, key: str) -> None:
     credential = {"username": "x", key: str(tmp_path / "absent")}
     with pytest.raises(Refused) as raised:
         make_login(SWITCH, ServiceSettings.model_validate({"credentials": {"site": credential}}))

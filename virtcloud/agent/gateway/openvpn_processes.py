@@ -126,7 +126,7 @@ def find_account() -> ServerAccount:
     for name in USERS:
         with suppress(KeyError):
             return ServerAccount(name, grp.getgrgid(pwd.getpwnam(name).pw_gid).gr_name)
-    raise Refused(f"this gateway has none of the users {', '.join(USERS)}, as which OpenVPN runs")
+    raise Refused(f"expected a user {' or '.join(USERS)} for OpenVPN on this gateway, found none: add one of these users")
 
 
 def _render_command(management: Path) -> list[str]:

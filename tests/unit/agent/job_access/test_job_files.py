@@ -128,7 +128,10 @@ def test_ssh_prints_that_no_address_is_free(tmp_path: Path) -> None:
     JobFiles(tmp_path, FakeRelays(), FakeMounts()).open(job_access().model_copy(update={"name": Name("full")}))
     argv = ["ssh", "-F", str(tmp_path / "12.pbs/ssh_config"), "g1", "true"]
     result = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603
-    message = "virtcloud: 10.0.0.0/30: no address is free for this host; do not use the last addresses of the subnet"
+    message = (
+        "virtcloud: 10.0.0.0/30: expected a free address for this host, found none: give the guests other addresses "
+        "than the last of the subnet"
+    )
     assert result.stderr.splitlines()[0] == message
 
 

@@ -234,7 +234,10 @@ def test_a_subnet_without_a_free_address_is_named(in_namespace: Run, root: Path)
                 host.relays.ensure(job_access("12.pbs", 100, g1=["10.0.0.1/30"]), UID)
             return str(raised.value)
 
-    message = "10.0.0.0/30: no address is free for this host; do not use the last addresses of the subnet"
+    message = (
+        "10.0.0.0/30: expected a free address for this host, found none: give the guests other addresses than the last "
+        "of the subnet"
+    )
     assert in_namespace(work) == message
 
 

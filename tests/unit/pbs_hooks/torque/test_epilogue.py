@@ -1,4 +1,4 @@
-"""Tests of the scripts that Torque runs after a job and when a user deletes a job."""
+"""Tests of the scripts that Torque runs after a job, and at each SIGTERM to a job, for example after ``qdel``."""
 
 import getpass
 
