@@ -46,7 +46,7 @@ _DELETE = delete(_DOCUMENTS).where(_DOCUMENTS.c.site == bindparam("name"))
 
 
 def read_stored_version(connection: Connection) -> int:
-    """Return the stored version, which exists even before the first topology."""
+    """Return the stored number of the topology's version. The number exists even before the first topology."""
     return connection.execute(_READ_VERSION).scalar_one()
 
 

@@ -126,7 +126,9 @@ def find_account() -> ServerAccount:
     for name in USERS:
         with suppress(KeyError):
             return ServerAccount(name, grp.getgrgid(pwd.getpwnam(name).pw_gid).gr_name)
-    raise Refused(f"expected a user {' or '.join(USERS)} for OpenVPN on this gateway, found none: add one of these users")
+    raise Refused(
+        f"expected a user {' or '.join(USERS)} for OpenVPN on this gateway, found none: add one of these users"
+    )
 
 
 def _render_command(management: Path) -> list[str]:
