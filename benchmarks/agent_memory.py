@@ -10,12 +10,13 @@ page by the number of processes that use the page. USS counts only pages that no
 concerns RSS, the greatest value.
 
 A new interpreter imports the libraries in the order of the rows whose names begin with "share:". The first of these
-rows is RSS before the imports. Each following row is the growth of RSS during the import of the row's library. The last
-row, "share: growth at run time", is RSS with 200 clusters minus the sum of the shares in the rows above. The agent's
-work at run time needs more memory than the last row shows, because the agent releases pages of programs and libraries
-after the imports (`virtcloud/agent/own_memory.py`). The shares above the last row contain the released pages (about
-21 MB), about half of which the agent uses again later. So RSS with 200 clusters is the sum of the shares above the last
-row (71 MB), plus the memory for the work at run time (12 MB), minus the pages that stay released (11 MB).
+rows is RSS before the imports. Each following row except the last row is the growth of RSS during the import of the
+row's library. The last row, "share: growth at run time", is RSS with 200 clusters minus the sum of the shares in the
+rows above. The agent's work at run time needs more memory than the last row shows, because the agent releases pages of
+programs and libraries after the imports (`virtcloud/agent/own_memory.py`). The shares above the last row contain the
+released pages (about 21 MB), about half of which the agent uses again later. So RSS with 200 clusters is the sum of the
+shares above the last row (71 MB), plus the memory for the work at run time (12 MB), minus the pages that stay released
+(11 MB).
 
 The 71 MB consist of 52 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The 19 MB are
 models (6 MB), other modules (6 MB), and imported parts of pydantic and Python (7 MB). At run time, the agent needs 6 MB

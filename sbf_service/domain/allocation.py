@@ -51,8 +51,8 @@ class SitePool:
 
     ``vlans`` are all VLAN IDs of the pool. ``claimed`` are the VLAN IDs of live clusters. ``quarantined`` are the
     quarantined VLAN IDs of ended clusters. ``excluded`` are the VLAN IDs that the site's devices reserve. ``foreign``
-    are the VLAN IDs that a device of the site uses for something other than clusters. ``freed`` maps each formerly used
-    VLAN ID to the time of its last release.
+    are the IDs of foreign VLANs on the site's devices: VLANs that SBF does not own or that an unmanaged port carries.
+    ``freed`` maps each formerly used VLAN ID to the time of its last release.
     """
 
     site: Name

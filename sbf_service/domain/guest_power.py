@@ -24,8 +24,9 @@ ALWAYS_ON = WantedPower()
 def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest) -> WantedPower:
     """Return the new power state of a guest.
 
-    Raise Conflict if the request resets a stopped guest. Also raise Conflict if another caller has reset the guest
-    since this caller read the number of resets.
+    A request with the former number of resets does not reset the guest. Raise Conflict if the request resets a stopped
+    guest. Also raise Conflict if the request's number of resets is neither the former number nor the former number plus
+    one: other callers have reset the guest since this caller read the number of resets.
     """
     stopped = request.power is GuestPower.OFF
     if request.resets in {None, former.resets}:

@@ -61,7 +61,8 @@ class OutsideUseRow(Base):
 class TrafficRow(Base):
     """The last samples of a network's traffic counters at one host or gateway.
 
-    SBF deletes the row when the network has ended or has no placement on the element.
+    SBF deletes the row when the network has ended. If the network has no placement on the element any more, SBF deletes
+    the row at the next report of the element's agent.
     """
 
     __tablename__ = "traffic"

@@ -58,7 +58,7 @@ class CreatedVlanRow(Base):
 
 
 class ForeignVlanRow(Base):
-    """A VLAN ID *in other use*: an element uses the VLAN ID for something other than clusters.
+    """A VLAN ID *in other use* on a device: SBF does not own the VLAN, or an unmanaged port carries the VLAN.
 
     No new cluster gets the VLAN ID. ``since`` is the time when this use was first read. ``name`` is the VLAN's name on
     the device, or NULL if the device shows no name. On a switch, ``name`` is also NULL for a VLAN that SBF owns; such a

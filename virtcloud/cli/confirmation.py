@@ -1,6 +1,7 @@
 """Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
 
-A port or VLAN of a device is *in other use* if somebody other than SBF uses it.
+A port is *in other use* if it has a configuration that SBF did not make. A VLAN is *in other use* on a device if SBF
+does not own the VLAN, or if an unmanaged port carries the VLAN.
 """
 
 import sys

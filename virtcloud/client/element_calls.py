@@ -102,7 +102,8 @@ class ElementCalls(SbfCalls):
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
         """Allow SBF to replace the configuration of ports that SBF did not configure. Idempotent.
 
-        ``uses`` maps each port to the use that the caller saw. SBF refuses a port whose use has changed since.
+        ``uses`` maps each port to the use that the caller saw. The call does not read the device. Afterwards, SBF does
+        not change a port that is in other use if the port's use differs from the use in ``uses``.
         """
         adoption = PortAdoption(ports=dict(uses))
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)

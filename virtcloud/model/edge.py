@@ -56,9 +56,9 @@ class EdgeWanted(Document):
 class EdgeObserved(Document):
     """The observed state of an edge within the managed scope. ``parts`` are the remnants of circuits.
 
-    ``foreign`` are managed VLAN IDs *in other use*: the edge uses them for something other than clusters. ``circuits``
-    and ``parts`` do not contain these VLAN IDs. ``down`` are circuits that carry no frames, because the circuit, its
-    port or its VLAN is shut down.
+    ``foreign`` are managed VLAN IDs *in other use*: SBF does not own the VLAN, or an unmanaged port carries the VLAN.
+    ``circuits`` and ``parts`` do not contain these VLAN IDs. ``down`` are circuits that carry no frames, because the
+    circuit, its port or its VLAN is shut down.
     """
 
     circuits: Circuits = ()

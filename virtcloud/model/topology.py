@@ -1,4 +1,4 @@
-"""The checked topology: an administrator's faultless document of sites, elements, links and transports."""
+"""The checked topology: an administrator's document of sites, elements, links and transports, without faults."""
 
 from functools import cached_property
 from typing import Self

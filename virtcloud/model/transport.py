@@ -121,7 +121,7 @@ class Transport(Document):
     def translates(self) -> bool:
         """Whether a cluster's VLAN ID may differ between sites.
 
-        The VLAN ID may differ if each cluster has its own service, which carries no VLAN tags.
+        The VLAN ID may differ if each network has its own service, which carries no VLAN tags.
         """
         return bool(self.services)
 

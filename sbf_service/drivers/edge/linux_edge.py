@@ -67,8 +67,8 @@ class LinuxEdge:
         """Apply a difference. A refused line does not stop the following lines.
 
         If a line of the removals is refused, add no circuit on a VLAN of a circuit or remnant that was to be removed:
-        the added circuit could connect the former service and the new service. If the VLAN of such a remnant is
-        unknown, add no circuit at all.
+        the added circuit could connect the former service and the new service. If a line of the removals is refused
+        and the VLAN of such a remnant is unknown, add no circuit at all.
 
         After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit
         is unknown, or if the topology lacks a field of the edge that this transport needs, raise Refused and send no

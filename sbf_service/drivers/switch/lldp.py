@@ -1,8 +1,8 @@
 """Parsers of LLDP neighbours (IEEE 802.1AB), from the output of devices' commands and from the JSON of lldpd.
 
-A parser raises ValueError for an unknown answer. The parser of commands' output accepts an answer without neighbours
-only if the answer matches ``nobody`` of the platform's :class:`LldpFormat`, or if the device prints that the number of
-neighbours is 0. If the device prints the number of its neighbours, the parser must find the same number. A neighbour
+A parser raises ValueError for an unknown answer. :func:`parse_neighbours` accepts an answer without neighbours only if
+the answer matches ``nobody`` of the platform's :class:`LldpFormat`, or if the device prints that the number of
+neighbours is 0. If the device prints the number of its neighbours, this function must find the same number. A neighbour
 that lacks one of its two ports (the local port and the neighbour's port) is an error.
 """
 

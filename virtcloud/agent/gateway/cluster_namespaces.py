@@ -217,9 +217,8 @@ class ClusterNamespaces:
     ) -> int:
         """Create the veth pair between the bridge and the namespace if the pair is missing.
 
-        Return the index of the port, which is the pair's end on the bridge.
-
-        Raise Unsafe if a foreign interface has the port's name.
+        Return the index of the port, which is the pair's end on the bridge. Raise Unsafe if a foreign interface has the
+        port's name.
         """
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)

@@ -255,7 +255,7 @@ class ImageCache:
                 return False
             hidden = self.settings.folder / f"{NEW}{unused[0].name}-evicted"
             unused[0].rename(hidden)
-            remove_partial_file(unused[0])  # deletes the ETag file of a partial file: this file was not renamed
+            remove_partial_file(unused[0])  # deletes the ETag file, which a partial file's rename does not move
         log.info("image_evicted", entry=unused[0].name)
         shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
         return True

@@ -164,8 +164,8 @@ def _describe_image(folder: Path, name: str) -> ImageView:
 def describe_readers(path: Path) -> str:
     """Return who may read a file, according to the modes of the file and of the two folders above the file.
 
-    Return "everybody", "group NAME", or the user name of the file's owner. If the caller may not read the modes, return
-    "others". The result does not consider that root may read every file.
+    Return "everybody", "group NAME", or the user name of the file's owner. An ID replaces a missing name. If the caller
+    may not read the modes, return "others". The result does not consider that root may read every file.
     """
     try:
         file, *folders = (part.stat() for part in (path, path.parent, path.parent.parent))

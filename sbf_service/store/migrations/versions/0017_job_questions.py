@@ -1,6 +1,6 @@
 """Add the table ``job_questions``: SBF's questions to batch servers about jobs, and the answers.
 
-SBF records a question when a host requests the cluster of a job.
+SBF records a question when a host requests the cluster of a job that the batch server has not confirmed.
 """
 
 from collections.abc import Sequence

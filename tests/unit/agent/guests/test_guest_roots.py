@@ -21,10 +21,10 @@ RAW_SOCKETS = struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # capabilities(7
 
 @pytest.fixture(params=["mount", "files"])
 def shifted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a test twice, with both ways in which the agent shifts the owners of an image's files.
+    """Run a test once for each way in which the agent shifts the owners of an image's files.
 
-    "mount": by an idmapped mount. "files": by a change of each file's owner. The agent uses the second way if the
-    kernel or the file system does not support idmapped mounts.
+    "mount": by an idmapped mount. "files": by a change of each file's owner. The agent changes the files if the kernel
+    or the file system does not support idmapped mounts.
     """
 
     def refuse(*_: object) -> None:
