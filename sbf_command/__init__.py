@@ -18,7 +18,7 @@ COMMANDS = {
     "prune": ("sbf_service.__main__:prune", "Archive old audit rows and ended clusters."),
     "upgrade": (
         "sbf_service.__main__:upgrade",
-        "Convert the database to this version, or try the conversion.",
+        "Convert the database to this version. With --check, only try the conversion.",
     ),
     "openapi": ("sbf_service.__main__:openapi", "Print the OpenAPI document of the API."),
     "platforms": ("sbf_service.__main__:platforms", "List the switch platforms, including those of plug-ins."),
@@ -26,8 +26,11 @@ COMMANDS = {
     "requestvlan": ("virtcloud.cli.legacy_commands:requestvlan", "Create a network and print its VLAN ID."),
     "addhosts": ("virtcloud.cli.legacy_commands:addhosts", "Add hosts to a network."),
     "removehosts": ("virtcloud.cli.legacy_commands:removehosts", "Remove hosts from a network."),
-    "releasevlan": ("virtcloud.cli.legacy_commands:releasevlan", "Release a network without hosts."),
-    "forcereleasevlan": ("virtcloud.cli.legacy_commands:forcereleasevlan", "Release a network with its hosts."),
+    "releasevlan": ("virtcloud.cli.legacy_commands:releasevlan", "Release a network that has no hosts."),
+    "forcereleasevlan": (
+        "virtcloud.cli.legacy_commands:forcereleasevlan",
+        "Remove all hosts from a network, and release the network.",
+    ),
     "dumpstate": ("virtcloud.cli.legacy_commands:dumpstate", "Print all networks as XML."),
 }
 

@@ -54,8 +54,8 @@ def main() -> None:
 def serve(config: Path | None) -> None:
     """Run the service until SIGTERM.
 
-    On SIGTERM, long polls end at once. Other calls have 5 s to finish. SBF answers a call that takes longer with
-    status 503 and Retry-After.
+    On SIGTERM, long polls end at once. Other calls have 5 s to finish. If a call takes longer, SBF
+    answers with status 503 and Retry-After.
 
     Example: sbf serve --config /etc/virtcloud/sbf.toml
     """

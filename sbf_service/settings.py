@@ -74,7 +74,7 @@ class RateLimits(Document):
     )
     profiles: RateLimit = Field(RateLimit("60/minute"), description="VPN profiles that one caller requests.")
     certificates: RateLimit = Field(
-        RateLimit("240/minute"), description="SSH certificates for gateways that one caller requests."
+        RateLimit("240/minute"), description="SSH certificates that one caller requests for gateways."
     )
     device_reads: RateLimit = Field(
         RateLimit("120/minute"),
@@ -107,10 +107,10 @@ class ServiceTiming(Document):
     )
     agent_silence: Seconds = Field(
         150,
-        description="Seconds without a call after which an agent counts as unreachable, and its host's clusters as "
-        "degraded. Until then, a host that died looks active. An agent calls at least once a minute. SBF answers each "
-        "call after half of `agent_silence` seconds at the latest, and the agent then calls again. An agent does not "
-        "call while it applies a change. Therefore, with a value below 150, a host that starts many guests can count "
+        description="If an agent does not call for this number of seconds, the agent counts as unreachable, and its "
+        "host's clusters as degraded. Until then, a host that died looks active. An agent calls at least once a "
+        "minute. SBF answers each call after half of `agent_silence` seconds at the latest, and the agent then calls "
+        "again. An agent does not call while it applies a change. Therefore, with a value below 150, a host that starts many guests can count "
         "as unreachable.",
     )
 
@@ -124,9 +124,9 @@ class ServiceTiming(Document):
     worker_lease: Seconds = Field(
         30,
         ge=1,
-        description="Seconds after which another replica may take over the devices of a replica that died. A lease is "
-        "renewed six times in this period. A replica that cannot renew a lease for two thirds of the period stops "
-        "using the device.",
+        description="Seconds after which another replica may take over the devices of a replica that died. A replica "
+        "holds a lease on each device that it uses, and renews the lease six times in this period. If two thirds of "
+        "the period pass without a successful renewal, the replica stops using the device.",
     )
     conversation_timeout: Seconds = Field(
         300, description="Seconds until a whole conversation with a device, from login to read-back, times out."
@@ -150,7 +150,9 @@ class RelayKeys(Document):
     sessions_per_user: int = Field(
         100, ge=1, le=10000, description="Largest number of concurrent sessions of one user at this replica."
     )
-    idle: Seconds = Field(7200, description="Seconds without a byte in any direction after which a session ends.")
+    idle: Seconds = Field(
+        7200, description="A session ends if no byte passes in either direction for this number of seconds."
+    )
     agent_wait: Seconds = Field(
         15,
         description="Seconds within which the agent of a guest's host must connect. When it has connected, it must "

@@ -111,7 +111,9 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
         raise
     except Exception as error:  # noqa: BLE001 - a dialect's author needs every error in the record
         at = extract_tb(error.__traceback__)[-1]
-        faults.append(f"{at.filename}:{at.lineno}: expected ValueError, got {type(error).__name__}: {error}")
+        faults.append(
+            f"{at.filename}:{at.lineno}: expected no error but ValueError, got {type(error).__name__}: {error}"
+        )
     finally:
         driver.close()
     return record.model_copy(update={"asked": tuple(line.exchanges), "faults": tuple(faults)})

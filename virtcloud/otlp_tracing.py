@@ -98,8 +98,8 @@ def _make_provider(keys: TelemetryKeys, service: str, instance: str) -> "TracerP
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError as error:
         raise BadInput(
-            f"telemetry.endpoint = '{keys.endpoint}': expected the extra telemetry, found no package {error.name}: "
-            "install it (pip install 'virtcloud[telemetry]'), or remove the key"
+            f"telemetry.endpoint = '{keys.endpoint}': expected the packages of the extra 'telemetry', found no "
+            f"package {error.name}: install the extra (pip install 'virtcloud[telemetry]'), or remove the key"
         ) from error
     names = {"service.name": service, "service.instance.id": instance, "service.version": __version__}
     provider = TracerProvider(resource=Resource.create(names))

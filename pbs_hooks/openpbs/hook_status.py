@@ -120,7 +120,9 @@ def _check_hooks(server: ServerState, sources: HookSources) -> Iterator[HookFind
     for resource in RESOURCES:
         if server.resources.get(resource.name) != resource:
             yield HookFinding(
-                f"resource {resource.name}", good=False, seen="missing or foreign: run virtcloud pbs install"
+                f"resource {resource.name}",
+                good=False,
+                seen="missing, or its type or flags differ: run virtcloud pbs install",
             )
 
 

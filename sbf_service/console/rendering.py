@@ -49,7 +49,7 @@ THEME_COOKIE: Final = "virtcloud_theme"
 DONE: Final = {
     "ended": (Level.OK, "SBF removes the cluster now."),
     "over": (Level.OK, "The cluster has ended."),
-    "extended": (Level.OK, "The lease was extended to the requested time, unless the lease already ended later."),
+    "extended": (Level.OK, "The lease was extended to the requested time, or already had a later end."),
     "clean": (Level.OK, "The VLAN ID was declared clean. The audit log has your name and the reason."),
     "unneeded": (Level.OK, "The VLAN ID was not in quarantine, so SBF changed nothing."),
     "mended": (

@@ -164,7 +164,7 @@ def _describe_shortage(spread: GuestSpread, hosts: Sequence[CandidateHost], room
     needed = ComputeResources(spread.cpus, spread.memory_mb)
     sites = f"at {', '.join(spread.sites)}" if spread.sites else "at all sites"
     wanted = f"expected room for {count_of(spread.count, 'guest')} of {needed} {sites}, got room for {room}"
-    remedy = "request fewer or smaller guests, other sites, or wait until clusters end"
+    remedy = "request fewer or smaller guests, request other sites, or wait until clusters end"
     return f"{wanted}: {'; '.join(_describe_hosts(hosts, needed)) or 'there is no host'}: {remedy}"
 
 

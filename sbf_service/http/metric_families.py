@@ -61,7 +61,7 @@ class ReplicaCollector(Collector):
         yield _gauge("waiting_polls", polls, (), [((), self.service.change_feed.count_waiters())])
         notices = "Whether the notices of other replicas' changes arrive (always 1 on SQLite)."
         yield _gauge("change_notices", notices, (), [((), self.service.change_reader.listens)])
-        ends = "End of the validity of the certificates in the files of the settings, as Unix time in seconds."
+        ends = "Earliest end of the validity of the certificates in the file of the setting, as Unix time in seconds."
         samples = [((setting,), end) for setting, end in _certificate_ends(settings)]
         yield _gauge("certificate_expiry_timestamp_seconds", ends, ("setting",), samples)
         disks = list(_disk_usages(self.service))

@@ -238,4 +238,4 @@ def _note_no_template(templates: Commands, platform: str) -> Commands:
 
 def _note_platforms() -> str:
     platforms = sorted(name for name, texts in PLATFORMS.items() if texts.tunnel)
-    return f"Add --platform to print the lines for the device: {', '.join(platforms)}."
+    return f"To print the lines for the device, add --platform with one of these platforms: {', '.join(platforms)}."

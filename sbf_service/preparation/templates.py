@@ -13,9 +13,9 @@ SPANNING_TREES_NOTE = (
     "the same site in the same service would create a loop that no spanning tree interrupts."
 )
 UNUSED_PORT_NOTE = (
-    "These lines are for a port without any other use. They configure the port as a trunk without VLANs. SBF adds and "
-    "removes the VLANs of clusters. If the port is in use already, do not enter the lines, and remove the pool's VLAN "
-    "IDs from the port."
+    "These lines are for an unused port. They configure the port as a trunk without VLANs. SBF adds and removes the "
+    "VLANs of clusters. If the port is in use already, remove the pool's VLAN IDs from the port instead of entering "
+    "these lines."
 )
 FRAME_SIZE_NOTE = (
     "A guest's largest packet has 1500 bytes. The VLAN tag adds 4 bytes, 802.1ad 4, VXLAN 50, and MPLS 22 to 30 bytes."

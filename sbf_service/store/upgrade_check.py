@@ -86,7 +86,7 @@ def _try_on_copy(engine: Engine) -> None:
     if free < needed:
         raise BadInput(
             f"folder {file.parent}: expected {_format_mib(needed)} of free space for the upgrade, found "
-            f"{_format_mib(free)}: free space first"
+            f"{_format_mib(free)}: first delete files on this disk, or extend the disk"
         )
     with TemporaryDirectory(prefix=".sbf-upgrade-", dir=file.parent) as folder:
         copy = Path(folder) / "copy.db"

@@ -163,8 +163,8 @@ def check_router(unit: Unit, row: ClusterRow, network: ClusterRow, former: VpnPr
     """
     if row.id != network.id:
         raise BadInput(
-            f"cluster {row.key}: expected the cluster that created the network, got a member of network {network.key}: "
-            f"only the owner of {network.key} can make a device its router"
+            f"cluster {row.key}: expected the cluster that created the network, got a cluster that joined network "
+            f"{network.key}: only the owner of {network.key} can make a device its router"
         )
     spec = parse_current_spec(network)
     if spec.router != "device":

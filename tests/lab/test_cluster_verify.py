@@ -76,6 +76,8 @@ def test_a_vlan_that_was_cut_by_hand_is_located(lab: Lab, client: SbfClient, clu
             break
     lost = [("brno-h1", "brno-h2"), ("brno-h1", "praha-h1"), ("brno-h2", "brno-h1"), ("praha-h1", "brno-h1")]
     assert failed(found) == dict.fromkeys(lost, PathResult.NOTHING_PASSES)
-    assert found.notes == (f"switch brno-sw1: VLAN {vlan} is missing on p1; SBF corrects this at its next reading",)
+    assert found.notes == (
+        f"switch brno-sw1: VLAN {vlan} is missing on p1; SBF corrects this when it next reads the device",
+    )
     client.reconcile("brno-sw1")
     assert verify(client) == {}

@@ -64,7 +64,7 @@ def start_and_read_error(tmp_path: Path, text: str) -> str:
             "lab.yaml:6: sites.0.switches.0.ports.1: port s:br0: expected another name, because the lab uses the inter",
         ),
         ("p2", "GigabitEthernet1", "lab.yaml:6: sites.0.switches.0.ports.1: port s:GigabitEthernet1: expected a name"),
-        ("name: a\n", "name: a-site-name-long\n", "lab.yaml:5: sites.0.attachments.0: site a-site-name-long as port"),
+        ("name: a\n", "name: a-site-name-long\n", "lab.yaml:5: sites.0.attachments.0: site a-site-name-long: the lab"),
         (
             "h, ports",
             "laptop, ports",

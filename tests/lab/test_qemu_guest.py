@@ -219,7 +219,7 @@ def test_a_qemu_guest_has_addresses_of_dhcp_and_seed(booted: BootedMachine) -> N
 
 def test_a_qemu_guest_finds_names_by_dns(booted: BootedMachine) -> None:
     output = booted.outputs["names"]
-    assert "169.254.169.254" in output, "the guest knows the host's server by DHCP"
+    assert "169.254.169.254" in output, "DHCP assigns the address of the host's server"
     assert "10.0.0.2" in output
 
 

@@ -82,7 +82,8 @@ class Invariants:
         self.check_vlans_unshared()
         for name, device in self.devices.items():
             if device.read_foreign() != self.foreign[name]:
-                raise BrokenError(f"invariant 4: {name} lost what is not SBF's: {device.read_foreign()}")
+                found = device.read_foreign()
+                raise BrokenError(f"invariant 4: {name}: expected foreign {self.foreign[name]}, found {found}")
 
     def check_vlans_unshared(self) -> None:
         """Check invariant 2: an element carries only VLANs of clusters on this element, now and after a restart."""

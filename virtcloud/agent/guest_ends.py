@@ -85,8 +85,8 @@ class GuestRuns:
             EndCause.HOST_MEMORY: "the kernel ended it because the host had no memory left, although the guest did not "
             f"exceed {memory}: ask the site's administrator to move or limit what else runs on the host",
         }
-        again = f"the agent starts it again {self.delay:.0f} s after its end"
-        runs = f"it runs again; the cluster is complete when the guest has run for {self.trial:.0f} s"
+        again = f"the agent starts the guest again {self.delay:.0f} s after its end"
+        runs = f"the guest runs again; the cluster is complete when the guest has run for {self.trial:.0f} s"
         return f"guest {guest.name} ended{times}: {causes[self.cause]}; {again if self.since is None else runs}"
 
 

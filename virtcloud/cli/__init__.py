@@ -21,7 +21,7 @@ COMMANDS = {
     "key": ("virtcloud.cli.key:key", "Add, list and remove your SSH keys."),
     "login": ("virtcloud.cli.tokens:login", "Store your token for later commands."),
     "lab": ("virtcloud.cli.lab:lab", "Run a multi-site installation on this machine."),
-    "netbox": ("virtcloud.cli.netbox:netbox", "Compare and import sites, cables and pools from NetBox."),
+    "netbox": ("virtcloud.cli.netbox:netbox", "Compare sites, cables and pools with NetBox, or import them."),
     "pbs": ("virtcloud.cli.pbs:pbs", "Install, remove and check the hooks of OpenPBS."),
     "pool": ("virtcloud.cli.pool:pool", "Show and set the VLAN IDs that a site allocates."),
     "quota": ("virtcloud.cli.quota:quota", "Show and set the limits of users."),

@@ -222,7 +222,9 @@ def share(context: click.Context, key: str, users: tuple[str, ...], as_json: boo
 @printing.json_option
 @click.pass_context
 def unshare(context: click.Context, key: str, users: tuple[str, ...], as_json: bool) -> None:
-    """Forbid new clusters of each USER to join the network of the cluster KEY. Existing members remain. Idempotent.
+    """Forbid new clusters of each USER to join the network of the cluster KEY. Idempotent.
+
+    Clusters that have already joined the network remain.
 
     Example: virtcloud cluster unshare demo bob
     """
@@ -241,14 +243,18 @@ def _print_shares(view: ClusterView, *, as_json: bool) -> None:
 @click.option(
     "--no-wait", is_flag=True, help="Return when SBF has accepted the deletion, before the cluster is removed."
 )
-@click.option("--yes", is_flag=True, help="Delete members of the cluster's network without asking for confirmation.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Also delete the clusters that joined the cluster's network, without asking for confirmation.",
+)
 @printing.json_option
 @click.pass_context
 def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: bool) -> None:
     """Delete the cluster KEY and wait until every element has confirmed the cluster's removal. Idempotent.
 
-    If the cluster's network has members, the members are deleted too. In this case you are asked for confirmation
-    first.
+    If other clusters have joined the cluster's network, these clusters are deleted too. In this case you are asked
+    for confirmation first.
 
     Example: virtcloud cluster delete demo
     """

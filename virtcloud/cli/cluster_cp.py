@@ -48,8 +48,8 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
     """Copy files and folders between this machine and the guests of the cluster KEY, over ssh.
 
     ':path' is a path in all guests, or in the guests of --guest. 'NAME:path' is a path in one guest. In guests, a path
-    without a slash at its beginning is relative to the user's home. Copies from all guests go to one folder for each
-    guest: DEST/NAME.
+    without a slash at its beginning is relative to the user's home. Copies from ':path' or from several guests go
+    to a separate folder for each guest: DEST/NAME.
 
     Folders are copied with their content, permissions and times. An existing file is replaced after the last byte
     has arrived. An interrupted copy leaves no incomplete file.

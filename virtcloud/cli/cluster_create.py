@@ -66,7 +66,7 @@ GUEST_OPTIONS = {
     type=click.IntRange(MIN_DISK_MB),
     metavar="MIB",
     help="Size of each virtual machine's disk, or the amount of data that a container may write to its root file "
-    "system.  [default: the size of the image for a disk; no limit for a container]",
+    "system.  [default: for a virtual machine, the size of the image; for a container, no limit]",
 )
 @click.option(
     "--extra-disk",

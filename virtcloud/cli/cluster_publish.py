@@ -38,8 +38,8 @@ def publish(context: click.Context, /, key: str, *, target: str, site: str | Non
     request = PublicationRequest(guest=guest, port=port, protocol=protocol, site=None if site is None else Name(site))
     view = open_client(context).sbf.publish(key, request)
     printing.print_json(view) if as_json else click.echo(
-        f"{_format_address(view)} leads to {_format_target(view)} of cluster {key}, as soon as gateway "
-        f"{view.gateway} confirms the publication, until {printing.format_time(view.lease_ends)}"
+        f"{_format_address(view)} will lead to {_format_target(view)} of cluster {key} until "
+        f"{printing.format_time(view.lease_ends)}, as soon as gateway {view.gateway} confirms the publication"
     )
 
 

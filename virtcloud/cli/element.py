@@ -172,7 +172,7 @@ def _port_row(view: PortView) -> tuple[object, ...]:
 def adopt(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context, /, name: str, ports: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Allow SBF to use the PORTs of the switch NAME, although they are in other use.
+    """Allow SBF to use the PORTs of the switch NAME, although they have a configuration that SBF did not make.
 
     The command reads the switch and asks you to confirm the effect on each port. When a cluster first needs a port, SBF
     records the port's configuration and changes the port. When the port is released, SBF restores the recorded

@@ -103,7 +103,9 @@ def add(  # noqa: PLR0913 - click passes each option by its name
 @printing.json_option
 @click.pass_context
 def list_(context: click.Context, *, on_host: bool, folder: Path | None, as_json: bool) -> None:
-    """List this host's images, each with its permitted users and faults, and the catalogue's images that you may use.
+    """List this host's images and the catalogue's images that you may use.
+
+    Each image of this host is shown with its permitted users and its faults.
 
     Example: virtcloud image list --images /var/lib/virtcloud/images
     """

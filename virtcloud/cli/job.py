@@ -39,7 +39,7 @@ class JobSummary(Document):
 @printing.json_option
 @click.pass_context
 def job(context: click.Context, /, job_id: str | None, *, wait: bool, timeout: float | None, as_json: bool) -> None:
-    """Show the cluster of the job ID: network, guests, and elements that have not confirmed the cluster.
+    """Show the cluster of job ID: its network, its guests, and the elements that have not confirmed the cluster.
 
     Without ID, show the cluster of the job in which the command runs. Exit code 2 if the job has no cluster. With
     --wait, exit code 1 if the cluster does not become active.

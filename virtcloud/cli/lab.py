@@ -202,8 +202,9 @@ def power(node: str, state: str) -> None:
 def image(file: Path) -> None:
     """Build a Debian image from Debian's packages, and write it to the new file FILE.
 
-    FILE.tar is a root file system for LXC guests, FILE.qcow2 a disk for QEMU guests. Both contain systemd, sshd,
-    cloud-init and Open MPI. The packages come from the sources of this machine's APT. The command needs root.
+    If FILE ends with .tar, the image is a root file system for LXC guests. If FILE ends with .qcow2, the image is a
+    disk for QEMU guests. Both images contain systemd, sshd, cloud-init and Open MPI. The packages come from the sources
+    of this machine's APT. The command needs root.
 
     Example: virtcloud lab image debian.tar
     """

@@ -45,7 +45,7 @@ def requestvlan(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Create the network with this ID and print its VLAN ID. If sites have different VLAN IDs, print one line per site.
 
-    Idempotent. If the command fails, no network and no cluster remain.
+    Idempotent. If the command fails after it has created the network, it deletes the network.
 
     Example: sbf requestvlan mine
     """
@@ -62,7 +62,7 @@ def requestvlan(  # noqa: PLR0913 - click passes each option by its name
 def addhosts(context: click.Context, network: str, hosts: tuple[str, ...], lease: float, timeout: float) -> None:
     """Add each HOST to the network with this ID, and wait until all are active.
 
-    If a host fails, remove all hosts of this call.
+    If a host fails, the command removes the hosts that it added.
 
     Example: sbf addhosts mine brno-h1 praha-h1
     """

@@ -85,8 +85,9 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
     """Declare VLAN, a quarantined VLAN ID, clean on all elements of SITE. The audit log records your name.
 
-    If the former cluster also had other sites, SBF releases the VLAN IDs of all sites of this cluster together. The
-    elements of the other sites must first confirm the removal, or be declared clean.
+    If the cluster that used VLAN also had other sites, SBF releases the cluster's VLAN IDs of all sites together.
+    First, the elements of the other sites must confirm the removal of the cluster, or the VLAN IDs must be declared
+    clean at these sites.
 
     Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """
@@ -96,8 +97,8 @@ def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_js
         printing.print_json(view)
     elif remaining:
         click.echo(
-            f"VLAN {vlan} is still quarantined, because the removal is not confirmed by "
-            f"{_format_elements(remaining[0])}: declare the VLAN ID clean at these sites too"
+            f"VLAN {vlan} is still quarantined, because these elements have not confirmed the removal of the cluster: "
+            f"{_format_elements(remaining[0])}; declare the VLAN ID clean at these sites too"
         )
     else:
         click.echo(f"VLAN {vlan} is not in quarantine at {site}")

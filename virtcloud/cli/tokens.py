@@ -27,7 +27,7 @@ TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "v
 )
 @click.pass_context
 def login(context: click.Context, token_input: TextIO | None) -> None:
-    """Check your token with SBF, and store it for later commands in a file that only you can read.
+    """Check your token with SBF, and store the token for later commands. Only you can read the token's file.
 
     Example: virtcloud --url https://sbf.example.org login
     """

@@ -35,8 +35,8 @@ REQUEST_KEYS: Dict[str, RequestKey] = OrderedDict(
             "disk",
             RequestKey(
                 request_values.DISK,
-                "Size of each virtual machine's disk, or the amount of data that each container can write. Default: "
-                "the size of the image for a disk; no limit for a container.",
+                "Size of each virtual machine's disk (default: the image's size), or the amount of data that each "
+                "container can write (default: no limit).",
                 "10gb",
             ),
         ),

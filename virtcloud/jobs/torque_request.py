@@ -37,7 +37,9 @@ def admit_torque_job(
     """
     check_no_array(array)
     if request.spec is not None:
-        raise RequestError("spec: expected the request on the line, got a file: Torque passes no file to hosts")
+        raise RequestError(
+            "spec: expected the request in -l vcluster=REQUEST, got a file: Torque passes no file to hosts"
+        )
     check_chunks(request, parse_nodes(wanted.get("nodes") or wanted.get("neednodes", "")))
     if longest_s is not None:
         check_walltime(wanted.get("walltime"), longest_s)

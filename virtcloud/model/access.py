@@ -160,8 +160,8 @@ class QuotaLimits(Document):
     )
     networks: Amount | None = Field(
         None,
-        description="Maximum number of networks of a user at the same time; clusters that join other networks do not "
-        "count; default: no limit.",
+        description="Maximum number of networks of a user at the same time; a cluster that joins the network of "
+        "another cluster does not count; default: no limit.",
     )
     guests: Amount | None = Field(
         None, description="Maximum number of guests of a user at the same time; default: no limit."

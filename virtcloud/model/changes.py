@@ -109,7 +109,7 @@ class ChangeDryRun(Document):
     elements: tuple[ElementDifference, ...] = ()
     """The devices that were read, each with its difference."""
     other_use: tuple[OtherUse, ...] = ()
-    """The uses that SBF did not configure on these devices."""
+    """Uses of these devices that SBF did not configure, each with the effect of the change."""
     unread: dict[Name, str] = Field(default_factory=dict)
     """Devices that could not be read, each with the reason."""
     paths: tuple[PathChange, ...] = ()

@@ -162,7 +162,9 @@ class ClusterSpec(Document):
     router_addresses: Annotated[tuple[Address, ...] | None, OMIT_NONE] = None
     """The addresses of the router: at most one of each IP version. Null: SBF assigns an address of each subnet."""
     outside: Annotated[tuple[Name, ...], Field(max_length=64), OMIT_EMPTY] = ()
-    """Names of the sites' destinations that guests may reach. With a destination, a gateway is the network's router."""
+    """Names of the sites' destinations that guests may reach. If the list is not empty, a gateway is the network's
+    router.
+    """
     spread: GuestSpread | None = None
     """Further guests, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
     lease_s: LeaseSeconds = 4 * 3600
@@ -215,12 +217,14 @@ class ClusterSpec(Document):
                 raise BadInput(f"expected at most one IPv{version} address of the router, got {times}", path)
         if versions and self.router is None and not self.outside:
             raise BadInput(
-                "expected router: gateway, router: device or outside, because the spec has router_addresses, got none "
-                "of them",
+                "expected router: gateway, router: device or the key outside, because the spec has router_addresses, "
+                "got none of them",
                 path,
             )
         if self.outside and self.router == "device":
-            raise BadInput("expected router: gateway, because the spec has outside, got router: device", ("router",))
+            raise BadInput(
+                "expected router: gateway, because the spec has the key outside, got router: device", ("router",)
+            )
         return self
 
     @model_validator(mode="after")

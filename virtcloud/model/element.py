@@ -109,7 +109,8 @@ class Host(Element):
     admits: AdmissionRule | None = None
     """The admission rule of the host; null: the site's rule applies."""
     images: tuple[Name, ...] | None = None
-    """Images that users may choose for guests of clusters outside batch jobs; null: the site's list applies."""
+    """Images that users may choose for guests; null: the site's list applies. For clusters of batch jobs, the list does
+    not apply."""
     open_filters: bool | None = None
     """Whether the host runs guests of clusters with open filters; null: the site's value applies."""
 

@@ -65,7 +65,7 @@ class GuestSession(SessionRequest):
     id: str
     """The secret identifier of the session. The agent joins the session with this identifier."""
     network: str
-    """Id of the cluster that created the guest's network: the id of the guest's segment."""
+    """Id of the cluster that created the guest's network. The network's segment has the same id."""
     guest: Name
     """Name of the guest; for kind `frames`, name of the host."""
     address: str | None = None
@@ -73,7 +73,7 @@ class GuestSession(SessionRequest):
 
 
 class SessionAnswer(Document):
-    """The agent's first message of a session: an error, or null if the session is connected."""
+    """The agent's first message of a session. `error` is null if the session is connected."""
 
     error: str | None = None
     """The error that prevents the session."""

@@ -50,8 +50,8 @@ def check_disk_names(disks: Iterable[GuestDisk], guest: str) -> None:
 class Guest(Document):
     """A virtual machine or container of a cluster on a host.
 
-    If ``mac`` is null, SBF generates a MAC address that differs in every cluster. If no guest of a request has
-    ``addresses``, SBF assigns addresses of the network's subnets.
+    If ``mac`` is null, SBF derives a MAC address from the cluster's ID and the guest's name. If no guest of a request
+    has ``addresses``, SBF assigns addresses of the network's subnets.
     """
 
     name: Name

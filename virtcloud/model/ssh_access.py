@@ -30,7 +30,7 @@ class SshListener(Document):
     address: ServerHost
     """The name or IP address by which users reach the gateway."""
     port: PortNumber = 2222
-    """The TCP port. The gateway's own sshd, for its administrators, usually has port 22."""
+    """The TCP port. Port 22 is usually in use by another sshd, through which administrators log in to the gateway."""
 
 
 class SshServer(Document):

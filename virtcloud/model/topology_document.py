@@ -57,7 +57,7 @@ class Site(Document):
     admits: AdmissionRule | None = None
     """The admission rule of the site's hosts; null: the hosts accept all clusters."""
     images: tuple[Name, ...] | None = None
-    """Images that users may choose for guests of clusters outside batch jobs; null: any image."""
+    """Images that users may choose for guests; null: any image. For clusters of batch jobs, the list does not apply."""
     destinations: Annotated[tuple[Destination, ...], OMIT_EMPTY] = ()
     """Outside services that clusters may reach through the site's gateways. Specs refer to these services by name."""
     open_filters: bool = False

@@ -40,8 +40,11 @@ def _name_faults(topology: TopologyDocument) -> Iterator[BadInput]:
             yield BadInput(message, ("sites", index, "destinations"))
         for gateway in site.gateways:
             if gateway.outside is not None and gateway.outside.interface in gateway.ports:
-                message = f"gateway {gateway.name}: expected an interface outside of its managed ports as link to the "
-                yield BadInput(f"{message}outside, got {gateway.outside.interface}", ("sites", index, "gateways"))
+                message = (
+                    f"gateway {gateway.name}: expected, as link to the outside, an interface that is not one of the "
+                    f"gateway's managed ports, got {gateway.outside.interface}"
+                )
+                yield BadInput(message, ("sites", index, "gateways"))
     for name in find_duplicates([site.name for site in topology.sites]):
         yield BadInput(f"expected each site to have its own name, got {name} twice", ("sites",))
 

@@ -79,7 +79,8 @@ class Transport(Document):
     asn: AsNumber | None = None
     """The autonomous system number of the backbone, for route targets."""
     mtu: Annotated[int, Field(ge=576, le=65535)] | None = None
-    """The smallest MTU of the transport's links in bytes, without Ethernet header and outermost tag; null: unknown."""
+    """The smallest MTU of the transport's links, in bytes. The Ethernet header and the outermost tag do not count.
+    Null: unknown."""
 
     needs: ClassVar[dict[TransportKind, tuple[Keys, ...]]] = {
         TransportKind.DIRECT: (Keys(),),

@@ -177,7 +177,8 @@ class ElementView(Document):
     capacity: HostCapacity | None = None
     """The capacity of a host; null until its agent has reported the capacity."""
     notices: Annotated[tuple[str, ...], OMIT_EMPTY] = ()
-    """Faults that do not prevent the wanted state, such as names that a gateway cannot resolve. Lists omit this key."""
+    """Faults that do not prevent the wanted state, such as names that a gateway cannot resolve. Lists of elements
+    omit this key."""
 
 
 class Pool(Document):
@@ -201,7 +202,7 @@ class QuarantinedVlan(Document):
 
 
 class VlanInOtherUse(Document):
-    """A VLAN ID that SBF does not allocate, because a device of the site uses it for something else."""
+    """A VLAN ID that SBF does not allocate, because a device uses the ID for something other than clusters."""
 
     vlan: VlanId
     """The VLAN ID."""
@@ -250,7 +251,8 @@ class Confirmation(Document):
     revision: Revision
     """The revision of the wanted document."""
     incomplete: dict[str, ElementMessage] | None = None
-    """What each cluster still waits for on this element, by cluster id. All other clusters are complete."""
+    """What each incomplete cluster still waits for on this element, by cluster id. All other wanted clusters are
+    complete."""
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
     """Why the element could not remove a cluster, by cluster id. All other unwanted clusters are removed."""
 

@@ -89,7 +89,7 @@ class Segment(Document):
     requires: tuple[str, ...] = ()
     """Capabilities that the segment requires. An agent that lacks a capability refuses the segment."""
     peers: tuple[Peer, ...] = ()
-    """All guests of the network at all hosts, for host files."""
+    """All guests of the network at all hosts, for the files `hosts` and `known_hosts` of each guest."""
     filters: GuestFilters | None = None
     """The filters of the guests' frames; null: any IP addresses, but only the guest's own MAC address."""
     serves: tuple[GuestService, ...] = ()

@@ -60,7 +60,7 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
         event.ask_about_run("cancel", event.run, grace=AGENT_TIMEOUT_S, reason=DELETED_REASON)
     except AgentUnreachable as error:
         if last:
-            event.log_job("the server hook or reconciliation will end the cluster: %s" % error)
+            event.log_job("%s; the server hook or reconciliation will end the cluster" % error)
         return last
     except AgentRefused as error:
         if error.slug == BUSY_SLUG and not last:
@@ -104,7 +104,7 @@ def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
         is_passing = isinstance(error, AgentUnreachable) or error.slug == BUSY_SLUG
         if is_passing and event.clock() < retry_until:
             return False
-        event.log_job("the server hook or reconciliation will end the cluster: %s" % error)
+        event.log_job("%s; the server hook or reconciliation will end the cluster" % error)
         return True
     if wait and not answer.get("gone", True):
         event.log_job("not removed completely yet: %s" % "; ".join(answer.get("missing") or []))

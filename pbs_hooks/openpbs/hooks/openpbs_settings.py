@@ -90,7 +90,9 @@ SERVER_SETTINGS = OrderedDict(
         ),
         (
             "timeout",
-            SettingKey("seconds from 0.1 to 2", seconds_between(0.1, 2), 2.0, "Time limit of all calls for one event."),
+            SettingKey(
+                "seconds from 0.1 to 2", seconds_between(0.1, 2), 2.0, "Time limit of all calls of one event together."
+            ),
         ),
         (
             "breaker",

@@ -106,7 +106,7 @@ def _announce(path: str, call: ScriptCall) -> Optional[str]:
 def _check_removal(path: str, call: ScriptCall) -> Optional[str]:
     known = _find_record(path, call)
     if known is not None and known["leaving"]:
-        return "cluster %s is still being removed from its former run" % call.key
+        return "cluster %s of the job's former run is still being removed" % call.key
     return None
 
 

@@ -152,7 +152,7 @@ def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> Non
     try:
         JobSbfClient(settings.where, call.key, RetryBudget(0)).end(call.user)
     except SbfUnreachable as error:
-        text = "%s; SBF at %s: %s; its cluster will end with its lease" % (why, settings.sbf, error)
+        text = "%s; SBF at %s: %s; the job's cluster will end with its lease" % (why, settings.sbf, error)
         raise ScriptExit(EXIT_REQUEUE, text) from error
 
 

@@ -63,8 +63,8 @@ class OpenVSwitch:
         ports, current, wanted = parse_tables(self._name, output)
         if current < wanted:
             raise Refused(
-                f"switch {self._name}: wanted configuration {wanted} of the database to be applied, found {current} "
-                "applied: check that ovs-vswitchd runs"
+                f"switch {self._name}: expected ovs-vswitchd to have applied configuration {wanted} of the database, "
+                f"found only configuration {current} applied: check that ovs-vswitchd runs"
             )
         return ports
 

@@ -125,11 +125,11 @@ def _check_dialect(dialect: Dialect) -> Iterator[str]:
         if not any("{vlan" in line for line in getattr(dialect, name)):
             yield f"{name} contains no VLAN: expected the placeholder {{vlan}}"
     if dialect.errors.search(""):
-        yield "errors matches an empty answer: every command would count as refused"
+        yield "the field errors matches an empty answer: every command would count as refused"
     if bool(dialect.access) != bool(dialect.vacate):
-        yield "expected both access and vacate, or neither"
+        yield "expected both fields access and vacate, or neither"
     if unknown := [command for command in dialect.instead if command not in dialect.show]:
-        yield f"instead contains {unknown[0]!r}: expected a command of show"
+        yield f"the field instead contains {unknown[0]!r}: expected a command of the field show"
     yield from _check_parser(dialect)
 
 

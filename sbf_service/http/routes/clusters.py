@@ -224,9 +224,9 @@ def list_clusters(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by 
 ) -> Response:
     """List clusters.
 
-    With `order`, the answer is a page of `limit` clusters. Without `order` and `ended`, the answer has all clusters
-    that have not ended, oldest first. With `ended` and without `order`, the answer has the newest `limit` clusters of
-    all states, oldest first.
+    With `order`, the answer is a page of `limit` clusters. With neither `order` nor `ended`, the answer has all
+    clusters that have not ended, oldest first. With `ended` but without `order`, the answer has the newest `limit`
+    clusters of all states, oldest first.
     """
     requested = ClusterFilter(owner, ended, state, site=site, on=element, network=network)
     visible = restrict_to_visible(caller, requested)

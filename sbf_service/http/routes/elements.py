@@ -263,7 +263,7 @@ def _reader(service: SbfService) -> OnDemandReader:
 
 @router.post("/{name}/ports/adopt", status_code=HTTPStatus.NO_CONTENT, responses=RECONCILE_PROBLEMS)
 def adopt_ports(name: Name, adoption: PortAdoption, caller: CurrentCaller, service: CurrentService) -> None:
-    """Allow SBF to manage ports of a switch that are in other use."""
+    """Allow SBF to manage a switch's ports, although they have a configuration that SBF did not make."""
     authorize_element(service.store, caller, Action.ADOPT_PORT, name)
     with service.store.change(who=caller.who) as unit:
         adopt_switch_ports(unit, _require_switch(unit, name), adoption.ports)
@@ -271,7 +271,7 @@ def adopt_ports(name: Name, adoption: PortAdoption, caller: CurrentCaller, servi
 
 @router.post("/{name}/ports/release", status_code=HTTPStatus.NO_CONTENT, responses=RECONCILE_PROBLEMS)
 def release_ports(name: Name, release: PortRelease, caller: CurrentCaller, service: CurrentService) -> None:
-    """Return ports of a switch to other use. SBF restores the configuration that the ports had before the adoption."""
+    """Release a switch's adopted ports. SBF restores the configuration that the ports had before the adoption."""
     authorize_element(service.store, caller, Action.ADOPT_PORT, name)
     with service.store.change(who=caller.who) as unit:
         removed = parse_removed_switch(require_element(unit, name))

@@ -111,7 +111,7 @@ async def _explain(
             yield f"{name} cannot be read: {error}"
             continue
         for note in _describe(difference, check.cluster.vlans[topology.site_of[name].name]):
-            yield f"{kind_of(topology.element(name))} {name}: {note}; SBF corrects this at its next reading"
+            yield f"{kind_of(topology.element(name))} {name}: {note}; SBF corrects this when it next reads the device"
 
 
 def _describe(difference: ElementDifference, vlan: VlanId) -> Iterator[str]:

@@ -212,7 +212,7 @@ def test_a_database_without_a_running_switch_is_refused(bench: Bench, monkeypatc
         with pytest.raises(Refused, match=r"switch sw1: .*the switch printed .*Alarm clock"):
             bench.converge(p1="100")
         with pytest.raises(
-            Refused, match=r"wanted configuration .* of the database to be applied, .* check that ovs-vswitchd runs"
+            Refused, match=r"expected ovs-vswitchd to have applied configuration .*: check that ovs-vswitchd runs"
         ):
             bench.converge(p1="100")
     finally:

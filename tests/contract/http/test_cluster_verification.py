@@ -243,7 +243,9 @@ def test_the_switch_that_lost_the_vlan_is_named(made: Served) -> None:
     switch.refuses, switch.ports["p1"] = True, set()
     found = made.verify()
     switch.refuses, switch.ports["p1"] = False, former
-    assert found.notes == ("switch brno-sw1: VLAN 100 is missing on p1; SBF corrects this at its next reading",)
+    assert found.notes == (
+        "switch brno-sw1: VLAN 100 is missing on p1; SBF corrects this when it next reads the device",
+    )
 
 
 def test_an_agent_of_an_earlier_version_is_named(upgrading: Served) -> None:

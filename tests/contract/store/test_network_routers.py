@@ -83,9 +83,9 @@ def test_a_network_without_router_has_none(world: World) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"router_addresses": ["10.0.0.1/24"]}, "expected router: gateway, router: device or outside"),
+        ({"router_addresses": ["10.0.0.1/24"]}, "expected router: gateway, router: device or the key outside"),
         ({"router": "device", "router_addresses": ["10.0.0.1/24", "10.0.0.2/24"]}, "at most one IPv4 address"),
-        ({"router": "device", "outside": ["web"]}, "expected router: gateway, because the spec has outside"),
+        ({"router": "device", "outside": ["web"]}, "expected router: gateway, because the spec has the key outside"),
         ({"router": "device", "router_addresses": ["10.9.0.1/24"]}, "expected an address in a subnet of the network"),
         (
             {"router": "device", "subnets": []},

@@ -54,7 +54,9 @@ def test_a_database_that_cannot_be_converted_is_reported(old_database: Path) -> 
 def test_too_little_space_is_reported_before_the_trial(old_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=1 << 18))
     engine = make_engine(f"sqlite:///{old_database}")
-    with pytest.raises(BadInput, match=r"expected \d MiB of free space for the upgrade, found 0 MiB: free space first"):
+    with pytest.raises(
+        BadInput, match=r"expected \d MiB of free space for the upgrade, found 0 MiB: first delete files"
+    ):
         try_upgrade(engine)
     engine.dispose()
 

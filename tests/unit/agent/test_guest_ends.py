@@ -50,7 +50,7 @@ def test_an_ended_guest_is_started_again_at_once(world: World) -> None:
     world.end_guest()
     assert world.reconcile(100) == {
         "a": "guest g1 ended: expected an image whose first program continues to run; read the console: virtcloud "
-        "guest log key-a g1; it runs again; the cluster is complete when the guest has run for 10 s"
+        "guest log key-a g1; the guest runs again; the cluster is complete when the guest has run for 10 s"
     }
     assert [str(step) for step in world.host.steps] == ["start g1"]
 

@@ -30,7 +30,7 @@ def boot(tmp_path: Path) -> Boot:
 
 def test_a_reboot_is_unreported_if_an_earlier_boot_was_reported(boot: Boot) -> None:
     first = boot("1")
-    assert not first.is_unreported, "without a record, as after an upgrade, no reboot is unreported"
+    assert not first.is_unreported, "without a record, as after an upgrade, a boot is no unreported reboot"
     first.record_report()
     assert [boot(boot_id).is_unreported for boot_id in ("1", "2")] == [False, True]
 

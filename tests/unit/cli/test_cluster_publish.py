@@ -26,7 +26,8 @@ def test_publishing_names_the_address_and_the_end(run: RunCommand, monkeypatch: 
     monkeypatch.setitem(clusters.DOCUMENTS, PATH, PUBLICATION)
     result = run("cluster", "publish", "demo", "g1:22")
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("198.51.100.7:40000 leads to g1:22 of cluster demo, as soon as gateway brno-gw")
+    assert result.output.startswith("198.51.100.7:40000 will lead to g1:22 of cluster demo until ")
+    assert result.output.endswith(", as soon as gateway brno-gw confirms the publication\n")
 
 
 def test_the_list_shows_why_a_publication_is_suspended(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +59,7 @@ def test_a_bad_target_is_refused(run: RunCommand, target: str) -> None:
 def test_a_udp_port_is_shown_as_such(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(clusters.DOCUMENTS, PATH, PUBLICATION | {"guest_port": 53, "protocol": "udp"})
     output = run("cluster", "publish", "demo", "g1:53/udp").output
-    assert output.startswith("198.51.100.7:40000/udp leads to g1:53/udp of cluster demo, as soon as gateway brno-gw")
+    assert output.startswith("198.51.100.7:40000/udp will lead to g1:53/udp of cluster demo until ")
 
 
 def test_the_list_shows_the_gateway_that_failed(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:

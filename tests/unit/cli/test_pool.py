@@ -36,8 +36,8 @@ def test_elements_without_confirmation_are_named(run: RunCommand, monkeypatch: p
     remaining = {**QUARANTINED, "elements": {"praha-sw": "praha"}}
     monkeypatch.setitem(DOCUMENTS, PATH, {**SITE, "quarantine": [remaining]})
     assert run(*CLEAN).stdout == (
-        "VLAN 112 is still quarantined, because the removal is not confirmed by praha-sw at praha: declare the VLAN ID "
-        "clean at these sites too\n"
+        "VLAN 112 is still quarantined, because these elements have not confirmed the removal of the cluster: praha-sw "
+        "at praha; declare the VLAN ID clean at these sites too\n"
     )
 
 

@@ -79,7 +79,7 @@ def test_a_comma_in_brackets_does_not_split() -> None:
 
 def test_a_request_file_is_rejected() -> None:
     assert refusal("spec=/home/alice/c.yaml", "nodes=1,walltime=1:00") == (
-        "vcluster: spec: expected the request on the line, got a file: Torque passes no file to hosts"
+        "vcluster: spec: expected the request in -l vcluster=REQUEST, got a file: Torque passes no file to hosts"
     )
 
 

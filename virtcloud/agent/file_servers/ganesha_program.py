@@ -100,11 +100,13 @@ def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
         finally:
             os.close(parent)
     except OSError as error:
-        raise ValueError(f"export {export['name']}: cannot open {path} without symbolic links: {error}") from error
+        raise ValueError(
+            f"export {export['name']}: cannot open {path} (symbolic links are not followed): {error}"
+        ) from error
     if find_mounted_root(descriptor) != (b"/", os.fsencode(path)):
         raise ValueError(
-            f"export {export['name']}: expected {path} to be the root of a file system, because clients could reach "
-            "all other files on it, got a folder: mount a file system there, or set size_mb"
+            f"export {export['name']}: expected {path} to be the root of a file system, got a folder of a larger file "
+            "system, whose other files clients could reach too: mount a file system there, or set size_mb"
         )
     if not export["read_only"] and os.fstat(descriptor).st_uid != uid:
         raise ValueError(

@@ -45,7 +45,7 @@ def find_outside_changes(segments: Iterable[Segment], observed: ObservedOutside)
     table = make_outside_table(linked)
     if table is None:
         if observed.listing is not None:
-            yield RouteOutside((), ("no network needs it",))
+            yield RouteOutside((), ("no network needs the packet filter",))
         return
     faults = list(table.find_faults(observed.listing))
     interfaces = list_outside_interfaces(linked)

@@ -60,7 +60,7 @@ class GuestPorts:
             except ConnectionRefusedError as error:
                 raise Refused(
                     f"no process of guest {guest} listens at port {port} ({address.ip}); the guest may still be "
-                    "starting (virtcloud guest log), or its image has no such server"
+                    "starting (virtcloud guest log), or its image has no server for this port"
                 ) from error
             except OSError as error:
                 raise Refused(f"cannot reach port {port} of guest {guest}: {error.strerror or error}") from error

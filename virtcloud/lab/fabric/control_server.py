@@ -100,7 +100,7 @@ class ControlServer:
 
     def _node(self, request: ControlRequest) -> NodeHandle:
         if request["node"] not in self._nodes:
-            raise NodeFailed(f"the lab has no node {request['node']}; virtcloud lab status lists all nodes")
+            raise NodeFailed(f"the lab has no node {request['node']}; list all nodes with: virtcloud lab status")
         return self._nodes[request["node"]]
 
     def _service(self, request: ControlRequest) -> None:

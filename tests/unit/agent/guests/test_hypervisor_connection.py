@@ -74,7 +74,7 @@ def test_a_reading_does_not_wait_behind_starts(monkeypatch: pytest.MonkeyPatch) 
         finish.wait(10)
 
     monkeypatch.setattr(opened[0], "createXML", start, raising=False)
-    monkeypatch.setattr(opened[0], "listAllDomains", lambda _flags: pytest.fail("in the queue of the starts"))
+    monkeypatch.setattr(opened[0], "listAllDomains", lambda _flags: pytest.fail("waits behind the starts"))
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         starts = [pool.submit(hypervisor.start, "<domain><name>g</name></domain>") for _ in range(CALLS_AT_ONCE)]
         starting.wait(10)

@@ -219,7 +219,7 @@ def test_an_unwanted_table_that_cannot_be_read_is_removed(in_namespace: Run, mon
             observed = ObservedOutside(KernelTables().read(*TABLE))
         return list(find_outside_changes((), observed))
 
-    assert in_namespace(work) == [RouteOutside((), ("no network needs it",))]
+    assert in_namespace(work) == [RouteOutside((), ("no network needs the packet filter",))]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_without_agent_and_sbf_the_lease_is_mentioned(bench: TorqueHost) -> None
     bench.settings(socket=MISSING_SOCKET, sbf="http://127.0.0.1:1")
     ran = bench.run("epilogue")
     assert ran.code == 2
-    assert ran.stderr.endswith("its cluster will end with its lease\n")
+    assert ran.stderr.endswith("the job's cluster will end with its lease\n")
 
 
 @pytest.mark.usefixtures("_no_absence")
@@ -118,7 +118,7 @@ def test_a_refusal_of_sbf_is_reported(bench: TorqueHost) -> None:
     bench.answer_as_sbf = lambda _: problem(403, "forbidden", "job-starter@n9 has no part in cluster 7.torque")
     ran = bench.run("epilogue")
     assert ran.code == 2
-    assert "job-starter@n9 has no part in cluster 7.torque; its cluster will end with its lease\n" in ran.stderr
+    assert "job-starter@n9 has no part in cluster 7.torque; the job's cluster will end with its lease\n" in ran.stderr
 
 
 @pytest.mark.usefixtures("_no_absence")

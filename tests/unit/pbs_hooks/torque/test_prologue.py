@@ -58,7 +58,7 @@ def test_a_sister_waits_for_the_removal_of_former_runs(bench: TorqueHost) -> Non
 def test_a_sister_reports_an_incomplete_removal(bench: TorqueHost) -> None:
     bench.settings(patience=1)
     bench.answer_as_agent = lambda _: listed(("7.torque", True))
-    text = "vcluster: cluster 7.torque is still being removed from its former run; the job will be tried again\n"
+    text = "vcluster: cluster 7.torque of the job's former run is still being removed; the job will be tried again\n"
     assert bench.run("prologue.parallel") == ScriptResult(2, text)
 
 

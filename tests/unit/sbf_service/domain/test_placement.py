@@ -94,7 +94,7 @@ def test_the_error_explains_every_host() -> None:
         "host brno-h1: room for 2 guests, guests use 2 of 4 CPUs and 1024 of 8192 MiB; "
         "host brno-h2: guests use 4 of 4 CPUs and 900 of 1000 MiB; "
         "host praha-h1: its agent is unreachable (never sent a heartbeat): "
-        "request fewer or smaller guests, other sites, or wait until clusters end"
+        "request fewer or smaller guests, request other sites, or wait until clusters end"
     )
 
 

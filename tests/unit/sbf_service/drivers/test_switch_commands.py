@@ -407,9 +407,9 @@ def test_an_access_port_moves_from_one_cluster_to_another(platform: str) -> None
 def test_every_platform_is_listed_here(platform: str) -> None:
     trunks = {record.platform for record in RECORDS.values() if not record.access}
     access = {record.platform for record in RECORDS.values() if record.access}
-    assert platform in {*TRUNK_COMMANDS, *trunks}, "record a conversation with --vlan 100 --port PORT"
+    assert platform in {*TRUNK_COMMANDS, *trunks}, "record a conversation: element try --record --vlan 100 --port PORT"
     assert platform in {*ACCESS_COMMANDS, *access} or not DIALECTS[platform].access, (
-        "record a conversation with --access"
+        "record a conversation: element try --record --access"
     )
 
 
