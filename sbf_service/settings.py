@@ -110,8 +110,8 @@ class ServiceTiming(Document):
         description="If an agent does not call for this number of seconds, the agent counts as unreachable, and its "
         "host's clusters as degraded. Until then, a host that died looks active. An agent calls at least once a "
         "minute. SBF answers each call after half of `agent_silence` seconds at the latest, and the agent then calls "
-        "again. An agent does not call while it applies a change. Therefore, with a value below 150, a host that starts many guests can count "
-        "as unreachable.",
+        "again. An agent does not call while it applies a change. Therefore, with a value below 150, a host that "
+        "starts many guests can count as unreachable.",
     )
 
     secret_timeout: Seconds = Field(5, description="Seconds until the command of a secret times out.")
