@@ -110,7 +110,7 @@ class AcceptFaults:
 
 
 def _catch(call: Callable[[], T]) -> tuple[list[T], Exception | None]:
-    """Return a pair: a list with the call's result, and None. After an error: an empty list, and the exception."""
+    """Run ``call``. Return ``([result], None)``, or ``([], error)`` if the call raises an exception."""
     try:
         return [call()], None
     except Exception as error:  # noqa: BLE001 - the error is raised again in the calling task

@@ -52,7 +52,7 @@ class Daemons:
     def start_switch(self) -> None:
         options = "--enable-dummy", "--disable-system", f"--unixctl={self.folder}/v"
         self._start("ovs-vswitchd", f"unix:{self.folder}/db.sock", *options)
-        # ovs-vsctl returns when ovs-vswitchd has applied this change, so ovs-vswitchd is ready.
+        # This command returns only after ovs-vswitchd has applied the new external_ids: then ovs-vswitchd is ready.
         self.alter("br0", f"external_ids:started={self._running['ovs-vswitchd'].pid}")
 
     def kill_switch(self) -> None:

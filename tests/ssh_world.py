@@ -1,4 +1,4 @@
-"""A gateway that runs a real sshd, and stock ssh clients. All run in a network namespace of the real kernel.
+"""Stock ssh clients, and a gateway that runs a real sshd. All run in a network namespace of the real kernel.
 
 A guest is one end of a socket pair. The guest first sends the network, address and port of the connection as a line,
 such as ``c1 10.0.0.1/24 22``. Then the guest echoes all input.

@@ -50,9 +50,9 @@ def find_account(name: str) -> pwd.struct_passwd:
 
 
 def become_user(account: pwd.struct_passwd) -> None:
-    """If the process runs as root, permanently switch it to a user and the user's groups.
+    """Permanently switch the process to a user and the user's groups.
 
-    Do nothing for root's account.
+    Do nothing if the process does not run as root, or if the account is root's.
     """
     if os.getuid() == 0 and account.pw_uid != 0:
         os.initgroups(account.pw_name, account.pw_gid)

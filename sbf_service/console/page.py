@@ -86,8 +86,8 @@ def _ask_for_login(request: Request, error: Unauthenticated) -> Response:
     """Send the reader to the login page.
 
     If the request sent a form or read a part of a page, the login leads to the start page; otherwise, to the requested
-    page. When the reader follows a link on another web site, the browser sends no cookie (SameSite=Strict). SBF answers
-    such a request with a page that reloads itself. The reload sends the cookie.
+    page. If the reader followed a link on another web site, the browser sent no cookie with the request
+    (SameSite=Strict). SBF then answers with a page that reloads itself. The reload sends the cookie.
     """
     if request.headers.get("sec-fetch-site") == "cross-site" and request.method == "GET":
         return render(request, "reload.html", {})

@@ -252,7 +252,8 @@ class _CableCheck:
     def unlisted(self, reported: set[PortRef]) -> Iterator[CableView]:
         """Yield observed cables that the topology does not contain.
 
-        Omit observed cables with an end in ``reported``: the ends of the topology's cables whose state is wrong.
+        ``reported`` contains the ends of the topology's wrong cables (`CableView.is_wrong`). Omit observed cables with
+        an end in ``reported``.
         """
         linked = {end for cable in list_cables(self.topology) for end in cable.ends} | set(self._uplinks())
         yielded = set[frozenset[str]]()

@@ -46,14 +46,14 @@ class ReconcileStoppedError(Exception):
 
 
 def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error message for each wanted VLAN ID that is in other use on the device."""
+    """Return an error message for each wanted VLAN ID that the device also uses for something other than clusters."""
     return _describe_vlans(wanted, foreign, SHARED_VLAN_REMEDY)
 
 
 def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error message for each blocked VLAN ID that is in other use on the device.
+    """Return an error message for each blocked VLAN ID that the device uses for something other than clusters.
 
-    ``blocked`` are the VLAN IDs that clusters need, but that SBF does not configure because of the other use.
+    ``blocked`` are the VLAN IDs that clusters need, but that SBF cannot configure because of this use.
     """
     return _describe_vlans(blocked, foreign, BLOCKED_VLAN_REMEDY)
 

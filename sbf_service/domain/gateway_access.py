@@ -86,7 +86,7 @@ def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Des
 
 
 def describe_lost_link(topology: Topology, router: Name) -> str | None:
-    """Return a message that states what does not work, and why, in a network whose router is the gateway ``router``.
+    """Return why the guests of a network whose router is the gateway ``router`` reach nothing outside this network.
 
     Return None if this gateway has a link to the outside.
     """

@@ -65,7 +65,7 @@ def derive_login_name(owner: UserName) -> LoginName:
 
 
 def add_seeds(wanted: HostWanted, clusters: Sequence[NetworkCluster], secret: SecretBytes) -> HostWanted:
-    """Return the wanted state of a host with seeds of its guests and peers of its networks.
+    """Return a copy of ``wanted`` that also contains the seeds of the host's guests and the peers of its networks.
 
     ``clusters`` are all clusters of the networks on the host, including clusters whose guests are on other hosts.
     """

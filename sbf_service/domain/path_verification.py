@@ -138,8 +138,8 @@ _CARRIED: Final[Mapping[PathResult, frozenset[PathResult]]] = {
     PathResult.ONLY_SMALL: frozenset({PathResult.PASSES, PathResult.NO_BROADCAST, PathResult.DUPLICATES}),
     PathResult.NO_BROADCAST: frozenset({PathResult.PASSES, PathResult.DUPLICATES}),
 }
-"""The key is the result of a path that loses frames of a kind, such as broadcast frames. The value contains the results
-which prove that another path carries frames of this kind.
+"""The key is the result of a path that loses frames of a kind, such as broadcast frames. If another path has one of the
+results in the value, this other path carries frames of this kind.
 """
 
 

@@ -4,9 +4,10 @@ A spread (``GuestSpread``) is a number of guests with the same properties, for w
 
 The capacity of a host results from its agent's report and from the overcommit in the settings. Stopped guests use
 capacity too. The guests of a cluster use capacity until the cluster has ended and none of its claims is quarantined.
-SBF places each guest on the host whose free fraction of capacity is largest after the placement. Of several hosts with
-the same fraction, SBF chooses the host with the fewest guests of the spread at the host's site, then the host with the
-fewest guests of the spread, then the first host in the topology's order. The placement is deterministic.
+SBF places each guest on the host whose free fraction of capacity is largest after the placement. Among hosts with the
+same fraction, SBF prefers hosts at the site with the fewest guests of the spread. Among these hosts, SBF prefers the
+hosts with the fewest guests of the spread, and of these the first in the topology's order. The placement is
+deterministic.
 """
 
 from collections import Counter

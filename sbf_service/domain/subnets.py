@@ -126,10 +126,10 @@ class Subnet:
         return self._take(chain(range(first, self.highest + 1), range(self.start, first)), used, count)
 
     def take_from_end(self, used: Collection[str], count: int) -> list[Address]:
-        """Return ``count`` addresses that are not in ``used``, in descending order from the end of the subnet.
+        """Return ``count`` addresses that are not in ``used``, in descending order, but the highest addresses last.
 
-        The end of the subnet contains addresses for hosts and, in an IPv6 subnet, anycast addresses. Return these
-        addresses only after all other addresses, also in descending order.
+        The highest addresses are addresses for hosts and, in an IPv6 subnet, anycast addresses. Return these addresses
+        only after all other addresses, also in descending order.
         """
         last = HOST_ADDRESSES if self.network.version == _IPV4 else HOST_ADDRESSES + RESERVED_ANYCAST
         first_last = max(self.start, self.highest - last + 1)

@@ -112,7 +112,8 @@ class TopologyChange:
     def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
         """Yield the links that only one of the topologies has, each with this topology.
 
-        Groups of links that are the same Python object in both topologies are equal, and are skipped.
+        If the links of a site are the same Python object in both topologies, skip these links, because they are equal.
+        Also skip the links between sites if they are the same object.
         """
         lost, added = list_differing_links(self.former, self.topology)
         before, after = set(lost), set(added)

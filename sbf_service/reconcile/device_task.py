@@ -93,7 +93,7 @@ class ReconcileTask(ABC):
 
     @property
     def change(self) -> str:
-        """The event of a change in logs: ``switch_change`` or ``edge_change``."""
+        """The name of a change's event in SBF's log and in the audit log: ``switch_change`` or ``edge_change``."""
         return f"{self.kind}_change"
 
     @property

@@ -84,10 +84,10 @@ def _describe_outside(outside: VlanSet, managed: VlanSet) -> str:
 def check_ports_not_in_use(
     name: Name, scope: SwitchScope, observed: SwitchObserved, difference: SwitchDifference
 ) -> None:
-    """Raise Unsafe for a change of a port *in other use*: the port serves something other than SBF's clusters.
+    """Raise Unsafe for a change of a port *in other use*, unless an administrator adopted the port with this use.
 
-    Do not raise Unsafe if an administrator adopted the port with this use. Also raise Unsafe if a difference adds a
-    VLAN to an access port that is shut down. SBF enables only ports that SBF shut down.
+    A port in other use serves something other than SBF's clusters. Also raise Unsafe if a difference adds a VLAN to an
+    access port that is shut down. SBF enables only ports that SBF shut down.
     """
     for port, use in difference.take.items():
         adopted = scope.adopted.get(port)

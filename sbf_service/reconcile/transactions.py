@@ -54,7 +54,7 @@ class WorkerTransactions(Protocol):
         """Return a device's task from one snapshot. Raise NotFound for an unknown device."""
 
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
-        """Record the difference of ``reading`` and its pending save before the device is changed. Renew the lease.
+        """Record ``reading.difference`` and a pending save, before the device is changed. Renew the lease.
 
         The difference consists of the changes that turn the observed state into the wanted state. ``why`` is the reason
         of these changes, for the audit log. If the difference changes anything outside the device's current scope
@@ -172,9 +172,9 @@ class StoreWorkerTransactions:
     def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
         """Record the device's confirmation for all clusters that the device carries, with two exceptions.
 
-        A cluster whose VLAN ID SBF does not configure, because the VLAN ID is in other use, does not count as set up,
-        and fails if it is in the state ``configuring``. A cluster whose VLAN SBF must not set up yet does not count as
-        set up either, but does not fail.
+        If the device uses a cluster's VLAN ID for something other than clusters, and SBF therefore cannot configure the
+        VLAN ID, the cluster does not count as set up, and fails if it is in the state ``configuring``. A cluster whose
+        VLAN SBF must not set up yet does not count as set up either, but does not fail.
         """
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)

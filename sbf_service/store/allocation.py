@@ -77,9 +77,9 @@ _COUNT_AS_OLD = (
 _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
 """Selects free VLAN IDs of a site, in the order of their last releases there.
 
-The columns are the time of the last release, the VLAN ID, and a count. The query counts the sites of the cluster at
-which the VLAN ID is free, and was last released at this time or earlier. If the count equals the number of the
-cluster's sites, the VLAN ID is free at all these sites, and was released later at none of these sites.
+The columns are the time of the last release, the VLAN ID, and the number of the cluster's sites at which the VLAN ID is
+free and was not released after this time. If this number equals the number of all the cluster's sites, the VLAN ID is
+free at all these sites, and was released later at none of these sites.
 """
 
 

@@ -209,10 +209,10 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 
 
 def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
-    """Return the hosts whose wanted documents change because their network gets a new member.
+    """Return the hosts whose wanted documents change because the new cluster joins their network.
 
-    The documents change in two cases: the member has guests, which become peers of the other guests; or the network
-    gets its first transport, which limits the MTU of all segments.
+    The documents change in two cases: the new cluster has guests, which become peers of the other guests; or the
+    network gets its first transport, which limits the MTU of all segments.
     """
     network = planned.joined
     if network is None or not (planned.cluster.spec.guests or network.transport != planned.ids.transport_name):

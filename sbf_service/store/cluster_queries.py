@@ -84,9 +84,9 @@ def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
 
 
 def is_network_on(element: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster's network has an unsettled member with a placement on ``element``.
+    """Return the condition that a cluster created a network, and an unsettled member has a placement on ``element``.
 
-    The cluster created the network. A member is another cluster that joined the network.
+    A member is another cluster that joined this network.
     """
     members = select(_MEMBER.network).join(PlacementRow, PlacementRow.cluster_id == _MEMBER.id)
     return ClusterRow.id.in_(members.where(PlacementRow.element == element, IS_UNSETTLED))

@@ -116,10 +116,11 @@ def share_network(
 
 
 def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Stop sharing a cluster's network with ``owner``. Clusters of this owner that are members stay. Idempotent.
+    """Stop sharing a cluster's network with ``owner``. Idempotent.
 
-    Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key.
-    Raise Conflict if the cluster has joined another cluster's network, or is ending.
+    Clusters of ``owner`` that have already joined the network stay. Raise NotFound for an unknown key. Raise Gone if
+    ``fence`` does not match the newest cluster with this key. Raise Conflict if the cluster has joined another
+    cluster's network, or is ending.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with

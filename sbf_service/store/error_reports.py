@@ -37,7 +37,7 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 ) -> bool:
     """Record an element's error report. Idempotent. Return whether the report differs from the previous report.
 
-    If ``reachable`` is false, active clusters on the element become degraded. Exception: if the element is a gateway, a
+    If ``reachable`` is false, active clusters on the element become degraded. However, if the element is a gateway, a
     cluster that is complete on another gateway stays active. If a gateway becomes unreachable, its tasks as router and
     its publications move to other gateways where possible. If a gateway becomes reachable, the router tasks and
     publications of gateways that are still unreachable move to this gateway or to others, where possible. ``clusters``

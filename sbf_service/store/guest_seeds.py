@@ -66,7 +66,7 @@ def record_login(unit: Unit, spec: ClusterSpec) -> str:
 
 
 def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCluster]:
-    """Return the live clusters of these networks. The cluster that created a network precedes the network's members.
+    """Return the live clusters of these networks. The creator of a network precedes the clusters that joined it.
 
     ``networks`` are the IDs of the clusters that created the networks.
     """

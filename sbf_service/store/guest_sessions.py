@@ -47,12 +47,10 @@ def insert_session(  # noqa: PLR0913, PLR0917 - the session
 def insert_check(
     unit: Unit, cluster: LiveCluster, sessions: Mapping[Name, str], address: str | None, wait: timedelta
 ) -> None:
-    """Insert a session for each host in a check of the cluster's paths, and record an audit row.
+    """Insert a session for each host that takes part in a check of the cluster's paths. Record an audit row.
 
-    Delete expired sessions.
-
-    ``sessions`` maps each host to the ID of its session. ``address`` is the address of this replica. The sessions
-    expire after ``wait``.
+    Delete expired sessions. ``sessions`` maps each of these hosts to the ID of its session. ``address`` is the address
+    of this replica. The new sessions expire after ``wait``.
     """
     _delete_expired(unit)
     request, network, expires_at = SessionRequest(kind=SessionKind.FRAMES), cluster.network.id, unit.now + wait

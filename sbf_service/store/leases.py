@@ -80,8 +80,7 @@ def release_leases_of(unit: Unit, holder: str) -> None:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-"""The time after a recorded heartbeat in which :func:`record_agent_heartbeat` does not record the agent's heartbeats.
-"""
+"""For this time after a recorded heartbeat, :func:`record_agent_heartbeat` does not record the agent's heartbeats."""
 
 
 _IS_SEEN = (ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.reachable)

@@ -48,7 +48,7 @@ _TRY_KEYS = text(
 
 
 class OutsideScopeError(Exception):
-    """A unit must change something outside its scope. The store locks everything and runs the work again."""
+    """A unit would change something outside its scope. The store locks everything and runs the unit's work again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,9 @@ def find_confirmation_scope(unit: Unit, name: str, revision: int) -> LockScope:
     A confirmed cluster is a cluster that one of the newly confirmed revisions adds to the element, or removes from the
     element. The newly confirmed revisions follow the last confirmed revision, and end with ``revision``.
 
-    Raise OutsideScopeError for an unknown element, a gateway, a removed switch, and an element that is unreachable or
-    has an error report. The confirmation of such an element can change all its clusters.
+    Raise OutsideScopeError for an unknown element. Also raise this error for a gateway, a removed switch, and an
+    element that is unreachable or has an error report, because their confirmations can change clusters outside this
+    scope.
     """
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
     if row is None or row.kind == ElementKind.GATEWAY or not row.reachable or row.trouble or row.leaving:

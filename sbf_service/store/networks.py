@@ -69,8 +69,8 @@ def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
 def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
     """Return the cluster that created the network that ``spec`` joins.
 
-    Raise NoSuchNetwork if no running cluster has the name or key ``spec.joins``. Raise Forbidden if the network is not
-    shared with the owner. Raise Conflict if the network is ending.
+    Raise NoSuchNetwork if no running cluster has the name or key ``spec.joins``. Raise Forbidden if the network neither
+    belongs to ``spec.owner`` nor is shared with ``spec.owner``. Raise Conflict if the network is ending.
     """
     clusters = find_network(unit, str(spec.joins))
     if not clusters:

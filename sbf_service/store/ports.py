@@ -73,7 +73,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
     """Delete the records of those ports in ``returned`` that have their original use again in ``observed``.
 
-    If another port has VLANs in ``observed``, record that the port is not shut down by SBF.
+    For each remaining port that has VLANs in ``observed``, record that the port is not shut down by SBF.
     """
     for row in read_port_rows(unit, element):
         port = PortName(row.port)
@@ -166,8 +166,8 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 def _clear_removed_switch(unit: Unit, name: str) -> None:
     """Delete the stored description of a removed switch, if all ports of the switch are restored.
 
-    SBF then no longer reconciles the switch. If the switch is unchecked, SBF also no longer holds networks because of
-    the switch (``unchecked_elements.py``).
+    SBF then no longer reconciles the switch. If the switch is unchecked, the switch is also no longer a reason to hold
+    networks (``unchecked_elements.py``).
     """
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:

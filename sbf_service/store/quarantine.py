@@ -82,7 +82,7 @@ def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementS
 
 
 def _delete_placement(unit: Unit, cluster_id: str, placement: PlacementStatus, why: str) -> None:
-    """Delete a placement without a change of the element's revisions. The cluster no longer waits for the element."""
+    """Delete a placement, but change no revision of the element. The cluster no longer waits for the element."""
     unit.session.execute(
         delete(PlacementRow).where(PlacementRow.cluster_id == cluster_id, PlacementRow.element == placement.element)
     )

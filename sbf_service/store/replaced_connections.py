@@ -50,8 +50,8 @@ def read_replaced_connections(unit: Unit, gateway: str) -> dict[str, datetime]:
 def notify_replaced_gateways(unit: Unit, gateway: str, profiles: Iterable[str]) -> None:
     """Increment the wanted revision of each gateway that must end a replaced connection.
 
-    ``gateway`` has reported new connections of ``profiles``. If the connection of ``gateway`` is the older connection,
-    ``gateway`` itself must end the connection.
+    ``gateway`` has reported new connections of ``profiles``. If a connection at another gateway has replaced one of
+    these connections, ``gateway`` itself must end the replaced connection.
     """
     pairs = [
         row

@@ -100,7 +100,7 @@ class ElementRow(Base):
     - ``highest_confirmed``: the highest revision that the element ever confirmed. Never reset.
     - ``fence``: the fencing token, incremented with every lease.
     - ``checked_at``: the last time that a reading showed the confirmed state.
-    - ``carried``: a device's observed state when SBF last recorded that the startup configuration contains this state.
+    - ``carried``: the last observed state that SBF recorded as contained in a device's startup configuration.
       ``carried_at``: the time of this record.
     - ``unsaved_since``: the time at which a pending save was recorded, or None.
     - ``trouble``: the error report. ``troubles``: errors of single clusters (``domain/error_report.py``).

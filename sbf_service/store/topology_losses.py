@@ -41,9 +41,8 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
     A used transport at provider edges must keep its kind and its users' service IDs. Its shared service must not become
     a service for each cluster, and a service for each cluster must not become a shared service. A used transport
-    without provider edges must not become a transport at provider edges. If the new topology does not contain a used
-    transport without provider edges, this function yields no error: :func:`list_detached_clusters` finds the clusters
-    that need such a transport.
+    without provider edges must not become a transport at provider edges. If such a transport vanishes, this function
+    yields no error: :func:`list_detached_clusters` finds the clusters that need the transport.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:

@@ -8,8 +8,8 @@ has an unchecked element:
 * Each network with a VLAN ID at the site is *held*. If the element is a device, each network that uses a transport of
   the site is held, too. Elements keep their existing configuration of a held network, but add nothing to it.
 
-An element is checked as soon as it confirms its wanted state and reports no other clusters. An administrator can also
-declare the element clean or remove it from the topology.
+An element is checked as soon as it confirms its wanted state, unless it reports unknown clusters that it could not
+remove. An administrator can also declare the element clean or remove it from the topology.
 """
 
 from collections.abc import Collection, Iterable, Iterator

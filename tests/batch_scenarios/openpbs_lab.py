@@ -37,10 +37,9 @@ RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
 These settings do not limit the time that the start of a job may take.
 """
 SHORT_SETUP_S = 30
-"""The value of the hooks' setting ``setup``, in seconds, while a switch is unreachable.
+"""The value of the hooks' setting ``setup``, in seconds, while a switch is unreachable and no job can start.
 
-During this time, the start of a job cannot succeed. At all other times, the value is as long as at a real site
-(``SETTINGS``).
+At all other times, the value is as long as at a real site (``SETTINGS``).
 """
 
 

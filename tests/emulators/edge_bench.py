@@ -171,7 +171,10 @@ OTHER_USES = {
         ("interface Ethernet1/6", "switchport", "switchport access vlan 112"),
     ),
 }
-"""Configurations in which a managed VLAN ID or service is in other use. The driver must leave them unchanged."""
+"""Configurations that use a managed VLAN ID or service for something other than clusters.
+
+The driver must leave these configurations unchanged.
+"""
 NESTED = {
     "cisco_iosxe": "^description",
     "cisco_iosxr": "^description",

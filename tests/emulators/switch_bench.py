@@ -100,7 +100,7 @@ def make_bench_in(stack: ExitStack) -> MakeBench:
 
 
 def vlan_line_pattern(template: Commands, vlans: str = ".*") -> str:
-    """Return a regular expression for the first of a template's commands that contains VLANs.
+    """Return a regular expression for the first command in ``template`` that has a placeholder for VLANs.
 
     ``vlans`` is the regular expression for these VLANs.
     """

@@ -56,7 +56,7 @@ class Terminal:
         return not getattr(self._channel, "closed", False)
 
     def line(self, prompt: str = "", echo: bool = True) -> str:
-        """Read a typed line. Input that was sent before the prompt is echoed after the prompt, as on devices."""
+        """Read a typed line. If input was sent before the prompt, its echo follows the prompt, as on devices."""
         self.write(prompt)
         typed = ""
         while True:

@@ -48,9 +48,9 @@ class SharedLab:
         """Yield the lab ``name`` for one test file.
 
         The lab's topology is ``topologies/TOPOLOGY.yaml``, or metacenter.yaml if ``topology`` is "". Afterwards, stop
-        the lab unless the next file uses this lab. If SBF does not answer, or if clusters remain, stop the lab even if
-        the next file uses this lab: these clusters could change the results of the next file. Exception: in a lab with
-        ``options.bare``, neither SBF nor agents run, so SBF and clusters are not checked.
+        the lab if the next file does not use this lab, if SBF does not answer, or if clusters remain: such clusters
+        could change the results of the next file. With ``options.bare``, neither SBF nor agents run, so stop the lab
+        only if the next file does not use this lab.
         """
         running = (
             self._running[1] if self._running and self._running[0] == name else self._start(name, options, topology)

@@ -46,7 +46,7 @@ def run_inside(lab: Lab, cluster: Cluster, command: str) -> str:
 
 
 def read_keys(lab: Lab, cluster: Cluster) -> set[str]:
-    """Return the private keys' lines of full length. Omit each key's first line, which is the same in all keys."""
+    """Return the full-length lines of the private keys, except each key's first line, which is the same in all keys."""
     lines = set(run_inside(lab, cluster, KEYS).splitlines())
     return {line for line in lines if len(line) == FULL_LINE and not line.startswith("b3BlbnNz")}
 

@@ -36,7 +36,7 @@ FIND_SERVERS = "for p in /proc/[0-9]*; do grep -q ganesha $p/comm 2>/dev/null &&
 
 @pytest.fixture(scope="module")
 def clusters(client: SbfClient) -> Iterator[Mapping[str, ClusterView]]:
-    """Two clusters of different owners. The guest has the same address in both clusters, and so has the server."""
+    """Two clusters of different owners, with the same guest address and the same server address."""
     yield {key: create(client, key, make_spec(owner)) for key, owner in OWNERS.items()}
     remove(client, *OWNERS)  # idempotent
 

@@ -77,8 +77,8 @@ _IDLE: list[_Puppet] = []
 class Actor:
     """Work in progress on an element.
 
-    At any time, the schedule may resume an actor that waits in :meth:`stop`. Exception: while ``paused`` is true, the
-    schedule does not resume the actor before the end of the random steps.
+    During its random events, the schedule may at any time resume an actor that waits in :meth:`stop`, unless ``paused``
+    is true. After these events, the schedule resumes all actors.
     """
 
     stage: "Stage"

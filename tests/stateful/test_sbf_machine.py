@@ -297,7 +297,7 @@ class Machine(RuleBasedStateMachine):
     def find_network(self, view: ClusterView) -> str:
         """Return the ID of the cluster that created the network of ``view``.
 
-        That cluster's key is not sufficient, because an ended cluster with the same key may also have VLAN IDs.
+        A view names that cluster only by its key, but an ended cluster with the same key may also have VLAN IDs.
         """
         with self.world.store.read() as unit:
             (network,) = read_networks(unit, find_clusters(unit, ClusterRow.id == view.id)).values()

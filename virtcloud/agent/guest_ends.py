@@ -5,7 +5,7 @@ after the previous end, but at most `MOST_DELAY_S` seconds. The cluster counts a
 run for `GuestRuns.trial` seconds. So repeated ends do not change the cluster's state each time. The agent does not
 report the end of a guest as drift, because the end concerns only the guest's own cluster.
 
-The records are lost when the agent ends. A restarted agent starts an ended guest immediately.
+The agent stores no records of ends on disk, so a restarted agent starts an ended guest immediately.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -75,11 +75,12 @@ class HostReports:
     def confirm(
         self, document: WantedDocument, pending: ClusterErrors, remaining: ClusterErrors, *, drifted: bool
     ) -> bool:
-        """Confirm the document's revision, except ``pending`` clusters and ``remaining``, the failed removals.
+        """Confirm the document's revision, except for the clusters in ``pending`` and ``remaining``.
 
-        Confirm a confirmed revision again only if the host had drifted, `exceptions` changed, or SBF may have an
-        outdated error report. Return False, without a confirmation, if SBF does not support failed removals: with a
-        confirmation, SBF would regard the clusters in ``remaining`` as removed.
+        ``remaining`` contains the clusters whose removal failed. Confirm a confirmed revision again only if the host
+        had drifted, if `exceptions` changed or differ from SBF's record, or if SBF may have an outdated error report.
+        If ``remaining`` is not empty and SBF does not support it, return False without a confirmation: otherwise, SBF
+        would regard the clusters in ``remaining`` as removed.
         """
         exceptions = {**pending, **remaining}
         is_complete = document.confirmed_revision >= document.revision and not drifted

@@ -36,7 +36,7 @@ def read_start_time(pid: int) -> int | None:
 def list_own_processes() -> set[int]:
     """Return the IDs of the processes in the agent's mount namespace.
 
-    In another mount namespace, such as a container's, a process with the searched argument can belong to another agent.
+    In other mount namespaces, for example in containers, processes of other agents can have the same arguments.
     """
     own, found = Path("/proc/self/ns/mnt").readlink(), set()
     for path in Path("/proc").iterdir():
@@ -60,10 +60,10 @@ def list_network_processes(namespace: int) -> set[int]:
 
 
 def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]:
-    """Return the IDs of processes that run as ``user`` and see ``folder`` at ``seen_at``.
+    """Find processes that run as ``user``, are the first of their PID namespace, and see ``folder`` at ``seen_at``.
 
-    Return only processes that are the first process of their PID namespace. Do not examine the paths of other
-    processes: the file system of a guest can be slow, or deceive.
+    Return the process IDs. Examine the path ``seen_at`` only of processes that meet the first two conditions: the file
+    system of a guest can be slow, or deceive.
     """
     wanted, found = folder.stat(), []
     for path in Path("/proc").iterdir():

@@ -91,7 +91,7 @@ def _print_start(simulation: Simulation, keep: Path | None) -> None:
 
 
 def _suggest_commands(sites: Sequence[SiteView], elements: Sequence[ElementView]) -> Iterator[str]:
-    """Yield commands to try. A user can have changed the topology of a kept folder: sites may have no hosts."""
+    """Yield commands to try. With ``--keep``, a user can have removed hosts or switches during an earlier run."""
     yield "virtcloud site list"
     hosts = [site.hosts[0] for site in sites if site.hosts]
     if hosts:

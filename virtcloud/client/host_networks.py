@@ -128,9 +128,9 @@ class HostNetworks:
 
     @contextmanager
     def _deleted_on_error(self, subject: str) -> Iterator[dict[ClusterKey, UserName]]:
-        """Yield a dict of owners by key. If the block raises, delete the clusters that the block added to this dict.
+        """Yield an empty dict, to which the block adds the owner of each new cluster, by the cluster's key.
 
-        Do not delete a cluster of another owner.
+        If the block raises, delete each cluster in the dict that belongs to the owner in the dict.
         """
         new: dict[ClusterKey, UserName] = {}
         try:

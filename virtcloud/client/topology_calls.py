@@ -91,10 +91,11 @@ class TopologyCalls(SbfCalls):
         return self._document(Pool, answer), version_of(answer)
 
     def put_pool(self, site: str, pool: Pool, version: str | None = None) -> Pool:
-        """Set a site's pool. Idempotent. ``version`` is the version that the caller read; None replaces any version.
+        """Set a site's pool. Idempotent.
 
-        Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a VLAN ID that is in use. Raise
-        PreconditionFailed if the pool changed since ``version``.
+        ``version`` is the version that the caller read, or None to replace any version. Raise BadInput for reserved
+        VLAN IDs. Raise Conflict if the new pool lacks a VLAN ID that is in use. Raise PreconditionFailed if the pool
+        changed since ``version``.
         """
         path = f"/v1/sites/{Name(site)}/pool"
         return self._document(Pool, self._connection.send("PUT", path, pool, if_match=entity_tag(version)))

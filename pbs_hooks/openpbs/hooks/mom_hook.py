@@ -36,7 +36,7 @@ OWNER_FILE_TIMEOUT_S = 2.0
 
 
 def append_line(path: str, user: str, text: str) -> None:
-    """Append a line to a file with the rights of ``user``. A child process writes, because a file server may hang.
+    """Append a line to a file as the user ``user``. A child process writes the line, because a file server may hang.
 
     Raises ChildError if the line cannot be written.
     """

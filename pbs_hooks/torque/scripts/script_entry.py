@@ -29,7 +29,7 @@ from pbs_hooks.torque.scripts.submit_filter import run_submit_filter
 from virtcloud.jobs.request_values import RequestError
 
 EXIT_REJECT = 255
-"""The exit code of a submit filter that rejects a job: -1 for Torque.
+"""The exit code of a submit filter that rejects a job. Torque reads this exit code as -1.
 
 qsub first prints the filter's message, and then that the job was rejected.
 """

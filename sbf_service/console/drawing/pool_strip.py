@@ -21,7 +21,7 @@ class VlanUse(StrEnum):
     CLAIMED = "claimed"
     QUARANTINED = "quarantined"
     EXCLUDED = "excluded"
-    """A device reserves the VLAN ID, or the VLAN ID is in other use."""
+    """A device reserves the VLAN ID, or uses the VLAN ID for something other than clusters."""
 
 
 MAX_CELLS: Final = 240

@@ -93,9 +93,10 @@ def _plan_detachment(templates: EdgeTemplates, group: PieceGroup, piece: Circuit
 def _plan_dissolution(
     templates: EdgeTemplates, group: PieceGroup, removed: tuple[CircuitPiece, ...]
 ) -> Iterator[ChangeStep]:
-    """Yield the steps that remove a group's pieces, except the attachments.
+    """Yield the steps that remove a group's pieces, except attachments and the pieces in ``removed``.
 
-    If an attachment of the group remains, yield no step. Other steps remove the pieces in ``removed``.
+    The steps of :func:`_plan_detachment` remove the pieces in ``removed``. If an attachment of the group remains, yield
+    no step.
     """
     if _has_remaining(group, removed):
         return

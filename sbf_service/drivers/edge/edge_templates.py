@@ -58,9 +58,9 @@ class EdgeTemplates:
         return tuple(kind for kind, lines in make.items() if not joined or any("{port}" in line for line in lines))
 
     def mark_core_pieces(self, reading: EdgeReading) -> EdgeReading:
-        """Return the reading, with attachments on the core port as pieces of kind :data:`CORE`.
+        """Return a copy of ``reading`` in which each VLAN on the core port is a piece of kind :data:`CORE`.
 
-        On a platform with device-wide VLANs, omit the lists of allowed VLANs of unmanaged ports.
+        On a platform with device-wide VLANs, omit the tagged VLANs of ports that are neither managed nor the core port.
         """
         canonical = self.dialect.ports.canonical
         managed = {canonical(port) for port in self.edge.ports}

@@ -66,9 +66,9 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
-        If a line of the removals is refused, add no circuit on a VLAN of a circuit or remnant that was to be removed:
-        the added circuit could connect the former service and the new service. If a line of the removals is refused
-        and the VLAN of such a remnant is unknown, add no circuit at all.
+        If a line of the removals is refused, add no circuit on the VLAN of a circuit or remnant to remove, and no
+        circuit at all if the VLAN of a remnant to remove is unknown: the added circuit could connect the former service
+        and the new service.
 
         After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit
         is unknown, or if the topology lacks a field of the edge that this transport needs, raise Refused and send no

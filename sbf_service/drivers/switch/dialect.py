@@ -29,10 +29,10 @@ class PortReading:
     ``ready``: VLANs can be allowed on the port in its present state. ``open``: the port carries all VLANs, or would
     carry all VLANs if the neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts only untagged
     frames. ``off``: the port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port
-    becomes a trunk; None if the port has no list (the trunk would allow every VLAN). ``mode``, ``native`` and ``lines``
-    (the port's configuration) show whether the port is in other use, which means that the port has a configuration that
-    SBF did not make. They also show how SBF can restore this configuration. ``others``: the VLAN IDs that the port
-    accepts because of configuration that SBF did not make.
+    becomes a trunk; None if the port has no list (the trunk would allow every VLAN). ``lines``: the lines of the port's
+    configuration. ``mode``, ``native`` and ``lines`` show whether the port has a configuration that SBF did not make
+    ("other use"), and how SBF can restore this configuration. ``others``: the VLAN IDs that the port accepts because of
+    configuration that SBF did not make.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)

@@ -2,8 +2,8 @@
 
 A simulated switch is a file with a running and a startup configuration, ``switches/NAME.json`` in the folder of the
 simulation. ``virtcloud simulate`` disturbs the switch with files in the folder ``events``. While ``NAME.off`` exists,
-the switch does not answer. ``NAME.restart`` and ``NAME.drift`` take effect at SBF's next reading of the switch, which
-deletes the file. Exception: if no trunk except ``SPARE_PORT`` carries VLANs, ``NAME.drift`` has no effect and remains.
+the switch does not answer. At SBF's next reading of the switch, the driver applies and deletes ``NAME.restart``. The
+driver applies and deletes ``NAME.drift`` at the first reading at which a trunk other than ``SPARE_PORT`` carries VLANs.
 """
 
 import time
@@ -187,7 +187,7 @@ class SimulatedSwitch:
             )
 
     def _drift(self) -> None:
-        """Remove all VLANs from the first trunk that carries VLANs. Skip ``SPARE_PORT``.
+        """Remove all VLANs from the first trunk that carries VLANs and is not ``SPARE_PORT``.
 
         Then delete the event's file. If there is no such trunk, change nothing.
         """

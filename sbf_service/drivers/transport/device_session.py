@@ -44,9 +44,9 @@ class CancelScope:
                 self.deadline, self.reason = deadline, reason
 
     def attach(self, disconnect: Callable[[], None]) -> None:
-        """Register the function that ends a new connection without waiting.
+        """Register ``disconnect``, a function that ends a new connection without waiting.
 
-        After :meth:`cancel`, call the function immediately.
+        If :meth:`cancel` was called earlier, also call ``disconnect`` immediately.
         """
         with self._lock:
             self._disconnect = disconnect

@@ -273,10 +273,10 @@ def _report_addition(response: Response, caller: Caller, image: CatalogueImage, 
 
 
 def _authorize(unit: Unit, caller: Caller, action: Action, name: Name) -> CatalogueImage:
-    """Return an image. Raise Forbidden if there is no image on which the caller has the right to ``action``.
+    """Return an image. Raise Forbidden if the caller's role has no right to ``action``, whatever the image.
 
-    Raise NotFound if the image does not exist or the caller may not see the image. Raise Forbidden if the caller may
-    see the image, but has no right to ``action`` on this image.
+    Otherwise, raise NotFound if the image does not exist or the caller may not see the image. Raise Forbidden if the
+    caller may see the image, but has no right to ``action`` on this image.
     """
     caller.require_for_any(action, "image")
     unrestricted = caller.is_unrestricted(action)

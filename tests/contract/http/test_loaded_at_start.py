@@ -43,7 +43,7 @@ def test_used_tokens_are_checked_together_before_their_cache_entries_expire(
     world.clock.advance(3600)
     now[0] = 1000
     assert None not in {cache.find(used), cache.find(revoked)}
-    with world.restarted().store.change() as unit:  # the notice does not reach this replica
+    with world.restarted().store.change() as unit:  # world.service gets no notice of the revocation
         revoke_token(unit, revoked.id)
     with counted_statements(world.service) as statements:
         cache.renew()

@@ -13,7 +13,7 @@ def resident_mb():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
 reduce_memory()
-bytes(400_000)  # without a fixed threshold, glibc would then take blocks of this size from its heap
+bytes(400_000)  # without a fixed threshold, glibc would take smaller blocks from its heap once this block is freed
 before = resident_mb()
 blocks, last = [b"x" * 200_000 for _ in range(200)], b"x" * 100_000
 del blocks

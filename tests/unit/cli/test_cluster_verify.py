@@ -24,7 +24,7 @@ def verify(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> "VerifyDemo":
 
 
 class VerifyDemo:
-    """Runs ``cluster verify``. SBF answers with `PASSED`, in which the call's keyword arguments replace values."""
+    """Runs ``cluster verify``. SBF's answer is `PASSED`, in which a test's keyword arguments replace values."""
 
     def __init__(self, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
         self._run, self._monkeypatch = run, monkeypatch

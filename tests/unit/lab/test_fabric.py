@@ -1,4 +1,4 @@
-"""Tests of the lab's main process: which ended processes it reaps."""
+"""Tests that the lab's main process reaps ended processes, except while a node is switched on or off."""
 
 import os
 import subprocess

@@ -41,7 +41,7 @@ from virtcloud.model.wanted import Segment
 DEVICE: Final = "eth0"
 """The bridge in a namespace, with the gateway's addresses in the network."""
 PORT: Final = "port0"
-"""The only port of `DEVICE`. The other end of this veth pair is a port of the network's bridge."""
+"""One end of a veth pair, and the only port of `DEVICE`. The other end is a port of the network's bridge."""
 PINGS_PER_S: Final = 100
 FILTER: Final = ("bridge", "virtcloud")
 ROUTING: Final = ("inet", "virtcloud")

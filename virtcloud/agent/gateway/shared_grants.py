@@ -32,7 +32,7 @@ class SharedGrants:
     """Held while a thread changes ``latest``."""
 
     def receive(self, grants: DeviceGrants) -> None:
-        """Replace the grants. Remove the latest connections of profiles without a grant."""
+        """Replace the grants. Remove profiles without a grant from ``latest``."""
         profiles = {granted.grant.profile for granted in grants.values()}
         self.grants = grants
         with self.lock:

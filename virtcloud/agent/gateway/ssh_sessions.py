@@ -177,8 +177,8 @@ class SshSessions:
     def _write(self) -> None:
         """Write the open connections to the file, and call `changed`.
 
-        If the file cannot be written, only log the error. After a restart, the agent could not end connections that
-        the file lacks.
+        If the file cannot be written, only log the error. An agent that restarts then cannot end the connections that
+        are missing from the file.
         """
         with self._lock:
             text = RecordedSshSessions(sessions=tuple(self._open.values())).model_dump_json()

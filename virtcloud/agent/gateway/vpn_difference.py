@@ -25,7 +25,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class ObservedVpnServer:
-    """A running OpenVPN server, with the digest of its configuration and its open connections."""
+    """A running OpenVPN server, with its open connections and the digest of its configuration."""
 
     protocol: VpnProtocol
     config: str = ""

@@ -40,7 +40,10 @@ class SessionApi(Protocol):
     """The calls of SBF that sessions need."""
 
     def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
-        """Wait at most ``wait`` seconds. Return the sessions with numbers above ``after`` that wait for this host."""
+        """Return the sessions that wait for this host and have a number above ``after``.
+
+        If there is no such session, wait at most ``wait`` seconds.
+        """
 
     def join_session(self, element: str, session: GuestSession) -> SessionStream:
         """Connect to SBF as the host's side of a session."""

@@ -140,7 +140,7 @@ def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
 def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
     """Return the description of the disk for QEMU: ``overlay`` over ``base``.
 
-    The header's reference to a backing file is ignored, because the guest's QEMU may have changed it. Raise Refused if
+    The overlay's reference to a backing file is ignored, because the guest's QEMU may have changed it. Raise Refused if
     a file is encrypted or has an external data file.
     """
     head, base_head = bytearray(overlay.read(HEAD_BYTES)), base.read(HEAD_BYTES)

@@ -189,8 +189,9 @@ class ImageCache:
     def _fill(self, fetch: _Fetch, partial: Path, new: Path) -> int:
         """Create an image's content in the folder ``new``. Return the content's size in bytes.
 
-        Only root can enter the folder of a root file system, because the file system may contain setuid programs. All
-        users of the host can enter a disk's folder, because QEMU may run as another user than root.
+        If the image is a root file system (LXC), only root can enter ``new``, because the file system may contain
+        setuid programs. If the image is a disk (QEMU), all users of the host can enter ``new``, because QEMU may run as
+        another user than root.
         """
         source, content = fetch.source, new / content_name(fetch.source)
         if source.kind is Hypervisor.QEMU:

@@ -36,7 +36,7 @@ class ImageFolder:
     guests: Path
 
     def find(self, source: ImageSource) -> GuestImage | None:
-        """Return an image that is ready for use, or None."""
+        """Return the image of ``source`` if the image is ready for use, otherwise None."""
         path = self.folder / source.sha256 / content_name(source)
         if not path.exists():
             return None

@@ -93,7 +93,7 @@ def _start() -> None:
     drop_privileges(spec["uid"], spec["gid"], KEPT_CAPABILITIES)
     os.chdir("/")
     close_input()
-    os.execve(spec["argv"][0], spec["argv"], {})  # noqa: S606 - the agent names dnsmasq
+    os.execve(spec["argv"][0], spec["argv"], {})  # noqa: S606 - the command is from the agent
 
 
 def _configure_interface(device: str, addresses: list[str]) -> None:

@@ -39,7 +39,10 @@ class MetadataProcesses:
     """The metadata services of this host. All operations are idempotent."""
 
     def __init__(self, folder: Path, boot: str, *, has_filters: bool) -> None:
-        """Create an object with records in ``folder``. ``has_filters``: the agent filters the frames of guests."""
+        """Create an object with records in ``folder``.
+
+        ``has_filters`` states whether the agent filters the frames of guests.
+        """
         self._folder = folder
         self._boot = boot
         self._has_filters = has_filters
@@ -66,7 +69,7 @@ class MetadataProcesses:
         """Start the segment's metadata service in the network namespace of ``server``. Raise Refused if this fails.
 
         If the service already runs with the segment's documents, change nothing. If the service runs with other
-        documents, stop it first. If the segment needs no service, only stop a running service.
+        documents, stop it first. If the segment needs no service, stop a running service, and start none.
         """
         record, wanted = self._read_record(segment.id), hash_metadata(segment)
         if record is not None and record.documents == wanted and record.is_running(self._boot):

@@ -100,7 +100,7 @@ class ServerLaunch:
         """Send the specification, wait until the server is ready, and return its output.
 
         The server is ready when its output contains ``ready``. If ``ready`` is None, the server is ready when its
-        output ends without a message. Raise Refused with the output if the server fails.
+        output has ended and is empty. Raise Refused with the output if the server fails.
         """
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # the program has ended; its output contains the error

@@ -80,7 +80,7 @@ def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
     """Return the record after a request ``up``, which announces a run on this host. Pure.
 
     Raise Gone if the run is over. If attempts are not counted, raise AttemptWaits while the job's previous run is being
-    removed. If attempts are not counted and the recorded run was up, the request announces another run. In this case,
+    removed. If attempts are not counted and the cluster of the recorded run was up, the request announces a new run:
     the end of the recorded run was not reported, for example because of a crash of the host.
     """
     if known and known.phase is RecordPhase.LEAVING and known.attempt == up.attempt == UNCOUNTED_ATTEMPT:

@@ -19,7 +19,7 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
 
 ReadPeers = Callable[[str, str], ClusterPeers]
-"""Reads from SBF the guests of a cluster's network, and the user name in the cluster's guests. The arguments are the
+"""Reads from SBF the guests of a cluster's network, and the login name for the cluster's guests. The arguments are the
 cluster's key and ID.
 """
 NO_PEERS: Final = {"login": None, "peers": ()}

@@ -135,10 +135,10 @@ class StartBarrier:
         return evaluate_view(view, job.attempt, self._answered)
 
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
-        """Return the cluster from SBF after a change, or after ``seconds``.
+        """Return the cluster from SBF. Wait at most ``seconds`` for a change since SBF's last answer.
 
-        Do not wait at the first call. If the cluster is active and on this host, do not wait either, because the caller
-        then probes the guests.
+        Do not wait at the first call. Do not wait either if the last answer shows that the job's attempt is active and
+        on this host, because the caller then probes the guests.
         """
         former = self.view
         if former is None:

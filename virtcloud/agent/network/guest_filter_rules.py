@@ -76,8 +76,8 @@ this is the type of the tag.
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
 """Matches UDP packets that no DHCP server sends.
 
-Without sets, nft would combine both comparisons into one. The combined comparison would be true even if only one of the
-two ports differs.
+With single values instead of the sets in braces, nft would combine both comparisons into one. The combined comparison
+would be true even if only one of the two ports differs.
 """
 
 
@@ -195,8 +195,8 @@ set               elements
 ``targets``       ports of ``addressed`` with each IPv6 address that the guest may claim in neighbour advertisements
 ``routed4``       ports of devices in networks whose IPv4 router is a device
 ``routed6``       ports of devices in networks whose IPv6 router is a device
-``subnets4``      ports of ``routed4`` with the network's IPv4 subnets; in these, only ``addresses4`` are allowed
-``subnets6``      ports of ``routed6`` with the network's IPv6 subnets; in these, only ``addresses6`` are allowed
+``subnets4``      ports of ``routed4`` with the network's IPv4 subnets, in which only ``addresses4`` are allowed
+``subnets6``      ports of ``routed6`` with the network's IPv6 subnets, in which only ``addresses6`` are allowed
 ``dhcp_servers``  ports of guests that may answer as DHCP servers
 ``routers``       ports of guests that may send router advertisements and redirects
 ``served``        ports in networks in which each host has the addresses `SERVER4` and `SERVER6`

@@ -46,8 +46,8 @@ def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     """Yield the parts of an element as texts. libnftables prints small integers as JSON numbers.
 
     In elements that this agent adds, each part is a string, an integer or a prefix. Another program can add an element
-    with another kind of part, such as a range, or an element with a comment, which counts as a single part. For such a
-    part, yield the part's JSON text, which equals no wanted part.
+    with another kind of part, such as a range. For such a part, yield the part's JSON text. For an element with a
+    comment, yield the JSON text of the whole element. These texts equal no wanted part.
     """
     for part in element["concat"] if isinstance(element, dict) and "concat" in element else [element]:
         if isinstance(part, dict) and "prefix" in part:

@@ -1,6 +1,7 @@
-"""Measures the bandwidth between all pairs of processes of an MPI program: mpirun --hostfile FILE python3 bandwidth.py.
+"""An MPI program that measures the bandwidth between all pairs of its processes.
 
-Two processes send a message back and forth while the others wait. Needs Open MPI and mpi4py.
+Start the program: mpirun --hostfile FILE python3 bandwidth.py. Two processes send a message back and forth while the
+others wait. Needs Open MPI and mpi4py.
 """
 
 import time
@@ -12,7 +13,7 @@ ROUNDS = 5
 
 
 def exchange(world: MPI.Comm, peer: int, *, first: bool) -> None:
-    """Send the message to a peer and receive it back. If not ``first``, receive the message and then send it back."""
+    """If ``first``, send the message to a peer and receive it back. Otherwise, receive the message and send it back."""
     if first:
         world.Send(MESSAGE, peer)
         world.Recv(MESSAGE, peer)

@@ -1,8 +1,8 @@
 """The protocol between a lab's control server (``control_server.py``) and its clients.
 
-A request is one line of JSON. After a request ``exec``, which runs a program, both sides send frames: a letter, the
-length of the payload (four bytes), and the payload. Frames to the node: ``i`` input, ``e`` end of input, ``w`` window
-size. Frames from the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` failure.
+A request is one line of JSON. After a request ``exec``, which runs a program, both sides send frames. A frame consists
+of a letter, the length of the payload (four bytes), and the payload. Frames of the client: ``i`` input, ``e`` end of
+input, ``w`` window size. Frames of the server: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` failure.
 """
 
 import contextlib

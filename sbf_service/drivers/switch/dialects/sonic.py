@@ -9,8 +9,8 @@ Sources: networking-generic-switch for the commands; sonic-utilities' pull reque
 config``; Cisco's SONiC guide for ``show lldp neighbors``, whose output has the form of lldpcli(8). From memory, not
 checked on a device: ``config switchport mode``.
 
-``config save -y`` prints the command that writes ``config_db.json`` (sonic-utilities' tests). If the save fails, the
-shell prints the error after this command.
+``config save -y`` prints a line with the command that writes ``config_db.json`` (sonic-utilities' tests). If the save
+fails, the shell prints the error after this line.
 """
 
 import re

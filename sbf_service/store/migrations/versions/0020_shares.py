@@ -1,6 +1,6 @@
 """Add the column ``shares``: the owners who may join a network.
 
-The value is NULL until the list of these owners changes after the network's creation.
+NULL means the owners in the spec: the list of owners has not changed since the network's creation.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Tests of a gateway's OpenVPN servers during floods.
 
-The floods are packets of senders that have no key for tls-crypt-v2, silent connections, and copies of a client's first
-packet.
+The floods are silent connections, copies of a client's first packet, and packets of senders that have no key for
+tls-crypt-v2.
 """
 
 import os

@@ -201,7 +201,7 @@ def test_a_flood_of_connections_does_not_stop_others(in_world: Callable[..., Any
 
 
 def test_fragments_cannot_pass_the_limit_of_connections(in_world: Callable[..., Any]) -> None:
-    """The rules recognize a new connection by TCP flags, which would be in the second fragment."""
+    """The rules recognize a new connection by TCP flags. This test sends the flags in the second fragment."""
 
     def work(world: World) -> object:
         first = world.guests[0]

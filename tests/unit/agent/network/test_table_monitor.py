@@ -8,7 +8,7 @@ from virtcloud.agent.supervision import start_unsupervised
 def test_a_kernel_without_notices_leaves_no_open_socket(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The test replaces the ID of the multicast group that carries the notices by 10000, which the kernel lacks.
+    """The test changes the ID of the multicast group that carries the notices: the kernel lacks a group 10000.
 
     So the socket cannot join the group. If the socket stayed open, Python would warn. pytest turns this warning into an
     error.

@@ -1,4 +1,4 @@
-"""Tests of the results of a check of paths, and of the section in which frames are lost."""
+"""Tests of a path check: the result of each path, and the section of a path in which frames are lost."""
 
 from itertools import permutations
 

@@ -1,4 +1,4 @@
-"""The parsers of provider edges' configurations. The tests use the forms that vendors and users publish."""
+"""The parsers of provider edges' configurations. The tests use syntax that vendors and users have published."""
 
 import pytest
 
