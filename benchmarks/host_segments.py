@@ -78,11 +78,11 @@ def _compare_hundreds(times: list[float]) -> float:
 
 
 def measure(many: int = MANY) -> dict[str, list[float]]:
-    """Create some segments alternately by each creator. Then create ``many`` segments. Return the durations in seconds.
+    """Create some segments alternately by the agent, bare netlink and ``ip``. Then create ``many`` segments.
 
-    The keys ``agent``, ``bare`` and ``commands`` have the durations of the alternate creations. Of the later creations,
-    ``many`` has the durations of the agent, and ``many bare`` has the durations of bare netlink. Raise OSError if no
-    network namespace can be created.
+    Return the durations in seconds. The lists ``agent``, ``bare`` and ``commands`` contain the durations of the
+    alternate creations. The lists ``many`` and ``many bare`` contain the durations of the later creations by the
+    agent and by bare netlink. Raise OSError if no network namespace can be created.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")

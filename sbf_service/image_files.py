@@ -29,15 +29,15 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 HIDDEN: Final = ".upload-"
 READ_BYTES: Final = 1 << 20
 NEW_S: Final = 60.0
-"""Age in seconds up to which SBF keeps every hidden file: its upload may not have locked the file yet."""
+"""SBF keeps hidden files younger than this age in seconds, because their uploads may still have to lock them."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def find_image_folder(limits: ImageLimits, database: str) -> Path:
-    """Return the folder of uploaded images.
+    """Return the folder of uploaded images: the folder that the settings name, or a default.
 
-    If the settings name no folder and the database is a SQLite file, return the folder ``catalogue`` beside this file.
-    For any other database, return the default folder.
+    If the database is a SQLite file, the default is the folder ``catalogue`` beside this file. For any other database,
+    the default is `DEFAULT_FOLDER`.
     """
     if limits.folder is not None:
         return Path(limits.folder)

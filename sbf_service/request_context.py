@@ -35,7 +35,7 @@ def continue_for(calls: Sequence[CallContext]) -> None:
 
 @contextmanager
 def work_for(call: CallContext | None) -> Iterator[None]:
-    """Set the current call during the context. With None, there is no current call."""
+    """Set the current call to ``call`` during the ``with`` block. If ``call`` is None, the block works for no call."""
     token = _CURRENT.set(call)
     try:
         yield

@@ -8,7 +8,7 @@ The emulator provides:
 - status 403 with ``detail`` for a missing or invalid token and for a missing permission;
 - status 400 for a filter by an unknown slug.
 
-``test_netbox_recording.py`` compares these answers with the answers of NetBox 4.6.8.
+``test_netbox_recording.py`` compares the emulator's answers with the answers of NetBox 4.6.8.
 """
 
 import json

@@ -32,7 +32,7 @@ class Stopwatch:
 
 
 class Process(Protocol):
-    """A :class:`subprocess.Popen`, or another object that has the same ``pid`` and ``poll`` as a ``Popen``."""
+    """A :class:`subprocess.Popen`, or another object with a ``pid`` and a ``poll`` like those of a ``Popen``."""
 
     pid: int
 

@@ -63,8 +63,8 @@ class PollingAgent:
     async def _poll_connected(self) -> float | None:
         """Poll over one connection until the service refuses a call or announces the connection's end.
 
-        Return the seconds to wait before the next connection. Return None if the service refused a call, and the answer
-        has no ``Retry-After``, or a ``Retry-After`` of 0.
+        Return the seconds to wait before the next connection. Return None if the ``Retry-After`` of a refused call is
+        missing or 0.
         """
         reader, writer = await asyncio.open_connection(*self.address, limit=1 << 14)
         try:

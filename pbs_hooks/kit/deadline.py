@@ -18,7 +18,7 @@ class DeadlineExceeded(Exception):
 
 
 class Deadline:
-    """A point in time on the monotonic clock, defined as a number of seconds after the start."""
+    """A point in time on the monotonic clock: a number of seconds after a start time."""
 
     def __init__(self, seconds: float, began: Optional[float] = None) -> None:
         """Set the deadline to ``seconds`` after ``began`` (monotonic seconds; default: now)."""
@@ -27,7 +27,7 @@ class Deadline:
 
     @property
     def spent(self) -> float:
-        """The seconds since the start."""
+        """The seconds since the start time."""
         return time.monotonic() - self._start
 
     def left(self) -> float:

@@ -142,7 +142,7 @@ def _join_lines(text: str) -> str:
 def _write_temporary(text: str, suffix: str) -> Iterator[Path]:
     """Yield the path of a temporary file that contains ``text``. Delete the file at the end of the block.
 
-    Only this user can read the file. The encoding is UTF-8, for PBS's Python.
+    Only the user that runs this program can read the file. The encoding is UTF-8, for PBS's Python.
     """
     descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="virtcloud-")
     try:

@@ -1,8 +1,7 @@
 """The drawings of sites and clusters that a page shows to a reader, according to the reader's rights.
 
 Users who may read the topology see whole sites. Other users see the sites as tiles. On a cluster's page, these other
-users see only the elements and ports of the cluster. The API also shows these elements and ports to the cluster's
-owner.
+users see only the elements and ports of the cluster. The API shows the same elements and ports to the cluster's owner.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -123,9 +123,9 @@ def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_removed_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the managed ports that would lose unused VLANs, or on which SBF would set a list of allowed VLAN IDs.
+    """Yield the managed ports that would lose unused VLANs not owned by SBF, or would get a list of allowed VLAN IDs.
 
-    Omit VLANs that SBF owns, and ports in other use that no administrator adopted.
+    Omit ports in other use that no administrator adopted.
     """
     difference = device.difference
     if not isinstance(difference, SwitchDifference):

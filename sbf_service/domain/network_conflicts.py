@@ -12,7 +12,7 @@ from virtcloud.model.values import PortRef
 
 
 def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
-    """Return the access ports of switches on a cluster's path. Raise the errors of :func:`find_path_ports`."""
+    """Return the switches' access ports on a cluster's path. Raise the errors of :func:`find_path_ports`."""
     ports = find_cluster_ports(topology, cluster) & topology.access_ports
     return frozenset(port for port in ports if isinstance(topology.element(port.element), Switch))
 

@@ -1,7 +1,7 @@
 """SSH access through gateways: the authority, the keys of gateways, and the certificates of users. Pure.
 
 The keys are derived from the secret of the certificate authority for VPN access. Therefore, a renewal of this
-certificate authority also replaces the SSH keys. Source of the format: OpenSSH's PROTOCOL.certkeys.
+certificate authority also replaces the SSH keys. Source of the certificates' format: OpenSSH's PROTOCOL.certkeys.
 """
 
 from dataclasses import dataclass

@@ -205,5 +205,5 @@ def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tup
 
 
 def describe_held_vlans(vlans: VlanSet) -> dict[int, str]:
-    """Return, by VLAN ID, the message that SBF does not set up the VLAN yet. All ``vlans`` are held VLAN IDs."""
+    """Return, by VLAN ID, the reason why SBF does not set up the VLAN yet. All ``vlans`` are held VLAN IDs."""
     return {int(vlan): f"VLAN {vlan} waits: {HELD_REASON}" for vlan in vlans}

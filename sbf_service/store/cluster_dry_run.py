@@ -76,7 +76,7 @@ class _ElementClusters:
 
 @dataclass(frozen=True, slots=True)
 class _DifferenceScope:
-    """The clusters that computed differences include.
+    """Selects the clusters to include in computed differences.
 
     All differences include ``extra``: the requested cluster if this cluster does not exist yet, otherwise no cluster.
     If ``only`` is None, differences also include all existing clusters. If ``only`` is a cluster, differences include

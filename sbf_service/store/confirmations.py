@@ -1,9 +1,9 @@
 """The confirmations of elements. A confirmation records that an element has the wanted state of a revision.
 
-A confirmation can exclude single clusters that the element has not set up or removed completely. Workers confirm the
-revisions of switches and edges. Agents confirm the revisions of hosts and gateways, but do not report the clusters that
-they set up and removed. SBF computes these clusters from the placements that changed since the previous confirmation,
-and records them in the audit log.
+A confirmation can exclude single clusters that the element has not completely set up or has not completely removed.
+Workers confirm the revisions of switches and edges. Agents confirm the revisions of hosts and gateways, but do not
+report the clusters that they set up and removed. SBF computes these clusters from the placements that changed since
+the previous confirmation, and records them in the audit log.
 """
 
 from collections.abc import Collection, Mapping
@@ -180,8 +180,8 @@ def _compute_confirmed_change(
     """Return the clusters that a host has set up and removed since ``former``, or None if there are no such clusters.
 
     If the confirmed revision was reset or the host was unreachable, all the host's clusters count as set up again. Omit
-    removals by revisions up to ``former.highest``: these removals are already in the audit log. But do not omit the
-    removal of a cluster in ``marked``: this confirmation has changed ``blocked`` of the cluster's placement.
+    removals by revisions up to ``former.highest``, which are already in the audit log, unless the cluster's ID is in
+    ``marked``. ``marked`` contains the IDs of the clusters whose column ``blocked`` this confirmation has changed.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)

@@ -57,7 +57,7 @@ REMEDIES = {
 
 
 def show_address(engine: Engine) -> str:
-    """Return a database's address as in the settings: without the driver's name, and with ``***`` for a password."""
+    """Return a database's address without the driver's name, as in the settings, but with ``***`` for a password."""
     return engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=True)
 
 

@@ -163,9 +163,9 @@ def _describe_token(row: TokenRow) -> str:
 
 
 CACHE_S = 5.0
-"""Seconds for which SBF caches a principal if no notices of other replicas' revocations reach this replica."""
+"""Seconds for which SBF caches a principal if this replica cannot receive notices of other replicas' revocations."""
 CACHE_WITH_NOTICES_S = 1800.0
-"""Seconds for which SBF caches a principal if notices of other replicas' revocations reach this replica."""
+"""Seconds for which SBF caches a principal if this replica can receive notices of other replicas' revocations."""
 _READ_TOKENS = select(TokenRow).where(TokenRow.id.in_(bindparam("ids", expanding=True)))
 _LOCK_UNLOCKED = (
     select(TokenRow.id).where(TokenRow.id.in_(bindparam("ids", expanding=True))).with_for_update(skip_locked=True)

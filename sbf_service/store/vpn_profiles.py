@@ -1,4 +1,4 @@
-"""VPN profiles of devices: creation, revocation, and replacement of the certificate authority.
+"""Creation and revocation of devices' VPN profiles, and replacement of the certificate authority.
 
 SBF revokes all profiles when it replaces the certificate authority.
 

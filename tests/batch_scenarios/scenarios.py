@@ -212,7 +212,7 @@ def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
 
 
 def agent_dies_in_begin(stage: ScenarioStage) -> None:
-    """If the agent dies during the hook's request, the host rejects the job."""
+    """If the second host's agent dies during the request of that host's hook, the host rejects the job."""
     _agent_fails_in_begin(stage, HostFault.AGENT_DIES)
 
 

@@ -1,6 +1,7 @@
-"""A laptop joins clusters through the gateway of a real lab, with its user's profiles and a stock OpenVPN client.
+"""A laptop joins clusters through the gateway of a real lab.
 
-Two clusters have identical addresses. The gateway connects each device with exactly one cluster.
+The laptop has a stock OpenVPN client and its user's profiles. Two clusters have identical addresses. The gateway
+connects each device with exactly one cluster.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Long polls to an SBF in this process, like the polls of agents, and lists of the SQL statements that SBF executes."""
+"""Sends long polls to an SBF in this process, as agents do, and lists the SQL statements that SBF executes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

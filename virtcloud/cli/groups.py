@@ -1,4 +1,4 @@
-"""Click groups: lazy import of commands, error messages, exit codes, and short help texts that are not truncated.
+"""Click groups with error messages, exit codes, short help texts that are not truncated, and lazy import of commands.
 
 ====  ===================================================================================================
 code  meaning

@@ -263,8 +263,9 @@ def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, opti
 def _check_missing_version(name: str, current: str | None, options: _SetOptions) -> None:
     """Check whether a file without a version may replace the current document. Raise BadInput if not.
 
-    The file may replace the document with ``--force``, on a terminal, or if SBF is too old to send versions
-    (``current`` is None). On a terminal, the user must confirm the change later, unless ``--yes`` confirms the change.
+    The file may replace the document if the user gave ``--force``, if the command runs on a terminal, or if SBF is too
+    old to send versions (``current`` is None). On a terminal, the user must confirm the change later, unless ``--yes``
+    confirms the change.
     """
     if current is not None and not options.force and not confirmation.is_terminal():
         raise BadInput(

@@ -15,7 +15,7 @@ def calling_for(call: CallContext | None) -> Iterator[None]:
     """Within the block, send the request ID of ``call`` and a trace context with each call to SBF.
 
     The trace context is the context of the current span or, without a current span, the trace context of ``call``. If
-    ``call`` is None, send neither.
+    ``call`` is None, send neither a request ID nor a trace context.
     """
     token = _CURRENT.set(call)
     try:

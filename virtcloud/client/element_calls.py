@@ -102,8 +102,8 @@ class ElementCalls(SbfCalls):
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
         """Allow SBF to replace the configuration of ports that SBF did not configure. Idempotent.
 
-        ``uses`` maps each port to the use that the caller saw. The call does not read the device. Afterwards, SBF does
-        not change a port that is in other use if the port's use differs from the use in ``uses``.
+        ``uses`` maps each port to the use that the caller saw. The call does not read the device. Afterwards, if a port
+        serves something other than SBF's VLANs, SBF changes the port only if its use equals the use in ``uses``.
         """
         adoption = PortAdoption(ports=dict(uses))
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)
@@ -120,8 +120,8 @@ class ElementCalls(SbfCalls):
         """Return the wanted state of a host or gateway.
 
         If ``after`` is set, wait until the revision is higher than ``after``, but at most ``wait`` seconds; otherwise
-        return the document immediately. If SBF answers that the document of revision ``after`` has not changed, return
-        this document from memory. But three to four hours after the document was read, read the document again.
+        return the document immediately. If the document of revision ``after`` was read less than three to four hours
+        ago (random), and SBF answers that this document has not changed, return the document from memory.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:

@@ -1,4 +1,4 @@
-"""A progress bar for those methods of the Python API that wait for a cluster, in a terminal or a Jupyter notebook."""
+"""A progress bar in a terminal or a Jupyter notebook, for the methods of the Python API that wait for a cluster."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -76,7 +76,7 @@ class SbfClient(
         return self._connection.trust
 
     def with_timeout(self, seconds: float) -> Self:
-        """Return a client with the timeout ``seconds`` that shares this client's connections.
+        """Return a client that shares this client's connections and has the timeout ``seconds``.
 
         Closing one of the two clients closes the shared connections.
         """

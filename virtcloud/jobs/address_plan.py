@@ -47,7 +47,10 @@ class Subnet:
         self.start = max(lowest, int(interface.ip))
 
     def free(self, start: int, used: Collection[str]) -> Iterator[str]:
-        """Yield the addresses that are not in ``used``, with prefix length, from the integer address ``start`` on."""
+        """Yield the addresses from the integer address ``start`` on, each with its prefix length.
+
+        Omit the addresses in ``used``.
+        """
         return self._format_free(range(start, self.highest + 1), used)
 
     def after(self, used: Collection[str], skipped: Collection[str]) -> Iterator[str]:

@@ -54,8 +54,9 @@ def check_no_array(array: bool) -> None:
 def parse_nodes(nodes: str) -> Tuple[Chunk, ...]:
     """Parse ``3:ppn=4+n7:ppn=8:big``.
 
-    Each part begins with a number of hosts or a host's name. After a colon follow the number of processors (``ppn=4``)
-    and properties (``big``). Raise RequestError for an empty part, 0 hosts, or an invalid number of processors.
+    Each part begins with a number of hosts or a host's name. Properties (``big``) and the number of processors
+    (``ppn=4``) can follow, each after a colon. Raise RequestError for an empty part, 0 hosts, or an invalid number of
+    processors.
     """
     return tuple(_parse_chunk(text) for text in nodes.split("+"))
 
@@ -88,7 +89,7 @@ def find_request(wanted: Mapping[str, str]) -> Optional[str]:
 class QsubSubmission(NamedTuple):
     """A call of qsub.
 
-    ``array``: the call submits a job array. ``prefixed``: option ``-C`` replaces the prefix ``#PBS``.
+    ``array``: whether the call submits a job array. ``prefixed``: whether option ``-C`` replaces the prefix ``#PBS``.
     """
 
     resources: Dict[str, str]

@@ -111,7 +111,7 @@ class PortView(Document):
 
 
 class PortAdoption(Document):
-    """Ports that SBF may configure despite their other use, each with the use that the administrator confirmed.
+    """Ports in other use that SBF may configure, each with the use that the administrator confirmed.
 
     SBF does not configure a port whose use has changed since the confirmation.
     """

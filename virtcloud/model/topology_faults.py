@@ -75,10 +75,10 @@ def _port_uses(topology: TopologyDocument) -> Iterator[tuple[PortRef, Path]]:
 
 
 def _transport_faults(topology: TopologyDocument) -> Iterator[BadInput]:
-    """Yield a fault for each pair of transports of the same kind with common service IDs.
+    """Yield a fault for each pair of transports on which two clusters could get the same service ID.
 
-    Skip a pair if neither transport is configured at provider edges. In every other pair, a cluster on one transport
-    and a cluster on the other transport could get the same service ID.
+    These are the pairs of the same kind with common service IDs, if at least one transport of the pair is configured at
+    provider edges.
     """
     indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]
     for (_, transport), (index, other) in combinations(indexed, 2):

@@ -1,4 +1,4 @@
-"""MoM events after a job's start: deletion, abort, end, and the periodic report of the jobs on this host.
+"""MoM events other than a job's start: a job's deletion, abort and end, MoM startup, and the periodic report of jobs.
 
 No handler in this module fails a job. If the agent does not answer, the server hook ends the cluster at the job's end.
 Reconciliation ends each cluster that the server hook did not end. With the periodic report, the agent can end clusters

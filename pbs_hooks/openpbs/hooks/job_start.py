@@ -126,9 +126,9 @@ def _announce(event: MomEvent, *, last: bool) -> bool:
 
 
 def handle_prologue(event: MomEvent) -> None:
-    """Wait on the first host until the network is up.
+    """On the job's first host, wait until the network is up. On other hosts, do nothing.
 
-    Raise StartFault if the network will not be up. Before that, request the removal of the attempt.
+    If the network will not be up, request the removal of the attempt, and raise StartFault.
     """
     if not event.run.head:
         return

@@ -1,4 +1,4 @@
-"""Plug-ins that were written for version 0.2 import ``sbf_service.drivers.switch.dialects.cisco_ios`` by this path."""
+"""The import path that ``sbf_service.drivers.switch.dialects.cisco_ios`` had in version 0.2, for plug-ins."""
 
 from sbf_service.drivers.switch.dialects.cisco_ios import LLDP, PORTS
 

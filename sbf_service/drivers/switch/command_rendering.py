@@ -93,8 +93,8 @@ def find_ports_to_prepare(
 def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
     """Return the ports that :func:`render_closing_commands` closes.
 
-    These are the access ports to vacate, and the ports of :func:`find_ports_to_prepare`. Omit the ports of
-    :func:`find_ports_to_prepare` if the dialect has no commands that empty a list of allowed VLANs (``prepare``).
+    These are the access ports to vacate and, if the dialect has commands that empty a list of allowed VLANs
+    (``prepare``), the ports of :func:`find_ports_to_prepare`.
     """
     vacated = (port for port in difference.close if port in difference.access)
     return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))

@@ -4,8 +4,8 @@ A trunk with an empty ``trunks`` column carries every VLAN. A managed trunk ther
 :data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it). The list is then not empty even if an
 administrator or another program removes the clusters' VLANs. ``ovs-vsctl`` waits until the switch has applied a change.
 
-A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames.
-Access ports of the placeholder VLAN would be connected to each other.
+A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames. If
+vacated ports were access ports of the placeholder VLAN, these ports would be connected to each other.
 """
 
 from collections.abc import Mapping

@@ -21,7 +21,7 @@ EMPTY_LIST = r"allowed vlan none$|trunk allowed 1$|undo port trunk permit vlan a
 """A pattern of the commands that remove all VLANs from a port's list. On AOS-CX, VLAN 1 remains."""
 Fault = Literal["ignore", "refuse"]
 LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
-"""Platforms whose trunks have a VLAN list. A trunk without a list carries every VLAN; on Comware, only VLAN 1."""
+"""Platforms whose trunks can have a VLAN list. Without a list, a trunk carries every VLAN; on Comware, only VLAN 1."""
 LIST_BEFORE_MODE = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi")
 READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp_comware": 2}
 """The number of commands that the driver needs to read a switch once, by platform."""

@@ -59,8 +59,7 @@ def test_the_error_of_an_open_port_quotes_the_device(make_bench: MakeBench) -> N
 def test_a_vlan_with_a_used_name_gets_another_name(platform: str, make_bench: MakeBench) -> None:
     """These platforms refuse a name that another VLAN already has. Therefore SBF adds a suffix to a name in use.
 
-    SBF does not create the VLAN without a name, because after a loss of the database, SBF recognizes its VLANs only by
-    their names.
+    The VLAN must have a name: after a loss of the database, SBF recognizes its VLANs only by their names.
     """
     bench = make_bench(platform)
     bench.switch.running.vlans[50] = "vc-112"

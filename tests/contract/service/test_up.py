@@ -354,7 +354,7 @@ def _find_child(parent: int) -> int:
 
 
 def _wait_for_end(process: int) -> None:
-    """Wait at most 60 s for the end of a process, which need not be a child of this process."""
+    """Wait at most 60 s for the end of a process, which need not be a child of the test's process."""
     descriptor = os.pidfd_open(process)
     try:
         assert select.select([descriptor], [], [], 60)[0]

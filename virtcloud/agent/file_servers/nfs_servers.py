@@ -186,10 +186,9 @@ class NfsServers:
     def _stop(self, cluster: str) -> None:
         """Kill the server process of a network, and any other process that has the server's `_config_path` as argument.
 
-        `list_own_processes` does not find the server, because the server has a mount namespace of its own. Therefore
-        also kill the recorded process, and the processes in the namespace that this gateway has for the network, if
-        these processes have this argument. This namespace contains the server even if the record is missing or
-        unreadable.
+        Search the processes of `list_own_processes`, the recorded process, and the processes in the network namespace
+        that this gateway has for the network. The server has a mount namespace of its own, so `list_own_processes` does
+        not find the server. The network namespace contains the server even if the record is missing or unreadable.
         """
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
         pids = {record.pid} if record is not None and record.is_running(self._boot) else set()

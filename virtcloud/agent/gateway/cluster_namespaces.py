@@ -146,10 +146,10 @@ class ClusterNamespaces:
             self._kernel.change(port, up=True)
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """If the gateway's own addresses have changed, write them to the namespaces of the networks in ``segments``.
+        """Write the gateway's own addresses to the namespaces of networks if the addresses have changed.
 
-        Skip networks without a link to the outside (`has_link`). Do nothing if no network has a router. Log errors; the
-        next call repeats the change.
+        If no network in ``segments`` has a router, do nothing. Otherwise write changed addresses to the namespace of
+        each network in ``segments`` that has a link to the outside (`has_link`). Log errors; the next call tries again.
         """
         if not any(segment.router is not None for segment in segments):
             return

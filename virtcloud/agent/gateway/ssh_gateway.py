@@ -187,8 +187,8 @@ class SshGateway:
         """
         if self._requests is not None:
             return
-        # A thread may still run after `close`, and `SshSessions.stop` stays in effect until this thread ends. So the
-        # call of `stop` could also end the `run` of a new thread.
+        # A former thread may still run after `close`. Until the former thread ends, its request to stop
+        # (`SshSessions.stop`) could also end the `run` of a new thread.
         for thread in self._threads:
             thread.join()
         path = self._folder / REQUESTS / SOCKET

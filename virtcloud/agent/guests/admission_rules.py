@@ -1,7 +1,7 @@
 """The host administrator's admission rules, which the agent checks before it starts a guest.
 
-SBF cannot change the rules. Without the rules, an attacker with a stolen token could run any guest on this host, and
-read the host's files as root. A defect of SBF could have the same effect.
+SBF cannot change the rules. Without the rules, a stolen token or a defect of SBF could suffice to run any guest on this
+host, and to read the host's files as root.
 """
 
 import os

@@ -34,8 +34,8 @@ IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses that are probed at once (a batch), and limit of batches in each subnet."""
 MAX_ROTATED = 256
-"""Maximum number of addresses in the rotated part of the list of `list_host_addresses`. If ``first_candidate`` is None,
-a job's search begins in this part.
+"""Maximum number of addresses in the rotated part of a subnet's list (`list_host_addresses`) if ``first_candidate`` is
+None. The job's search then begins in this part.
 """
 PROBE_S = 0.15
 """Time limit of a probe in seconds. Even guests at the farthest site answer within this time. A second probe follows,

@@ -65,10 +65,10 @@ class JobFiles:
     def open(self, access: JobAccess) -> ScriptEnvironment:
         """Create the relay and write the files. Raise Refused if the user is unknown or the relay cannot start.
 
-        If no subnet has a free address for the relay, write the files nevertheless. With the ssh configuration, ssh
-        then only prints this error. But if the job already had a relay (`is_lost` has returned true, or the job's
-        folder contains the files for use with a relay), this relay was lost: leave the files unchanged and raise
-        NoFreeAddress, so that the caller tries again.
+        If no subnet has a free address for the relay, there are two cases. If the job had a relay before (`is_lost` has
+        returned true, or the job's folder contains the files for use with a relay), leave the files unchanged and raise
+        NoFreeAddress, so that the caller tries again. Otherwise write the files nevertheless, with an ssh configuration
+        that makes ssh only print this error.
         """
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}

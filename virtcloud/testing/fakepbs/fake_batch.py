@@ -184,7 +184,7 @@ class FakeBatch:
                 self._hooks.run_host_hook(host, "exechost_periodic", self._jobs_on(host))
 
     def skip(self, seconds: float) -> None:
-        """Advance this batch system's clock, so that tests need not wait for a job's execution time."""
+        """Advance this batch system's clock, so that tests need not wait until a job's earliest start."""
         with self._changed:
             self._skipped_s += seconds
             self._changed.notify_all()

@@ -52,7 +52,7 @@ class HookCallers:
         )
 
     def run_job_hook(self, host: FakeHost, event: str, record: FakeJob) -> HookOutcome:
-        """Run the MoM hook on a job. Apply those of the hook's changes that a MoM sends to the server."""
+        """Run the MoM hook on a job. Of the hook's changes, apply only those that a MoM sends to the server."""
         if self.mom is None or not host.alive:
             return NOT_RUN
         env = _environment(record)

@@ -170,7 +170,7 @@ def test_a_truncated_image_is_refused(
 def test_a_broken_qemu_img_is_named(
     folder: Path, full_image: QemuImage, make_guest: MakeGuest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program prints text that is not UTF-8 instead of a report in JSON, and ends with exit code 0."""
+    """Instead of a report in JSON, the fake ``qemu-img`` prints text that is not UTF-8, and ends with exit code 0."""
     program = tmp_path / "qemu-img"
     program.write_text("#!/bin/sh\nprintf 'beh\\370me'\nprintf 'chyba' >&2\n")
     program.chmod(0o755)

@@ -81,7 +81,7 @@ def test_a_sister_without_an_agent_reports_it(bench: TorqueHost) -> None:
 @pytest.mark.parametrize("first", [[], BUSY], ids=["restarting", "busy"])
 @pytest.mark.parametrize("script", ["epilogue", "epilogue.parallel"])
 def test_the_epilogue_waits_for_an_absent_agent(bench: TorqueHost, script: str, first: FakeAnswer) -> None:
-    """Without the wait, the host would keep the agent's record of the job, and the job script's access to guests."""
+    """Without the wait, the agent's record of the job and the job script's access to guests would remain."""
     answers, usual = [first], bench.answer_as_agent
     bench.answer_as_agent = lambda request: answers.pop() if answers else usual(request)
     assert bench.run(script) == ScriptResult(0, "")

@@ -185,7 +185,7 @@ def test_a_refusal_is_reported_and_withdrawn(
 
 
 def test_an_attempt_number_in_use_requeues_the_job(bench: TorqueHost) -> None:
-    """A late request of a former run, whose host died, can reach SBF after this run read the last attempt number."""
+    """A late request of a run whose host died can reach SBF after the next run has read the last attempt number."""
     bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else problem(410, "gone", "attempt 1 has ended")
     assert bench.run("prologue") == ScriptResult(2, "vcluster: attempt 1 has ended; the job will be tried again\n")
 
