@@ -231,7 +231,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Make garbage collections rare, and exclude from them all objects that exist now.
+    """Make garbage collections rare, and make them skip all objects that exist now.
 
     These objects never become garbage. With Python's default settings, garbage collection took a seventh of the tests'
     processor time.

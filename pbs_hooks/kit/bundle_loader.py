@@ -13,7 +13,7 @@ class SourceFinder:
     """Finds and loads modules from a dictionary of sources. Tracebacks show the lines of these modules."""
 
     def __init__(self, sources: "Dict[str, str]") -> None:
-        """Store the sources by module name. The part of a name before a dot is a package."""
+        """Create a finder. ``sources`` maps module names to sources. The part of a name before a dot is a package."""
         self._sources = sources
 
     def find_spec(self, name: str, _path: "Any" = None, _target: "Any" = None) -> "Optional[ModuleSpec]":

@@ -23,8 +23,8 @@ class Condition(Enum):
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """Every placement that is not being removed is complete. If the cluster has several gateways, it suffices that one
-    of the gateways' placements is complete.
+    """Every placement that is not being removed is complete, except that one complete placement on a gateway is
+    sufficient if the cluster has several gateways.
     """
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()

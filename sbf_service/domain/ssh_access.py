@@ -30,8 +30,8 @@ def add_ssh(
 ) -> HostWanted:
     """Return the wanted state of a gateway with its sshd, and with the grants and guests of each network.
 
-    A network has grants only if the gateway has an interface in the network. ``clusters`` are all clusters of these
-    networks.
+    Only networks in which the gateway has an interface can have grants and guests. ``clusters`` contains all clusters
+    of these networks.
     """
     by_network: dict[str, list[ReachableCluster]] = {}
     for cluster in reachable:

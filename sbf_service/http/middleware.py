@@ -84,7 +84,7 @@ def route_template(scope: Scope) -> str:
 
 
 def method_label(scope: Scope) -> str:
-    """Return a call's method. Return ``none`` for a call without a route, whose method may be any text."""
+    """Return a call's method, or ``none`` for a call without a route: the method of such a call may be any text."""
     return str(scope["method"]) if "route" in scope else NO_ROUTE
 
 

@@ -62,8 +62,8 @@ class PlatformTemplates:
     """The templates of a platform, each for one kind of port or service.
 
     If a template has no lines, SBF has no text for this kind of port or service. The only exception is ``uplink`` on a
-    platform with a dialect: a sheet also contains the dialect's commands. A line with ``{peer}`` is repeated for each
-    other edge.
+    platform with a dialect: even if ``uplink`` has no lines, a sheet contains the dialect's commands. A line with
+    ``{peer}`` is repeated for each other edge.
     """
 
     title: str

@@ -63,7 +63,7 @@ class DeadlineTransactions(Protocol):
     def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``.
 
-        Do not apply the transitions of the element's clusters: the caller then calls :meth:`apply_transitions`.
+        This does not apply the transitions of the element's clusters: afterwards, call :meth:`apply_transitions`.
         """
 
 

@@ -144,10 +144,10 @@ class Worker:
         return ReconcileOutcome.OVERTAKEN if overtaken else ReconcileOutcome.CONFIRMED
 
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
-        """Record the difference and a pending save before the device receives the change; also record a drift.
+        """Record the difference and a pending save before the device receives the change.
 
-        Record nothing and return False if the difference is outside the managed scope, because an administrator has
-        reduced this scope since the task was read.
+        If the device has ``drifted``, also reset its confirmed revision. Record nothing and return False if the
+        difference is outside the managed scope, which an administrator may have reduced since the task was read.
         """
         task = reading.task
         why = f"the device changed after revision {task.confirmed}" if drifted else _describe_reason(reading)
@@ -210,9 +210,9 @@ class Worker:
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
     """Return ``FAILED`` without a save, because the pause after a failed save has not ended.
 
-    A reconciliation after the pause saves. The error report of the failed save remains. If the last reading before this
-    reconciliation failed, the report of that reading has replaced the report of the failed save. In this case, raise
-    ReconcileStoppedError with a new report.
+    A reconciliation after the pause saves. If the last reading before this reconciliation failed, the report of that
+    reading has replaced the error report of the failed save: raise ReconcileStoppedError with a new report. Otherwise,
+    the error report of the failed save remains.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
     if not task.reachable:

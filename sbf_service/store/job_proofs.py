@@ -21,7 +21,7 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import JobStatement
 
 JOBS_TOPIC: Final = "jobs"
-"""The change topic of questions, for waiting agents of batch servers."""
+"""The topic under which the change feed announces questions to the waiting agents of batch servers."""
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
 """The lifetime of a question and its answer. No prologue script waits for a cluster for so long."""
 MAX_OPEN_QUESTIONS: Final = 200

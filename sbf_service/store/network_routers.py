@@ -102,7 +102,7 @@ def take_over_routers(unit: Unit, gateway: Name) -> None:
     A router is unusable if its agent is stale, or if the router has no outside link. :func:`replace_routers` replaces
     an unusable router in every network that has this router, even if ``gateway`` does not belong to the network. The
     new router of a network can be ``gateway`` or another gateway of the network. Call this function when the agent of
-    ``gateway`` is no longer stale, or when ``gateway`` gets an outside link or another network.
+    ``gateway`` is no longer stale, or when ``gateway`` gets an outside link or is connected to another network.
     """
     topology = read_topology(unit)
     for other, is_reachable in unit.connection.execute(_READ_ROUTERS, {"gateway": gateway}).all():

@@ -57,9 +57,9 @@ class PageOrder:
     def _is_after(self, cursor: str | None) -> list[ColumnElement[bool]]:
         """Return the conditions of the rows after a cursor.
 
-        The condition on the first column is redundant, but lets SQLite use an index. Without this condition, and if the
-        list has a filter, SQLite would use no index for the comparison of tuples, and would read the rows of all
-        earlier pages.
+        If the list has a filter, SQLite uses no index for the comparison of tuples. The condition on the first column
+        is redundant, but lets SQLite use an index. Without this condition, SQLite would read the rows of all earlier
+        pages.
         """
         if cursor is None:
             return []

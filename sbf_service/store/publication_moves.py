@@ -122,7 +122,7 @@ def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, gues
 
 
 def _has_same(unit: Unit, publication: PublicationRow, gateway: Name) -> bool:
-    """Return whether ``gateway`` already publishes the same port, guest and protocol."""
+    """Return whether ``gateway`` already publishes the guest port of ``publication`` for the same protocol."""
     one = PublicationRow
     same = select(one.port).where(
         one.gateway == gateway,

@@ -209,8 +209,8 @@ def _release_records(unit: Unit, name: str) -> None:
 def is_other_device(former: Element | None, element: Element) -> bool:
     """Return whether an element's name may now denote another device.
 
-    If both elements are devices, return whether the address or platform differs. Otherwise, return whether the kind
-    differs. Return False for a new element (``former`` is None).
+    Return False for a new element (``former`` is None). If both elements are devices, return whether the address or
+    platform differs. In all other cases, return whether the kind differs.
     """
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)

@@ -182,8 +182,8 @@ def _require_network_sites(unit: Unit, row: ClusterRow) -> None:
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
     """Increment the wanted revisions of a cluster's elements. End the cluster's placements and publications.
 
-    For a member with guests, also increment the revisions of all hosts of the network, because the lists of peers of
-    these hosts change. If the network ends too, this is not necessary.
+    If the cluster is a member with guests, and the network does not end, also increment the revisions of all hosts of
+    the network, because the lists of peers on these hosts change.
     """
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()

@@ -31,7 +31,7 @@ The factor is 2, because a migration can write every table again, and SQLite's j
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """The newest migration of a database, and the migrations that the database lacks.
+    """The last migration that was applied to a database, and the migrations that the database lacks.
 
     ``current`` is None if the database has no tables. ``missing`` contains pairs of migration number and description.
     """

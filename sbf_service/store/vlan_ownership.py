@@ -1,4 +1,4 @@
-"""VLAN ownership: VLANs that SBF created (docs/decisions/0038), and VLAN IDs in other use.
+"""VLAN ownership: VLANs that SBF created (docs/decisions/0038), and VLAN IDs in use for something other than clusters.
 
 SBF deletes only VLANs that it created. Before a device receives a change, SBF commits a row for each VLAN that the
 change creates. SBF deletes the row when a later reading does not contain the VLAN.

@@ -1,4 +1,4 @@
-"""Views of VPN profiles, with elements whose confirmation is missing."""
+"""Views of VPN profiles, with the elements that have not confirmed a change of the profile or of its cluster."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -62,7 +62,7 @@ class EdgeConfig:
 class Device(Watched):
     """A device that SBF configures. ``fault`` is its present fault, ``row`` its row in the store.
 
-    A late worker no longer holds the element's lease. It can change the device nevertheless, because a device does not
+    A late worker, which no longer holds the element's lease, can still change the device, because a device does not
     check fencing tokens. Two fields become true when the configuration changes without SBF's knowledge:
 
     - ``unread``: after a restart or a change by a late worker, until a holder of the lease records a reading. Before

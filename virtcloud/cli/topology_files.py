@@ -48,7 +48,7 @@ class CommonPart(Document):
 class SiteFile(SitePart):
     """A file with a site's part of the topology.
 
-    ``version`` is the version of SBF's part on which the file is based, or None if the file contains no version.
+    The file is based on the version ``version`` of the site's part in SBF. None: the file contains no version.
     """
 
     version: str | int | None = None
@@ -260,7 +260,7 @@ def read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str
 
 
 def read_site(given: YamlText | Path, site: str) -> tuple[SitePart, str | int | None]:
-    """Return the wanted part of a site and the version on which it is based.
+    """Return a site's wanted part of the topology, and the version on which this part is based.
 
     Raise BadInput for a folder, and for the file of another site. Raise BadDocument for an invalid file.
     """

@@ -104,8 +104,8 @@ def merge_request_file(request: JobRequest, document: object) -> JobRequest:
 def check_host_count(request: JobRequest, count: int) -> None:
     """Raise RequestError if the file has more parts (items of ``hosts``) than the job has hosts.
 
-    If the last part applies to several hosts, its guests must not have ``name``, ``mac`` or ``addresses``, because
-    several guests would have the same value. Raise RequestError for the first such value.
+    Also raise RequestError if the last part applies to several hosts and one of its guests has ``name``, ``mac`` or
+    ``addresses``, because several guests would then have the same value.
     """
     if request.spec is None:
         return

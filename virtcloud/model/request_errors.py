@@ -138,7 +138,7 @@ class NoGateway(Conflict):
 
 
 class AttemptWaits(Conflict):
-    """A new attempt must wait until the earlier attempt is removed. The caller should retry."""
+    """A cluster cannot be created until the earlier attempt with its key is removed. The caller should retry."""
 
     slug = "attempt-waits"
 

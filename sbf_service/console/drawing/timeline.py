@@ -79,7 +79,7 @@ def _list_changes(events: Sequence[AuditEntry], present: ClusterState) -> list[t
     """Return the time and the new state of each change of state.
 
     If ``events`` does not contain the creation, begin with the first change. If ``events`` contains no change either,
-    return the ``present`` state at the time of the first event.
+    return one pair: the time of the first event, and ``present``.
     """
     changes = [(events[0].at, ClusterState.CONFIGURING)] if _has_creation(events) else []
     for entry in events:

@@ -101,7 +101,8 @@ class CommandLineEdge:
     def _prepare(self, difference: EdgeDifference, reading: EdgeReading) -> None:
         """On ports that accept no circuits yet, set empty lists of allowed VLANs. Read the lists back.
 
-        Raise Unsafe if a port is in other use. Raise Refused if the read-back shows a list that is not empty.
+        Raise Unsafe if one of these ports serves something other than circuits of SBF. Raise Refused if the read-back
+        shows a list that is not empty.
         """
         steps = plan_preparations(self._templates_for(reading), difference, reading)
         ports = find_unready_ports(self._templates, difference, reading)

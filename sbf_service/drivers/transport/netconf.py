@@ -182,9 +182,9 @@ class IosXrSession(NapalmSession):
         self._is_changing = False
 
     def revert(self) -> None:
-        """Cancel SBF's commit, if SBF has committed. Then discard the candidate, and unlock the configuration.
+        """Revert SBF's change and unlock the configuration. Do nothing if SBF is not changing the configuration.
 
-        Do nothing if SBF is not changing the configuration.
+        If SBF has committed, first cancel the commit. Then discard the candidate.
         """
         if self._is_changing and self._has_committed:
             self.call_patiently(lambda driver: driver.device.cancel_commit())

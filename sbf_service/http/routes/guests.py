@@ -71,10 +71,10 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
         return confirmed
 
     def is_awaited() -> bool:
-        """Return whether the guest's host is reachable and ``view.confirmed_revision`` is above ``after``.
+        """Return whether ``after`` is None, or the host is reachable and ``view.confirmed_revision`` exceeds ``after``.
 
         While the host's confirmation excludes the guest's cluster, ``view.confirmed_revision`` can be lower than the
-        revision that the host confirmed. Also return True if ``after`` is None.
+        revision that the host confirmed.
         """
         return after is None or (view.reachable and view.confirmed_revision > after)
 

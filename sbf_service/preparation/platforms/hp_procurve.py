@@ -1,7 +1,7 @@
 """Preparation texts of HP ProCurve and Aruba-OS.
 
-Such a switch must not be the device at the backbone's edge: a change of the switch's QinQ mode reboots the switch and
-erases its configuration. Sources: public drivers and the vendor's guides.
+A switch of these platforms must not be the device at the backbone's edge unless its QinQ mode is set already: a change
+of this mode reboots the switch and erases its configuration. Sources: public drivers and the vendor's guides.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates

@@ -153,7 +153,7 @@ def _drop_kinds(sbf: SbfClient) -> Callable[..., list[GuestSession]]:
 
 @contextmanager
 def serving(folder: Path, *agents: str, mtu: int | None = None) -> Iterator[Served]:
-    """Serve a world with the clusters demo (three hosts) and solo (one host), and agents on the hosts ``agents``."""
+    """Serve a world with clusters "demo" (three hosts) and "solo" (one host). Run agents on the hosts ``agents``."""
     with ExitStack() as stack:
         world = make_world(folder)
         world.clock.stands = False

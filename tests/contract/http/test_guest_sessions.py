@@ -1,4 +1,4 @@
-"""Tests of sessions with guests, with a real SBF, the listener of an agent, and socket pairs as guests."""
+"""Tests of sessions with guests. SBF and the listener of an agent are real, and socket pairs replace the guests."""
 
 import socket
 import threading

@@ -163,7 +163,7 @@ def test_a_certified_member_suspends_nothing(world: World) -> None:
 
 
 def test_the_member_suspends_in_its_own_transaction(world: World) -> None:
-    """The transaction that creates the member, a cluster that joins the network, suspends the publication.
+    """The transaction that creates the member (a cluster that joins the network) suspends the publication.
 
     At this time, no element has confirmed the member.
     """

@@ -19,7 +19,7 @@ from sbf_service.http.routes import monitoring
 from sbf_service.http.routes.monitoring import DATABASE_READ_ONLY, DATABASE_TIMEOUT, PROBE_TIMEOUT_S, ReadinessProbe
 
 START_S = 120.0
-"""The time limit of a service's start in seconds, on a busy machine. The wait also stops if the service ends."""
+"""Seconds in which a service must start, even on a busy machine. The wait also stops if the service ends."""
 ON_A_SMALL_DISK = (
     "mount -t tmpfs -o size=4m none $0 && cp sbf.toml $0 && echo $$ && cd $0 && exec {} -m sbf_service serve"
 )

@@ -26,7 +26,7 @@ POOL_OF_TWO = "100-101"
 
 
 class Machines:
-    """A world, its hosts, and ``restored``: the restored world on another machine, or None before the restore."""
+    """A world and its hosts. ``restored`` is the restored world on another machine, or None before the restore."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self.world, self.folder, self.hosts = world, folder, CarryingHosts()

@@ -23,7 +23,7 @@ FILES = {"exports": [HOME, DATA]}
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Brno has one gateway without and one gateway with a file server. Praha has no gateway."""
+    """Brno has two gateways, one of which has a file server. Praha has no gateway."""
     gateways = {"brno": (gateway("brno-gw"), gateway("brno-files", nfs=FILES))}
     furnished = furnish(make_world(tmp_path_factory.mktemp("world")), topology_with_gateways(**gateways))
     yield furnished

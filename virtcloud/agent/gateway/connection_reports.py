@@ -1,4 +1,4 @@
-"""Reports to SBF about a gateway's open connections: after each change, and each minute with new byte counters."""
+"""Reports to SBF about a gateway's open connections: after each change, and once a minute to update byte counters."""
 
 import threading
 from collections.abc import Callable
@@ -21,7 +21,7 @@ C = TypeVar("C")
 
 
 class ConnectionsApi(Protocol):
-    """The calls of SBF that send the reports."""
+    """The calls to SBF that send the reports."""
 
     def report_connections(self, gateway: str, report: VpnConnections) -> None:
         """Report all connected devices of a gateway. The report replaces the former report."""

@@ -233,9 +233,9 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
 def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
     """Return the arguments of subprocess for a program that inherits the file ``lent``.
 
-    If all users may read the file, the program runs as a user whose ID no account has; otherwise, as the file's owner.
-    All users may read the disks of SBF's catalogue, but not always the disks in the folder of images. If the agent does
-    not run as root, the program runs as the agent's user.
+    If the agent does not run as root, the program runs as the agent's user. If the agent runs as root, the program runs
+    as a user whose ID no account has if all users may read the file, and as the file's owner if not. All users may read
+    the disks of SBF's catalogue, but not always the disks in the folder of images.
     """
     status = os.fstat(lent.fileno())
     stranger = secrets.choice(CLONE_IDS)

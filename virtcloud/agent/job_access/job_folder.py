@@ -131,7 +131,7 @@ class JobFolders:
         path.chmod(FOLDER_MODE)
 
     def _remove(self, key: str) -> None:
-        """Remove a complete or incomplete folder, even a folder without tmpfs that an earlier agent version created."""
+        """Remove a complete or incomplete folder, even if an earlier agent version created the folder without tmpfs."""
         path = self.path(key)
         self.path(key, COMPLETE_PREFIX).unlink(missing_ok=True)
         while self._mounts.mounted(path):

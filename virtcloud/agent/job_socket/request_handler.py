@@ -66,7 +66,7 @@ class RequestHandler:
         self._dependencies = dependencies
         self._clock = clock
         self._last_results: dict[JobRunId, BarrierResult] = {}
-        """The last answer to `state` about each waiting run."""
+        """The result in the last answer to a request ``state``, for each waiting run."""
         self._missing_since: dict[JobRunId, float] = {}
         self._missing_lock = threading.Lock()
         self._closing = threading.Event()
@@ -171,10 +171,10 @@ class RequestHandler:
         return OK_ANSWER
 
     def _end_missing(self, job: JobRecord) -> None:
-        """End the run of a missing job. If the job's script runs on this host, also end the job's cluster.
+        """End the run and cluster of a missing job whose script runs on this host; otherwise, delete the job's record.
 
-        If the script runs on another host, that host's agent ends the cluster. In this case, only delete the job's
-        record, and the files of an earlier attempt whose script ran on this host.
+        If the script runs on another host, that host's agent ends the cluster. In this case, also delete the files of
+        an earlier attempt whose script ran on this host.
         """
         if not job.head:
             self._last_results.pop(job.run, None)

@@ -105,8 +105,8 @@ def is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> b
 def _vlan_ids(interface: KernelInterface) -> set[int]:
     """Return a set with the VLAN ID of a segment's interface.
 
-    If ``interface`` is tagged, this is the ID of its tag, otherwise the ID in its name. If an untagged interface's name
-    contains no VLAN ID, the set is empty.
+    For a tagged interface, the set contains the ID of the tag. For an untagged interface, the set contains the ID in
+    the interface's name, or is empty if the name contains no VLAN ID.
     """
     name = interface.name
     ports = names.vlan_of_job_port, names.vlan_of_server_port, names.vlan_of_gateway_port

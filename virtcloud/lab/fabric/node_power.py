@@ -88,7 +88,7 @@ def _boot(handle: NodeHandle) -> tuple[int, socket.socket]:
 
 
 def _waiting_name(handle: NodeHandle, port: str) -> str:
-    """Return the name of ``port`` in the fabric's network namespace while the node is off (at most 15 characters)."""
+    """Return the name (at most 15 characters) of ``port`` in the fabric's network namespace while the node is off."""
     return f"w{handle.node.address.rpartition('.')[2]}-{port}"[:15]
 
 

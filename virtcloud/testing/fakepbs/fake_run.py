@@ -157,7 +157,7 @@ class FakeRun:
     def delete_by_force(self) -> None:
         """Apply ``qdel -W force``: the hosts run the end event.
 
-        A prologue that waits continues, and then the launch event runs.
+        A waiting prologue continues, and then the launch event runs.
         """
         self.ended_by_server = True
         self._kill()

@@ -221,7 +221,7 @@ def test_a_members_access_is_recorded_with_the_networks_id(
 
 
 def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvider, records: JobRecordStore) -> None:
-    """SBF did not answer, so the ID of the member's network is unknown.
+    """SBF did not answer, so the ID of the network that the cluster joined is unknown.
 
     When the agent starts again, another network may have the VLAN ID of this network.
     """

@@ -1,4 +1,4 @@
-"""The read-back check of a switch, and the check of a change's scope."""
+"""Tests of the scope check before a change of a switch, and of the read-back check after the change."""
 
 import pytest
 from sbf_fakes.readings import read_switch
