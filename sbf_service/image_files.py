@@ -29,7 +29,7 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 HIDDEN: Final = ".upload-"
 READ_BYTES: Final = 1 << 20
 NEW_S: Final = 60.0
-"""SBF keeps hidden files younger than this age in seconds, because their uploads may still have to lock them."""
+"""SBF keeps hidden files younger than this age in seconds, because their uploads may not have locked them yet."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 

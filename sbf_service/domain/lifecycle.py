@@ -23,8 +23,8 @@ class Condition(Enum):
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """Every placement that is not being removed is complete, except that one complete placement on a gateway is
-    sufficient if the cluster has several gateways.
+    """All placements on hosts and devices are complete. If there are placements on gateways, at least one of these is
+    complete. Placements that are being removed do not count.
     """
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()

@@ -63,7 +63,7 @@ class DeadlineTransactions(Protocol):
     def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``.
 
-        This does not apply the transitions of the element's clusters: afterwards, call :meth:`apply_transitions`.
+        The transitions of the element's clusters are not applied: afterwards, call :meth:`apply_transitions`.
         """
 
 

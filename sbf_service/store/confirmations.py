@@ -181,7 +181,8 @@ def _compute_confirmed_change(
 
     If the confirmed revision was reset or the host was unreachable, all the host's clusters count as set up again. Omit
     removals by revisions up to ``former.highest``, which are already in the audit log, unless the cluster's ID is in
-    ``marked``. ``marked`` contains the IDs of the clusters whose column ``blocked`` this confirmation has changed.
+    ``marked``. ``marked`` contains the IDs of the clusters for whose placements this confirmation has changed the
+    column ``blocked``.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)

@@ -66,9 +66,10 @@ def record_login(unit: Unit, spec: ClusterSpec) -> str:
 
 
 def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCluster]:
-    """Return the live clusters of these networks. The creator of a network precedes the clusters that joined it.
+    """Return the live clusters of these networks.
 
-    ``networks`` are the IDs of the clusters that created the networks.
+    ``networks`` are the IDs of the clusters that created the networks. In the result, the cluster that created a
+    network precedes the clusters that joined this network.
     """
     found = []
     for group in split_ids(networks):

@@ -57,9 +57,8 @@ class PageOrder:
     def _is_after(self, cursor: str | None) -> list[ColumnElement[bool]]:
         """Return the conditions of the rows after a cursor.
 
-        If the list has a filter, SQLite uses no index for the comparison of tuples. The condition on the first column
-        is redundant, but lets SQLite use an index. Without this condition, SQLite would read the rows of all earlier
-        pages.
+        The condition on the first column is redundant, but lets SQLite use an index. If the list has a filter, SQLite
+        uses no index for the comparison of tuples, and without this condition would read the rows of all earlier pages.
         """
         if cursor is None:
             return []

@@ -73,7 +73,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
     """Delete the records of those ports in ``returned`` that have their original use again in ``observed``.
 
-    For each remaining port that has VLANs in ``observed``, record that the port is not shut down by SBF.
+    For each port with a remaining record and with VLANs in ``observed``, record that the port is not shut down by SBF.
     """
     for row in read_port_rows(unit, element):
         port = PortName(row.port)

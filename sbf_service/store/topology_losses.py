@@ -41,8 +41,9 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
     A used transport at provider edges must keep its kind and its users' service IDs. Its shared service must not become
     a service for each cluster, and a service for each cluster must not become a shared service. A used transport
-    without provider edges must not become a transport at provider edges. If such a transport vanishes, this function
-    yields no error: :func:`list_detached_clusters` finds the clusters that need the transport.
+    without provider edges must not become a transport at provider edges. If a used transport without provider edges is
+    missing in the new topology, this function yields no error: :func:`list_detached_clusters` finds the clusters that
+    need the transport.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:

@@ -1,4 +1,7 @@
-"""Views of VPN profiles, with the elements that have not confirmed a change of the profile or of its cluster."""
+"""Views of VPN profiles, with the elements that have not confirmed a change of the profile or of its cluster.
+
+The views also list the profile's gateways that are unreachable.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

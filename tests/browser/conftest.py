@@ -21,7 +21,7 @@ REQUIRED = "VIRTCLOUD_REQUIRE_LAB"
 def chromium() -> Iterator[Browser]:
     """Start Debian's Chromium, and yield the browser.
 
-    If Chromium is missing, skip the tests, or let them fail if ``VIRTCLOUD_REQUIRE_LAB`` is set.
+    If Chromium is missing, skip the tests. If ``VIRTCLOUD_REQUIRE_LAB`` is set too, raise AssertionError instead.
     """
     program = shutil.which("chromium")
     if program is None:

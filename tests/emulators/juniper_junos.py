@@ -167,7 +167,7 @@ class Junos(ConfirmTimerSwitch):
         return render_xml(build_configuration(self.running))
 
     def validate(self, config: JunosConfiguration) -> SwitchState:
-        """Return the switch's state after a commit of ``config``. Raise RpcFault for an invalid configuration."""
+        """Return the state that the switch would have with ``config``. Raise RpcFault for an invalid configuration."""
         for name, number in config.vlans.items():
             if not 1 <= number <= 4094 or list(config.vlans.values()).count(number) > 1:
                 raise RpcFault(f"vlan {name}: vlan-id {number} is in use\nconfiguration check-out failed")

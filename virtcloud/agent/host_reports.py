@@ -79,8 +79,8 @@ class HostReports:
 
         ``remaining`` contains the clusters whose removal failed. Confirm a confirmed revision again only if the host
         had drifted, if `exceptions` changed or differ from SBF's record, or if SBF may have an outdated error report.
-        If ``remaining`` is not empty and SBF does not support it, return False without a confirmation: otherwise, SBF
-        would regard the clusters in ``remaining`` as removed.
+        If ``remaining`` is not empty and SBF does not support failed removals, return False without a confirmation:
+        with a confirmation, SBF would regard the clusters in ``remaining`` as removed.
         """
         exceptions = {**pending, **remaining}
         is_complete = document.confirmed_revision >= document.revision and not drifted

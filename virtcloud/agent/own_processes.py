@@ -62,8 +62,8 @@ def list_network_processes(namespace: int) -> set[int]:
 def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]:
     """Find processes that run as ``user``, are the first of their PID namespace, and see ``folder`` at ``seen_at``.
 
-    Return the process IDs. Examine the path ``seen_at`` only of processes that meet the first two conditions: the file
-    system of a guest can be slow, or deceive.
+    Return the process IDs. Examine ``seen_at`` only in processes that meet the first two conditions: the file system of
+    a guest can be slow, or deceive.
     """
     wanted, found = folder.stat(), []
     for path in Path("/proc").iterdir():

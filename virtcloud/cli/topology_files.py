@@ -48,7 +48,7 @@ class CommonPart(Document):
 class SiteFile(SitePart):
     """A file with a site's part of the topology.
 
-    The file is based on the version ``version`` of the site's part in SBF. None: the file contains no version.
+    ``version`` is the version of the site's part in SBF on which the file is based. None: the file contains no version.
     """
 
     version: str | int | None = None

@@ -91,7 +91,10 @@ def _print_start(simulation: Simulation, keep: Path | None) -> None:
 
 
 def _suggest_commands(sites: Sequence[SiteView], elements: Sequence[ElementView]) -> Iterator[str]:
-    """Yield commands to try. With ``--keep``, a user can have removed hosts or switches during an earlier run."""
+    """Yield commands to try. Omit commands that need a host or a switch if the topology has none.
+
+    With ``--keep``, a user can have removed all hosts or switches during an earlier run.
+    """
     yield "virtcloud site list"
     hosts = [site.hosts[0] for site in sites if site.hosts]
     if hosts:

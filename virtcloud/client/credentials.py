@@ -73,7 +73,7 @@ def find_user_folder(variable: str, default: str) -> Path:
 def token_source(url: str, token: str | SecretStr | None = None, file: str | Path | None = None) -> TokenSource:
     """Return a function that returns the token for calls to ``url``.
 
-    If the token is in a file, the function reads this file each time. ``token`` has precedence over all token files.
+    If the token is in a file, each call of the function reads this file. ``token`` has precedence over all token files.
     Raise BadInput if ``token`` cannot be a token.
     """
     if token is not None:

@@ -102,8 +102,9 @@ class ElementCalls(SbfCalls):
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
         """Allow SBF to replace the configuration of ports that SBF did not configure. Idempotent.
 
-        ``uses`` maps each port to the use that the caller saw. The call does not read the device. Afterwards, if a port
-        serves something other than SBF's VLANs, SBF changes the port only if its use equals the use in ``uses``.
+        ``uses`` maps each port to the use that the caller saw. The call does not read the device. Afterwards, if one of
+        these ports serves something other than SBF's VLANs, SBF configures the port for the first time only if the
+        port's use equals the use in ``uses``.
         """
         adoption = PortAdoption(ports=dict(uses))
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)
@@ -120,8 +121,8 @@ class ElementCalls(SbfCalls):
         """Return the wanted state of a host or gateway.
 
         If ``after`` is set, wait until the revision is higher than ``after``, but at most ``wait`` seconds; otherwise
-        return the document immediately. If the document of revision ``after`` was read less than three to four hours
-        ago (random), and SBF answers that this document has not changed, return the document from memory.
+        return the document immediately. If this client read the document of revision ``after`` within the last three to
+        four hours (a random time), and SBF answers that this document has not changed, return the document from memory.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:

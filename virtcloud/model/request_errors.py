@@ -138,7 +138,7 @@ class NoGateway(Conflict):
 
 
 class AttemptWaits(Conflict):
-    """A cluster cannot be created until the earlier attempt with its key is removed. The caller should retry."""
+    """The key's earlier attempt, or a job's earlier run, has not ended yet. The caller should retry."""
 
     slug = "attempt-waits"
 

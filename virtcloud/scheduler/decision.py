@@ -206,7 +206,7 @@ def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
 EXTEND_BELOW_S = 120
 """A lease is extended if its end is less than this many seconds after the end of the job's walltime.
 
-Because of this margin, the clock of SBF and the clock of the batch system's agent may differ by up to
+Because of this margin, the clock of SBF and the clock of the agent on the batch server may differ by up to
 ``EXTEND_BELOW_S`` seconds. The time until the next observation is added to the margin: if the job is suspended during
 this time, the end of its walltime moves to a later time.
 """

@@ -213,8 +213,8 @@ def _build_run(call: ScriptCall, settings: ScriptSettings) -> JobRun:
 def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
     """Wait until this host's agent answers and has removed all remnants of a former run.
 
-    The first host requests the cluster afterwards. Raises ScriptExit if the agent refuses to answer, or the time runs
-    out.
+    The first host requests the cluster afterwards. Raises ScriptExit if the agent refuses to list its clusters, or the
+    time runs out.
     """
     wait_until_clear(settings.socket, call, RetryBudget(min(SISTER_WAIT_S, settings.patience)))
 

@@ -67,7 +67,7 @@ class LinuxEdge:
         """Apply a difference. A refused line does not stop the following lines.
 
         If a line of the removals is refused, add no circuit on the VLAN of a circuit or remnant to remove, and no
-        circuit at all if the VLAN of a remnant to remove is unknown: the added circuit could connect the former service
+        circuit at all if the VLAN of a remnant to remove is unknown: an added circuit could connect the former service
         and the new service.
 
         After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit

@@ -85,9 +85,9 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def create_and_delete(world: OneSwitch) -> tuple[str, str]:
-    """Create alice's cluster with VLAN 112 and delete it. The hosts, but not the switch, have confirmed the removal.
+    """Create alice's cluster with VLAN 112 and delete it. Return the switch's ports to alice's host and to bob's host.
 
-    Return the switch's ports that are linked to alice's host and to bob's host.
+    Afterwards, the hosts have confirmed the removal, but the switch has not.
     """
     world.put("alice", ALICE)
     world.settle()

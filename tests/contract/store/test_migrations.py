@@ -189,8 +189,8 @@ def test_the_error_names_a_file_that_is_no_database(tmp_path: Path) -> None:
 def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
     """The migration records two kinds of VLANs as created by SBF.
 
-    The first kind is the VLANs that SBF last read from the switch. If the switch has confirmed a cluster, the VLANs
-    that the cluster claims are the second kind.
+    The first kind is the VLANs that SBF last read from the switch. The second kind is the VLANs that are claimed by
+    clusters that the switch has confirmed.
     """
     engine = make_engine(empty_database)
     cluster = "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, quarantined)"  # noqa: E501 - all columns

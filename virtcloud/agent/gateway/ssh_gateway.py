@@ -187,8 +187,8 @@ class SshGateway:
         """
         if self._requests is not None:
             return
-        # A former thread may still run after `close`. Until the former thread ends, its request to stop
-        # (`SshSessions.stop`) could also end the `run` of a new thread.
+        # After `close`, a former thread may still run. Until this thread ends, the call of `SshSessions.stop` by
+        # `close` could also end the `run` of a new thread.
         for thread in self._threads:
             thread.join()
         path = self._folder / REQUESTS / SOCKET

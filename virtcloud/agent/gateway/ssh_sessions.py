@@ -177,7 +177,7 @@ class SshSessions:
     def _write(self) -> None:
         """Write the open connections to the file, and call `changed`.
 
-        If the file cannot be written, only log the error. An agent that restarts then cannot end the connections that
+        If the file cannot be written, only log the error. After a restart, the agent cannot end the connections that
         are missing from the file.
         """
         with self._lock:

@@ -141,7 +141,7 @@ def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
     """Return the description of the disk for QEMU: ``overlay`` over ``base``.
 
     The overlay's reference to a backing file is ignored, because the guest's QEMU may have changed it. Raise Refused if
-    a file is encrypted or has an external data file.
+    a file is encrypted, is corrupt or has an external data file, or if ``base`` has a backing file.
     """
     head, base_head = bytearray(overlay.read(HEAD_BYTES)), base.read(HEAD_BYTES)
     head[BACKING_FIELDS] = bytes(BACKING_FIELDS.stop - BACKING_FIELDS.start)

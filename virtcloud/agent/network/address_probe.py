@@ -53,7 +53,7 @@ class AddressProber(Protocol):
 
 
 OpenProber = Callable[[str], AbstractContextManager[AddressProber]]
-"""Function that opens a prober on the bridge whose name it gets. Raises Refused if the host has no such bridge."""
+"""Function that opens a prober on the bridge with a given name. Raises Refused if the host has no such bridge."""
 
 
 class AddressProbe:

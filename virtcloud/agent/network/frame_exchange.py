@@ -1,4 +1,4 @@
-"""Sends check frames to the other hosts (peers) of a cluster on the cluster's bridge, and counts arriving frames.
+"""Sends check frames through a cluster's bridge to the cluster's other hosts (peers), and counts arriving frames.
 
 The frames have EtherType 0x88b5, reserved for local experiments (IEEE 802). No element fragments them, because they are
 no IP packets.

@@ -4,8 +4,8 @@
 empty a list. The VLT uses VLAN 4094.
 
 Sources: networking-generic-switch for the commands; recorded sessions for the list of neighbours. This list has the
-same form as on OS9. From memory, not checked on a device: ``show running-configuration interface`` (with no interface's
-name), the form of its output, ``interface range vlan``, and VLAN 4094.
+same form as on OS9. From memory, not checked on a device: ``show running-configuration interface`` (without the name of
+an interface), the form of the output of this command, ``interface range vlan``, and VLAN 4094.
 
 A successful save prints nothing (according to published sessions with ``write memory``) or ``Copy completed`` (from
 memory, not checked on a device).
