@@ -2,8 +2,8 @@
 
 On PostgreSQL, the thread receives notices of changes, and publishes the topics of these notices in the change feed. On
 PostgreSQL and SQLite, a slow poll reads versions from the database in one query, and compares them with the versions
-that the waiting calls have read. The slow poll finds changes whose notices were lost. The slow poll also runs after
-each new connection, because notices between two connections are lost.
+that the waiting calls (long polls) have read. The slow poll finds changes whose notices were lost. The slow poll also
+runs after each new connection, because notices between two connections are lost.
 """
 
 import time

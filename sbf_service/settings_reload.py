@@ -40,7 +40,7 @@ NEEDS_RESTART = frozenset(
 )
 """The keys whose values are used only when SBF starts."""
 TLS_FILES = frozenset({"tls_certificate", "tls_key"})
-"""The keys of the certificate files. A reload can replace the files, but can neither turn TLS on nor off."""
+"""The keys of the certificate files. After a reload, SBF can use other files, but TLS stays on or off."""
 
 log = get_log(__name__)
 

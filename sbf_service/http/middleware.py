@@ -31,7 +31,8 @@ library.
 """
 JSON: Final = "application/json"
 STOPPING: Final = (
-    "this SBF stops and ended the call before it was finished: try again in {} s; it is safe to repeat the call"
+    "this SBF is stopping, and ended the call before the call was finished: try again in {} s; it is safe to repeat "
+    "the call"
 )
 RETRY_AFTER_S: Final = 1
 log = get_log(__name__)

@@ -115,9 +115,9 @@ _ADDITIONS = (
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     """Return the wanted state of a host or gateway for its agent, with all additions such as seeds.
 
-    If the agent was stale, the element counts as unreachable until the agent confirms a revision or reports an error.
-    Until then, the document's confirmed revision is 0, so the agent reads its host again. Raise NotFound for an unknown
-    element. Raise Conflict for a device, which has no agent.
+    If the agent sent no heartbeat for too long, the element counts as unreachable until the agent confirms a revision
+    or reports an error. Until then, the document's confirmed revision is 0, so the agent reads its host again. Raise
+    NotFound for an unknown element. Raise Conflict for a device, which has no agent.
     """
     read, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(read.wanted, HostWanted):

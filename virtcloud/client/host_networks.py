@@ -130,7 +130,7 @@ class HostNetworks:
     def _deleted_on_error(self, subject: str) -> Iterator[dict[ClusterKey, UserName]]:
         """Yield an empty dict, to which the block adds the owner of each new cluster, by the cluster's key.
 
-        If the block raises, delete each cluster in the dict that belongs to the owner in the dict.
+        If the block raises, delete the clusters with these keys, except those whose owner in SBF is another user.
         """
         new: dict[ClusterKey, UserName] = {}
         try:

@@ -155,7 +155,7 @@ class Destination(Document):
         if not (self.networks or self.fqdns):
             raise BadInput("expected `networks` or `fqdns`, got none")
         if self.private_networks and not self.fqdns:
-            raise BadInput("expected `fqdns` with `private_networks`, got none", ("private_networks",))
+            raise BadInput("expected `fqdns` beside `private_networks`, got no `fqdns`", ("private_networks",))
         for text in self.private_networks:
             if not _is_private(ip_network(text)):
                 known = ", ".join(map(str, PRIVATE_NETWORKS))

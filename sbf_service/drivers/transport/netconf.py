@@ -114,7 +114,8 @@ class IosXrSession(NapalmSession):
 
     The device reverts an unconfirmed commit when the session of the commit ends. No command shows another user's
     unconfirmed commit. Therefore, :meth:`show` first locks and unlocks the configuration, unless SBF is changing the
-    configuration. The lock fails while another user changes the configuration.
+    configuration. The lock fails while a commit waits for its confirmation, and while another user changes the
+    configuration.
     """
 
     port = NETCONF_PORT

@@ -46,7 +46,7 @@ def test_a_destination_needs_networks_or_names() -> None:
 
 
 def test_private_networks_belong_to_names() -> None:
-    with pytest.raises(ValueError, match="expected `fqdns` with `private_networks`, got none"):
+    with pytest.raises(ValueError, match="expected `fqdns` beside `private_networks`, got no `fqdns`"):
         make(networks=["192.0.2.0/24"], private_networks=["10.0.0.0/8"])
 
 
