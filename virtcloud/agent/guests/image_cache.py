@@ -153,8 +153,12 @@ class ImageCache:
         self.wake()
 
     def _discard(self, source: ImageSource) -> None:
+        """Remove the files of a failed fetch. Only log an error, because the caller reports why the fetch failed."""
         shutil.rmtree(self._folder.new_folder(source), ignore_errors=True)
-        remove_partial_file(self._folder.partial_path(source))
+        try:
+            remove_partial_file(self._folder.partial_path(source))
+        except OSError as error:
+            log.warning("partial_image_not_removed", sha256=source.sha256, error=describe_os_error(error))
 
     def _fail(self, fetch: _Fetch, error: VirtcloudError) -> None:
         log.warning("image_not_fetched", image=fetch.name, sha256=fetch.source.sha256, error=error)

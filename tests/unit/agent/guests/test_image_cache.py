@@ -17,7 +17,7 @@ import image_host
 import pytest
 from image_host import IMAGE, QCOW2, FileServer, Host
 
-from virtcloud.agent.guests import image_folder, url_transfers
+from virtcloud.agent.guests import image_cache, image_folder, url_transfers
 from virtcloud.agent.guests.image_cache import MAX_FETCHES
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.agent.guests.partial_files import PartialFile
@@ -159,6 +159,18 @@ def test_an_unsuitable_file_is_refused_and_leaves_nothing(
     with pytest.raises(Refused, match=message):
         host.get(source)
     assert host.files == []
+
+
+def test_a_fetch_fails_even_if_its_file_cannot_be_removed(
+    host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(image_cache, "remove_partial_file", fail)
+    source, server.data = host.source(), QCOW2 + b"more"
+    with pytest.raises(Refused, match="expected a file of 3512 bytes, got a longer file"):
+        host.get(source)
 
 
 def test_a_missing_file_is_refused(host: Host, server: FileServer) -> None:
