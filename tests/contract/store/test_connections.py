@@ -94,7 +94,7 @@ def test_a_migration_can_take_longer_than_other_statements(
 
 
 def sleep(engine: Engine, seconds: float) -> None:
-    """Let the server sleep before it answers."""
+    """Send a statement that the server answers after ``seconds``."""
     with engine.connect() as connection:
         connection.execute(text(f"SELECT pg_sleep({seconds})"))
 
