@@ -137,10 +137,10 @@ class MeasuredHost:
 
 
 def measure() -> dict[str, Any]:
-    """Return the shortest times, the parts of the fastest start of one guest, and processor times.
+    """Return the shortest time of each case, the times of the parts of the fastest single start, and processor times.
 
-    The times are in seconds. ``processor`` is the processor time of one of the starts side by side, and ``agent`` is
-    the agent's part of this time.
+    The times are in seconds. ``processor`` is the mean processor time of the starts side by side, and ``agent`` is the
+    agent's part of this time.
     """
     folder = Path(mkdtemp())
     folder.chmod(0o711)

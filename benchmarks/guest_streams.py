@@ -4,7 +4,7 @@ Two bridges in a network namespace stand for two hosts. Each bridge has a guest'
 connects the uplinks. One guest sends a TCP stream to the other guest, with segmentation offload as in real guests. No
 cable limits the rates. The streams run in the kernel of the lab, because not every machine's kernel has 802.1Q.
 
-The rates of equally configured pairs of bridges differ by up to 15 %. Therefore all cases use the same bridges. For
+The rates of equally configured pairs of bridges differ by up to 15 %. Therefore each pair is used for all cases. For
 untagged streams, each bridge is connected to its uplink, and for tagged streams to the uplink's VLAN interface. Each
 round measures all cases in a random order. To compare two cases, the program divides their rates for each round and
 pair of bridges; the ratio of the cases is the median of the quotients. The control measures untagged streams with

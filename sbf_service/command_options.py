@@ -56,7 +56,7 @@ def load_settings(config: Path | None) -> ServiceSettings:
 
 
 def find_settings_file(config: Path | None) -> Path | None:
-    """Return ``config`` or, if it is None, the default file; None if the default file does not exist."""
+    """Return ``config``. If it is None, return the default file, or None if the default file does not exist."""
     return config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
 
 

@@ -118,7 +118,7 @@ def reload_settings(settings: ServiceSettings, file: Path) -> None:
 def copy_settings(settings: ServiceSettings) -> ServiceSettings:
     """Return a copy that shares no nested document with another :class:`ServiceSettings`.
 
-    Two :class:`ServiceSettings` that are not copies share each nested document that is the default value in both.
+    Otherwise, all :class:`ServiceSettings` with the default of a key, such as ``timing``, contain the same document.
     """
     return settings.model_copy(deep=True)
 

@@ -210,7 +210,7 @@ def describe_denial(principal: Principal, action: Action, resource: ProtectedRes
 
 
 def _list_entitled_roles(action: Action, resource: ProtectedResource) -> list[str]:
-    """Return the roles (without ``UNLISTED_ROLES``) that may perform the action, first the owner or administrator."""
+    """Return the roles that may perform the action, roles with limited scopes first. Omit ``UNLISTED_ROLES``."""
     sites = ", ".join(sorted(resource.sites)) or "its site"
     element = next(iter(resource.elements)) if len(resource.elements) == 1 else "one of its elements"
     nearest = {

@@ -19,7 +19,7 @@ subnet.
 """
 _IPV4 = 4
 HOST_ADDRESSES = 8
-"""The number of addresses at the end of a subnet for hosts (job access). Users' devices (VPN) get these addresses last.
+"""The number of addresses for hosts (job access) at the end of a subnet. Users' devices (VPN) get these addresses last.
 """
 RESERVED_ANYCAST = 128
 """The number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
@@ -126,10 +126,10 @@ class Subnet:
         return self._take(chain(range(first, self.highest + 1), range(self.start, first)), used, count)
 
     def take_from_end(self, used: Collection[str], count: int) -> list[Address]:
-        """Return ``count`` addresses that are not in ``used``, in descending order, but the highest addresses last.
+        """Return ``count`` addresses that are not in ``used``, in descending order in each of two groups.
 
-        The highest addresses are addresses for hosts and, in an IPv6 subnet, anycast addresses. Return these addresses
-        only after all other addresses, also in descending order.
+        The second group contains the highest addresses: the addresses for hosts and, in an IPv6 subnet, the anycast
+        addresses. The first group contains all other addresses.
         """
         last = HOST_ADDRESSES if self.network.version == _IPV4 else HOST_ADDRESSES + RESERVED_ANYCAST
         first_last = max(self.start, self.highest - last + 1)

@@ -37,7 +37,7 @@ class GrantedProfile:
 
 
 class ReportedConnection(NamedTuple):
-    """A connection of a profile: its beginning by the gateway's clock, and its first report by SBF's clock."""
+    """A profile's connection: when it began (gateway's clock), and when it was first reported (SBF's clock)."""
 
     connected_at: datetime
     first_reported_at: datetime

@@ -13,7 +13,7 @@ ANY_ETAG: Final = "*"
 DIGEST_BYTES: Final = 16
 JSON: Final = "application/json"
 KEPT: Final = ("etag", "link", "cache-control", "vary")
-"""The headers of a complete answer that an answer with status 304 repeats (RFC 9110, 15.4.5)."""
+"""The headers that an answer with status 304 repeats from the complete answer (RFC 9110, 15.4.5)."""
 
 
 def make_etag(version: object) -> str:

@@ -97,7 +97,7 @@ class PollAdmission:
         return ServiceStopping(f"this SBF stops: try again in {seconds} s; nothing was changed", seconds)
 
     def spread(self, calls: int, longest_s: float = LONGEST_SPREAD_S) -> int:
-        """Return a random ``Retry-After`` in seconds for one of ``calls`` refused calls."""
+        """Return a random ``Retry-After`` in seconds. ``calls`` is the number of calls to spread."""
         return 1 + int(self.jitter() * min(calls / RETURNS_PER_S, longest_s))
 
     def _find_threads(self) -> CapacityLimiter:
@@ -156,8 +156,8 @@ class LongPoll:
         Return whether both conditions were met in time. If ``after`` is None, return False at once. If ``wait`` is 0,
         return at once whether the version is above ``after``, without a call of ``is_awaited``.
 
-        - The change feed publishes changes of the document under ``topic``, ``others`` and ``uncompared``. The slow
-          poll of the change reader does not compare the versions of the topics in ``uncompared`` with the database.
+        - The change feed publishes changes of the document under ``topic``, ``others`` and ``uncompared``. When the
+          change reader polls the database, it does not compare the versions of the topics in ``uncompared``.
         - ``is_exact`` is true if ``read_version`` returns the version that the database has for ``topic``.
         - ``is_awaited`` returns whether the document, as last read by ``read_version``, ends the wait.
 

@@ -1,8 +1,8 @@
 """The rate limit of polls (calls with the parameter ``after``) that return no newer version of a document.
 
 A caller exceeds this limit by frequent polls without the parameter ``wait``, or with a short ``wait``. The limit is a
-token bucket for each caller and document. Only a poll that, at its start, finds the same version as the caller's
-previous poll takes a token from the bucket. Therefore, frequent changes of a document never cause a refusal.
+token bucket for each caller and document. A poll takes a token from the bucket only if the poll, at its start, finds
+the same version as the caller's previous poll. Therefore, frequent changes of a document never cause a refusal.
 """
 
 import time

@@ -1,9 +1,9 @@
 """Answers to clients of version 0.1. Pure.
 
 These clients reject a document with an unknown key, and a problem document (RFC 9457) with an unknown type. Therefore
-the middleware removes keys that version 0.1 does not have. If version 0.1 does not have the type of a problem, the
-middleware replaces this type by the type of the error's nearest base class that version 0.1 has. The tables were
-recorded from the API of version 0.1.
+SBF removes keys that version 0.1 does not have. If version 0.1 does not have the type of a problem, SBF replaces this
+type by the type of the error's nearest base class that version 0.1 has. The tables were recorded from the API of
+version 0.1.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,8 +15,8 @@ from virtcloud.model.errors import VirtcloudError
 REQUIRES: Final = "requires"
 """The key under which a document lists the capabilities that an agent must have.
 
-The middleware removes this key only if the list is empty. If the list is not empty, an agent of version 0.1 receives
-the key, which it does not know, and therefore rejects the document.
+SBF removes this key only if the list is empty. If the list is not empty, an agent of version 0.1 receives the key,
+which it does not know, and therefore rejects the document.
 """
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),

@@ -111,7 +111,8 @@ class LeaseHeartbeats:
     def _register(self, held: HeldLease, former: HeldLease | None = None) -> None:
         """Store a lease, and set the deadline of its conversation.
 
-        ``held`` replaces ``former``. Do nothing if ``former`` is no longer stored, because its conversation has ended.
+        ``former`` is the lease that ``held`` replaces. Do nothing if ``former`` is no longer stored: the conversation
+        has ended.
         """
         with self._lock:
             if former is not None and self._held.get(held.name) != former:

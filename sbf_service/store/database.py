@@ -1,4 +1,4 @@
-"""The database: functions that create an engine, write the readiness probe, and explain errors with remedies."""
+"""The database: functions that create an engine, probe whether writing works, and explain errors with remedies."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Migrations of the database: which are missing, and their execution when the service starts."""
+"""Checks whether migrations of the database are missing, and applies them when the service starts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

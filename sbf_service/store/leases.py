@@ -44,9 +44,9 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
     lease. Also return None for an unknown element, or for an element that SBF does not reconcile (``IS_RECONCILED``).
 
     The lease begins at ``unit.now``, which is read from the database's clock before the statement locks the element's
-    row. A wait for the lock shortens the remaining lease. Nevertheless, two holders never have the lease at the same
-    time, because the statement also compares the end of the former lease with ``unit.now``. A holder computes its
-    deadline from the time before this call (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
+    row. A wait for the lock shortens the remaining lease. Two holders never have the lease at the same time, because
+    the statement also compares the end of the former lease with ``unit.now``. A holder computes its deadline from the
+    time before this call (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
     """
     lease = {"element": element, "holder": holder, "now": unit.now, "until": unit.now + length}
     return unit.connection.execute(_ACQUIRE, lease).scalar_one_or_none()

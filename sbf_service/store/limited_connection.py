@@ -38,7 +38,7 @@ class LimitedConnection(Connection[Any]):
 
 @contextmanager
 def unlimited_answers(connection: PooledConnection) -> Iterator[None]:
-    """Wait for the answers of the server without a limit within the block, for example during a migration."""
+    """Disable the connection's time limit for answers within the block, for example during a migration."""
     limited = connection.connection.driver_connection
     if not isinstance(limited, LimitedConnection):
         raise TypeError(f"expected a LimitedConnection, got {type(limited).__name__}")

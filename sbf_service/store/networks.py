@@ -167,8 +167,8 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
 ) -> NetworkIds:
     """Return the IDs that a network has after the cluster of ``spec`` joins the network. Change nothing.
 
-    The result contains the network's current IDs, and a VLAN ID at each new site: a site of the cluster's hosts at
-    which the network has no VLAN ID yet. If the network needs its first transport, the result also contains the chosen
+    The result contains the network's current IDs, and a VLAN ID at each new site. A new site has a host of the cluster,
+    but no VLAN ID of the network yet. If the network needs its first transport, the result also contains the chosen
     transport and a service ID on this transport.
 
     Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's

@@ -77,8 +77,8 @@ def _lock_in_postgresql(engine: Engine, name: str, patience: float) -> Iterator[
 def _keep_advisory_lock(connection: Connection, name: str, stopped: Event) -> None:
     """Request the lock again every :data:`LOCK_CHECK_S` seconds until ``stopped`` is set.
 
-    If the connection was lost, its lock was released. SQLAlchemy replaces a lost connection at the next statement after
-    the rollback.
+    If the connection was lost, its lock was released. After a rollback, SQLAlchemy replaces a lost connection at the
+    next statement.
     """
     while not stopped.wait(LOCK_CHECK_S):
         try:
@@ -114,7 +114,7 @@ def hold_whole_database(engine: Engine) -> Iterator[None]:
     """Raise BadInput if a service uses a database now. On SQLite, no service can start before the context ends.
 
     On PostgreSQL, services can start during the context. Therefore, on PostgreSQL, the caller must first acquire the
-    lock of migrations, and then call :func:`check_unused`. Starting services wait for the lock of migrations.
+    lock of migrations, for which services wait at their start, and then call :func:`check_unused`.
     """
     if engine.dialect.name != "postgresql":
         with _lock_file_of_sqlite(engine, "", 0):

@@ -59,7 +59,7 @@ class SettledAgents:
         return self._revisions.get(element) if self.gets_notices() else None
 
     def omit_current(self, versions: Mapping[str, int | None]) -> dict[str, int | None]:
-        """Return ``versions`` without topics ``element:NAME`` whose version is the revision of NAME's settled agent.
+        """Return ``versions`` without any settled agent's topic ``element:NAME`` whose version is the agent's revision.
 
         ``versions`` contains a version for each topic. With 10,000 waiting agents, one call for all topics takes a
         third of the time of separate calls for each topic.

@@ -50,8 +50,9 @@ class _DatabaseFile:
     def require_reachable(self, *_arguments: object) -> None:
         """Raise OperationalError if a new connection would open another file than the first transaction used.
 
-        SQLite would create a missing file, and delete the former file's write-ahead log, which still contains confirmed
-        rows. When the former file is back, the connections would use two different logs.
+        If the former file is missing, SQLite would create a new file, and delete the former file's write-ahead log,
+        which still contains confirmed rows. When the former file is back, old and new connections would use two
+        different logs.
         """
         if self._opened is not None:
             self.require_unchanged()

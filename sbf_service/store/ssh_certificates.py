@@ -41,7 +41,7 @@ class CertifiedUser:
 def create_certificate(
     unit: Unit, key: str, user: CertifiedUser, limits: RequestLimits, cluster_id: str | None = None
 ) -> SshCertificateView:
-    """Create a certificate for a cluster's guests. Connect the cluster to gateways if necessary.
+    """Create a certificate for access to a cluster's guests. Connect the cluster to gateways if necessary.
 
     Raise NotFound for an unknown cluster. Raise Forbidden unless the user owns the cluster or is invited. Raise
     Conflict if the cluster is ending or has ended. Raise NoGateway if no gateway of the cluster offers SSH. Raise

@@ -25,7 +25,7 @@ TRIAL_LOCK_TIMEOUT_S = 10
 SPACE_FACTOR = 2
 """The free space that a trial needs, as a multiple of the database's size.
 
-The factor is 2, because a migration can write every table again, and SQLite's journal then needs as much space again.
+The copy has the database's size. If a migration rewrites every table, SQLite's journal needs as much space again.
 """
 
 

@@ -68,7 +68,7 @@ def create_profile(
     """Create the profile of a device. Connect the cluster to gateways if necessary.
 
     If the device already has a valid profile, revoke this old profile. The device keeps the old profile's addresses,
-    unless only one of the two profiles makes the device the router.
+    unless only the old or only the new profile makes the device the router.
 
     Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended. Raise NoGateway if
     there is no gateway. Raise NoAddressFree if a subnet has no free address. Raise BeyondLimit if the cluster has the

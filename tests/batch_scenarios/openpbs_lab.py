@@ -32,7 +32,7 @@ SCHEDULER_ITERATION_S = 5
 If a job's nodes are down in one cycle, the next cycle tries the job again.
 """
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Settings of the reconciliation of jobs with clusters, in seconds: short times, so that tests of faults end soon.
+"""Settings, in seconds, of the reconciliation (it compares jobs with clusters): short, so that fault tests end soon.
 
 These settings do not limit the time that the start of a job may take.
 """

@@ -160,7 +160,7 @@ def test_an_interrupted_copy_leaves_no_file(sshd: RealSshd, remote: Path, tmp_pa
 
 
 def await_state(folder: Path, *, has_started: bool) -> None:
-    """Wait until the copy's temporary folders in ``folder`` contain a file or, if not ``has_started``, no file."""
+    """Wait until the copy's temporary folders in ``folder`` contain a file if ``has_started``, otherwise no file."""
     deadline = time.monotonic() + 20
     while any(path.is_file() for path in folder.glob(".virtcloud-*/*")) != has_started:
         assert time.monotonic() < deadline

@@ -60,7 +60,7 @@ class EmulatedEdge(IosLikeSwitch):
         return found.units
 
     def joined(self) -> dict[str, set[tuple[str, int]]]:
-        """Return, for each bridge domain, VLAN or instance, the joined pairs of port and VLAN ID."""
+        """Return the pairs of port and VLAN ID in each bridge domain, VLAN or instance."""
         raise NotImplementedError
 
     def reached(self) -> dict[int, set[tuple[str, int]]]:

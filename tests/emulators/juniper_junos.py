@@ -211,7 +211,7 @@ def build_configuration(state: SwitchState) -> JunosConfiguration:
 
 
 def apply_lines(config: JunosConfiguration, lines: list[str]) -> JunosConfiguration:
-    """Return a copy of ``config`` that ``set`` and ``delete`` lines changed. Raise RpcFault for an invalid line."""
+    """Return a copy of ``config``, changed by ``lines`` (``set`` or ``delete``). Raise RpcFault for an invalid line."""
     config = deepcopy(config)
     for line in lines:
         if match := VLAN.fullmatch(line):

@@ -50,8 +50,8 @@ class FakeSbf:
 
     If ``stuck`` is true, a long poll changes neither a cluster's state nor a guest's confirmed revision. ``next`` maps
     each state to the next state. ``refused`` maps a cluster's key to the problem (status, slug, detail) that answers
-    the cluster's creation. If ``refuses`` is not None, this problem answers the creations of all clusters whose keys
-    are not in ``refused``. For a key in ``mute``, the creation succeeds, but the answer has status 503.
+    the cluster's creation. ``refuses``, if not None, is the problem for all other keys. For a key in ``mute``, the
+    creation succeeds, but the answer has status 503.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ class Replica:
         self.start()
 
     def start(self) -> None:
-        """Start the replica as ``WorkerScheduler.start`` does."""
+        """Create a scheduler, and release the replica's leases as ``WorkerScheduler.start`` does. Start no thread."""
         transactions = MemoryTransactions(self.database, self.devices, self.holder)
         worker = Worker(transactions, DeviceSessions(SETTINGS, Platforms(self._of_switch, self._of_edge)))
         sweep = DeadlineSweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock)

@@ -1,6 +1,6 @@
 """Tests of SBF in ten thousand fault schedules (random sequences of calls and faults) on a virtual clock.
 
-Other tests plant a bug in the code of SBF, and check that a schedule finds it.
+For each bug in ``BUGS``, a test plants the bug in the code of SBF, and checks that a schedule finds the bug.
 """
 
 import logging

@@ -86,7 +86,7 @@ class _Part:
 
 
 def read_folder(folder: Path) -> tuple[Topology, str | int | None]:
-    """Return the topology in a folder, and the version on which it is based.
+    """Return a folder's topology, and the version of SBF's topology on which the folder is based.
 
     Raise BadDocument with the file and the line of a fault. Raise BadInput if ``topology.yaml`` is missing or a file is
     unreadable. Also raise BadInput if two files contain the same site or element.
@@ -243,7 +243,7 @@ class TopologyFile(Topology):
 
 
 def read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str | int | None]:
-    """Return the wanted topology and the version on which it is based.
+    """Return the wanted topology, and the version of SBF's topology on which it is based.
 
     Raise the errors of :func:`read_folder` for a folder. Raise BadDocument for an invalid file. For a file with a
     site's part of a topology, raise BadInput if SBF already has the site, or if SBF's topology with the site is
@@ -273,7 +273,7 @@ def read_site(given: YamlText | Path, site: str) -> tuple[SitePart, str | int | 
 
 
 def read_complete(given: YamlText | Path) -> tuple[Topology, str | int | None]:
-    """Return a whole topology, and the version on which it is based.
+    """Return a whole topology, and the version of SBF's topology on which it is based.
 
     Raise the errors of :func:`read_folder` for a folder. Raise BadDocument for an invalid file.
     """

@@ -103,8 +103,8 @@ class ElementCalls(SbfCalls):
         """Allow SBF to replace the configuration of ports that SBF did not configure. Idempotent.
 
         ``uses`` maps each port to the use that the caller saw. The call does not read the device. Afterwards, if one of
-        these ports serves something other than SBF's VLANs, SBF configures the port for the first time only if the
-        port's use equals the use in ``uses``.
+        these ports serves something other than SBF's VLANs, SBF starts to configure the port only if the port's use
+        equals the use in ``uses``.
         """
         adoption = PortAdoption(ports=dict(uses))
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)

@@ -105,9 +105,9 @@ def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a r
 
 
 def find_subnets(addresses: Iterable[str]) -> Tuple[str, ...]:
-    """Return, for each IP version, the subnet of the first address. A guest gets one address of each subnet.
+    """Return the subnet of the first address of each IP version. Each address in ``addresses`` has a prefix length.
 
-    Each address in ``addresses`` has a prefix length.
+    A guest gets one address of each returned subnet.
     """
     networks = [ipaddress.ip_interface(address).network for address in addresses]
     first = {network.version: str(network) for network in reversed(networks)}

@@ -115,7 +115,7 @@ END
 """Shell commands that run after the installation of the packages.
 
 The commands delete files that an image must not contain, such as host keys. They write the scripts that run during the
-boot, ``INITIAL_PROGRAM``, and the configurations of busybox ``init``, cloud-init and GRUB.
+boot (including ``INITIAL_PROGRAM``), and the configurations of busybox ``init``, cloud-init and GRUB.
 """
 
 SMALL = DebianRecipe("debian-small", PACKAGES, CUSTOMIZE, OPEN_FOLDER)

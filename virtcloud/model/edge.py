@@ -25,7 +25,7 @@ class Circuit(Document):
 
 
 class CircuitRemnant(Document):
-    """Configuration on an edge that belongs to an incomplete or duplicate circuit, and that SBF deletes.
+    """Configuration of an incomplete or duplicate circuit on an edge. SBF deletes this configuration.
 
     If the service is unknown, ``service`` is :data:`NO_SERVICE`, and the port and the VLAN identify the remnant.
     """

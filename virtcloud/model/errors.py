@@ -15,7 +15,7 @@
     ├── Conflict              the request contradicts the current state     HTTP 409
     │   ├── NoVlanFree        no suitable VLAN ID or service ID is free for the cluster
     │   ├── VlanNotInPool     the requested VLAN ID is outside a site's pool
-    │   ├── NameTaken         another running cluster or image has this name
+    │   ├── NameTaken         another running cluster, or another image, has this name
     │   ├── NoPortFree        no port of a gateway is free to publish a guest
     │   ├── HostNotLinked     a host has no link to a switch of its site
     │   ├── OtherSpec         a cluster with this key and this attempt exists, but its spec differs

@@ -41,9 +41,9 @@ class ForeignVlan(Document):
     """A VLAN ID of the pool *in other use*: a device uses the VLAN ID for something other than clusters.
 
     SBF never changes such a VLAN. ``name`` is the VLAN's name on the device, or None if the device shows no name.
-    ``ports`` are the unmanaged ports that carry the VLAN. If SBF owns a VLAN of a switch, the VLAN is in other use only
-    because of these ports, and ``name`` is None. If ``name`` is None and ``ports`` is empty, the VLAN exists on the
-    device, but SBF has no record of the VLAN's creation.
+    ``ports`` are the unmanaged ports that carry the VLAN. If SBF owns a switch's VLAN, these ports are the only other
+    use, and ``name`` is None. If ``name`` is None and ``ports`` is empty, the VLAN exists on the device, but SBF has no
+    record of the VLAN's creation.
     """
 
     vlan: VlanId
@@ -72,7 +72,7 @@ class SwitchObserved(Document):
     - ``elsewhere``: the managed VLAN IDs on each unmanaged port, except trunks that carry every VLAN: such a trunk does
       not show that a particular VLAN is in use.
     - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
-      computes ``foreign``, and removes VLANs that SBF did not create from ``vlans`` and ``ports``.
+      computes ``foreign``, and removes from ``vlans`` and ``ports`` each foreign VLAN that SBF did not create.
     - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
       in ``untaken`` that serve something other than SBF's clusters.
     - ``down``: the managed ports that are shut down, except the access ports that SBF itself shut down.

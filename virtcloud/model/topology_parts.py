@@ -202,10 +202,10 @@ def _list_names(site: Site) -> list[list[Name]]:
 
 
 def list_differing_links(before: Topology, after: Topology) -> tuple[list[Link], list[Link]]:
-    """Return the links of ``before`` and the links of ``after``, both without the groups that the topologies share.
+    """Return the links of ``before`` and the links of ``after``, both without unchanged groups of links.
 
-    A group consists of the links of one site, or of the links between sites. The topologies share a group if the group
-    is the same object in both.
+    A group consists of the links of one site, or of the links between sites. A group is unchanged if it is the same
+    object in both topologies.
     """
     lost, added = list[Link](), list[Link]()
     for name in dict.fromkeys((*before.links_by_site, *after.links_by_site)):

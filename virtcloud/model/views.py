@@ -31,7 +31,7 @@ def _make_printable(value: object) -> object:
 
 
 ElementMessage = Annotated[str, BeforeValidator(_make_printable)]
-"""An element's message without unprintable characters. Messages may quote names with arbitrary bytes."""
+"""An element's message. U+FFFD replaces unprintable characters, because messages may quote arbitrary bytes."""
 
 
 Revision = Annotated[int, Field(ge=0, lt=1 << 31)]

@@ -33,7 +33,7 @@ class NetBoxFile(Document):
     """The keys are slugs of platforms in NetBox, and the values are SBF's names of these platforms. For other slugs,
     SBF's name is the slug with '_' instead of '-'."""
     credential: Name | None = None
-    """The name of the credential of switches that SBF's topology does not contain yet."""
+    """The name of the credential of each switch that has a credential neither in SBF's topology nor in NetBox."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -121,7 +121,7 @@ def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobSh
 def _check_caller(event: ServerHookEvent, user: str) -> None:
     """Raise RequestError unless the caller is certainly ``user``, because error messages can quote the user's file.
 
-    PBS checks only after the hook whether the caller may alter another user's job, or act as this user.
+    PBS checks only after the hook whether the caller may alter another user's job, or act as ``user``.
     """
     if event.requestor != user:
         raise RequestError(

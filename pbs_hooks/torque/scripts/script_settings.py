@@ -30,9 +30,9 @@ has enough time after ``patience`` to withdraw its request and to end.
 class ScriptSettings(NamedTuple):
     """The addresses of SBF and of the agent, and time limits.
 
-    ``patience``: the seconds within which a cluster must be up. ``hosts``: SBF's name by Torque's name, for each host
-    with two different names. ``environments``: the folder of the files from which jobs' scripts read the variables of
-    their clusters. ``user_keys``: whether the keys in the user's home folder may log in to guests.
+    ``patience``: the seconds within which a cluster must be up. ``hosts`` maps Torque's name of a host to SBF's name,
+    if the names differ. ``environments``: the folder of the files from which jobs' scripts read the variables of their
+    clusters. ``user_keys``: whether the keys in the user's home folder may log in to guests.
     """
 
     sbf: Optional[str]

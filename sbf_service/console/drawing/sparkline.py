@@ -15,7 +15,7 @@ HEIGHT: Final = 40.0
 MARGIN: Final = 2.0
 WINDOW: Final = timedelta(minutes=15)
 FRESH: Final = timedelta(minutes=2)
-"""The maximum time since the end of a period whose rate counts as the present rate."""
+"""The last period's rate counts as the present rate if the period ended at most this time ago."""
 TOUCH_S: Final = 1.0
 """Two periods are consecutive if the pause between them is at most this time."""
 MAX_ROWS: Final = 200

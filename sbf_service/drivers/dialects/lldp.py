@@ -1,4 +1,4 @@
-"""The import path and name that ``sbf_service.drivers.switch.lldp`` had in version 0.2, for plug-ins."""
+"""The import path and name that ``sbf_service.drivers.switch.lldp.LldpFormat`` had in version 0.2, for plug-ins."""
 
 from sbf_service.drivers.switch.lldp import LldpFormat as Lldp
 

@@ -33,7 +33,7 @@ class ConfigurationBlock:
         return next((block.head.removeprefix(start) for block in self.body if block.head.startswith(start)), None)
 
     def below(self, start: str) -> Iterator[tuple[str, "ConfigurationBlock"]]:
-        """Yield a pair for each block in ``body`` that begins with ``start``: the text after ``start``, the block."""
+        """Yield the text after ``start`` and the block, for each block in ``body`` that begins with ``start``."""
         return find_blocks(self.body, start)
 
 
@@ -124,7 +124,7 @@ def find_empty_lists(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
 
 
 def find_other_uses(ports: Mapping[str, ConfigurationBlock]) -> dict[str, str]:
-    """Return the use, as text, of each port in other use (`is_in_other_use`), by canonical name.
+    """Return the use, as text, of each port for which `is_in_other_use` returns True, by canonical name.
 
     The function considers no VLAN as managed. Therefore the result also contains trunks that carry only SBF's VLANs.
     The driver ignores the uses of ports that accept circuits (`check_readiness`), such as these trunks.

@@ -45,7 +45,7 @@ class CircuitPiece:
 
 @dataclass(frozen=True, slots=True)
 class EdgeReading:
-    """The configuration read from an edge, as pieces and states of ports.
+    """The configuration read from an edge: pieces of circuits, and states of ports.
 
     ``ports``: whether each port accepts circuits in its present state. ``known``: values of the device for templates,
     such as the number of the BGP process. ``empty``: the ports whose list of allowed VLANs is empty. ``uses``: for each
@@ -109,7 +109,7 @@ class EdgeDialect:
     prepare: Commands = ()
     """Commands that set an empty list of allowed VLANs on a port that does not accept circuits yet."""
     trunk: Commands = ()
-    """Commands that turn a port with an empty list into a trunk."""
+    """Commands that turn a port with an empty list of allowed VLANs into a trunk."""
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     give_up: Commands = ()

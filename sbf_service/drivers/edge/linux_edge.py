@@ -66,9 +66,9 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
-        If a line of the removals is refused, add no circuit on the VLAN of a circuit or remnant to remove, and no
-        circuit at all if the VLAN of a remnant to remove is unknown: an added circuit could connect the former service
-        and the new service.
+        If a line of the removals is refused, add only circuits that share no VLAN with the circuits and remnants to
+        remove. Add no circuit if the VLAN of one of these remnants is unknown. Otherwise, an added circuit could
+        connect the former service and the new service.
 
         After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit
         is unknown, or if the topology lacks a field of the edge that this transport needs, raise Refused and send no

@@ -19,7 +19,7 @@ SHUTDOWN_LINES = frozenset({"shutdown", "state suspend", "disable"})
 
 @dataclass(frozen=True, slots=True)
 class PieceGroup:
-    """The pieces of circuits that one domain (a bridge domain, VLAN or instance) joins on the device."""
+    """The pieces of circuits in one domain (a bridge domain, VLAN or instance) on the device."""
 
     pieces: tuple[CircuitPiece, ...]
 

@@ -1,7 +1,7 @@
 """Sessions with devices: the interfaces (``Protocol``) of sessions, and the deadline of a session.
 
-The deadline is the earlier of two times: the end of the time for one conversation, and a time before the end of the
-element's lease. Every session checks the deadline before it sends and while it waits for an answer. If a library call
+The deadline is the earlier of two times: the end of a conversation's time limit, and a time before the end of the
+device's lease. Every session checks the deadline before it sends and while it waits for an answer. If a library call
 waits at the deadline, SBF closes the connection to interrupt the call.
 """
 

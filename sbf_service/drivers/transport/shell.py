@@ -12,8 +12,8 @@ BEGIN, END = "begin-of-answer", "end-of-answer:"
 MAX_LINE_CHARACTERS = 3500
 """The maximum length of a group of :func:`pack_words`, in characters.
 
-A terminal accepts at most 4096 characters in a line (termios(3), canonical mode). The other characters of the line are
-for the rest of the command, and for the texts that :meth:`Shell.run` adds.
+A terminal accepts at most 4096 characters in a line (termios(3), canonical mode). The line also contains the rest of
+the command, and the texts that :meth:`Shell.run` adds.
 """
 
 

@@ -117,8 +117,8 @@ def authorize_audit(store: Store, caller: Caller, requested: AuditFilter) -> Aud
 
     Users may read rows about their own clusters; site administrators may read rows about their sites. If a key belonged
     to several clusters, select only the clusters that the caller may read. Raise Forbidden or NotFound as
-    :func:`authorize_cluster` and :func:`authorize_element` do. Raise BadInput for an unknown element if the caller may
-    read all elements, and for a period that ends before it begins.
+    :func:`authorize_cluster` and :func:`authorize_element` do. Raise BadInput for a period that ends before it begins,
+    and for an unknown element if the caller may read all elements.
     """
     allowed = _narrow(store, caller, requested)
     require_known_names(store, caller, element=requested.element)

@@ -1,4 +1,4 @@
-"""Elements: their views, differences and ports, and the calls by which agents fetch wanted states and report."""
+"""Elements: their views, differences and ports, and the calls by which agents fetch wanted states or send reports."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

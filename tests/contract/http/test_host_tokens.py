@@ -39,7 +39,7 @@ def test_a_hosts_port_carries_only_vlans_of_clusters_there(world: World) -> None
 def test_an_agent_reads_only_clusters_on_its_host(world: World) -> None:
     document = ask(world, "GET", "/v1/elements/brno-h1/wanted?origins=true", token=agent(world))
     assert [segment["key"] for segment in document.json()["wanted"]["segments"]] == ["hers"]
-    # A random key may contain these letters within a longer word.
+    # A random key may contain "bob" within a longer word.
     assert not re.search(r"\bbob\b", document.text), "the document names bob, whose cluster is on another host"
 
 

@@ -1,4 +1,4 @@
-"""Tests of gateways' reports to SBF about the traffic of clusters with external destinations.
+"""Tests of gateways' reports to SBF about the traffic between clusters and external destinations.
 
 SBF sums the traffic for each cluster, destination and gateway.
 """

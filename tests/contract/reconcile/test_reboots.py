@@ -85,7 +85,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def create_and_delete(world: OneSwitch) -> tuple[str, str]:
-    """Create alice's cluster with VLAN 112 and delete it. Return the switch's ports to alice's host and to bob's host.
+    """Create alice's cluster with VLAN 112 and delete it. Return the switch ports of alice's host and of bob's host.
 
     Afterwards, the hosts have confirmed the removal, but the switch has not.
     """

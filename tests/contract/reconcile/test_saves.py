@@ -220,7 +220,7 @@ def test_a_switch_that_answers_before_its_save_is_reachable(world: World) -> Non
 
 
 def test_the_accepted_part_of_a_refused_change_is_saved(world: World) -> None:
-    """The accepted part of the change can configure other clusters. The element's revision stays unconfirmed."""
+    """The switch accepts alice's part of the change and refuses bob's. The element's revision stays unconfirmed."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]

@@ -199,7 +199,7 @@ def test_a_new_link_replaces_a_router_that_is_dead_already(world: World) -> None
 
 
 def test_a_gateway_connected_later_replaces_a_dead_router(world: World) -> None:
-    """All gateways of the network stop answering. Later, SBF adds another gateway, which a user's device needs."""
+    """All gateways of the network stop answering. Later, SBF connects another gateway for a user's VPN profile."""
     document = topology_with_gateways(brno=tuple(gateway(name, outside=LINK) for name in GATEWAYS))
     put(world, outside=["web"])
     world.put_topology(document)

@@ -49,7 +49,7 @@ def _zsh(line: str, folder: Path) -> str:
 
 
 def _fish(line: str, folder: Path) -> str:
-    """Return the line with the last word completed, as fish reports the completion."""
+    """Return the line with fish's completion of the last word."""
     return line.rpartition(" ")[0] + " " + _fish_completion(line, folder).partition("\t")[0]
 
 

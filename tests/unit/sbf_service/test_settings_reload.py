@@ -81,9 +81,9 @@ def test_an_invalid_file_changes_nothing(file: Path, caplog: pytest.LogCaptureFi
 
 
 def test_a_reload_changes_no_default(file: Path) -> None:
-    """Two settings objects that are not copies share each nested document that is the default value in both.
+    """Without ``copy_settings``, settings objects share nested documents that are default values, such as ``timing``.
 
-    For example, they share the default value of ``timing``. A reload must not change a shared document.
+    A reload must not change a shared document.
     """
     settings = copy_settings(ServiceSettings())
     file.write_text("[timing]\ndrain_deadline = 7\n")

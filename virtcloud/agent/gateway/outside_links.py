@@ -108,10 +108,10 @@ def list_outside_interfaces(segments: Iterable[Segment]) -> list[PortName]:
 
 
 def list_destination_rules(router: GatewayRouter, prefix: str, suffix: str, side: str = "d") -> Iterator[str]:
-    """Yield the rules of nft(8) that match packets to the allowed destinations.
+    """Yield the rules of nft(8) for packets to the allowed destinations.
 
     A rule is ``prefix``, the conditions, and ``suffix``. The destination's name replaces "NAME". If ``side`` is "s",
-    the rules match packets from the destinations.
+    the rules are for packets from the destinations.
     """
     for destination in router.every_destination:
         for match in _match_networks(destination, side):

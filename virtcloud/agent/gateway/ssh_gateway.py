@@ -187,7 +187,7 @@ class SshGateway:
         """
         if self._requests is not None:
             return
-        # After `close`, a former thread may still run. Until this thread ends, the call of `SshSessions.stop` by
+        # After `close`, a former thread may still run. Until the former thread ends, the call of `SshSessions.stop` by
         # `close` could also end the `run` of a new thread.
         for thread in self._threads:
             thread.join()

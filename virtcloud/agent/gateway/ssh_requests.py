@@ -201,7 +201,7 @@ class SshRequests:
 
         Raise TooManyRequests if the user already has the permitted number of waiting requests. This number is
         ``limit``, or half of the threads that other users' waiting requests leave free, whichever is smaller, but at
-        least 1. Only requests that wait for ``awaited`` count.
+        least 1. Count only requests that wait for ``awaited``.
         """
         with self._lock:
             others = sum(count for key, count in self._counts.items() if key[0] == awaited and key[1] != user)

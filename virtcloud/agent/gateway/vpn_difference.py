@@ -152,7 +152,7 @@ class RemoveVpnPort:
 
 
 _BEFORE_ALL_ENDS = datetime.min.replace(tzinfo=UTC)
-"""A time before the end of every lease. At this time, `find_ended_sessions` finds no lease that has ended.
+"""A time before the end of every lease. With this time as ``now``, `find_ended_sessions` finds no ended lease.
 
 `DeviceControl` ends the connections at the end of a lease, without a step.
 """

@@ -234,8 +234,8 @@ def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
     """Return the arguments of subprocess for a program that inherits the file ``lent``.
 
     If the agent does not run as root, the program runs as the agent's user. If the agent runs as root, the program runs
-    as a user whose ID no account has if all users may read the file, and as the file's owner if not. All users may read
-    the disks of SBF's catalogue, but not always the disks in the folder of images.
+    as the file's owner or, if all users may read the file, as a user whose ID no account has. All users may read the
+    disks of SBF's catalogue, but not always the disks in the folder of images.
     """
     status = os.fstat(lent.fileno())
     stranger = secrets.choice(CLONE_IDS)

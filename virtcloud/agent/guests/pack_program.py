@@ -63,7 +63,7 @@ def main(root: int, namespace: int) -> None:
     os.setgroups([])
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
-    # If the agent ends, the kernel kills this program. A later change of the user would remove this setting.
+    # If the agent ends, the kernel kills this program. A later change of the user ID would remove this setting.
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.fchdir(root)
     os.chroot(".")

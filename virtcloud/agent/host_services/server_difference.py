@@ -131,7 +131,7 @@ def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterfa
 
 
 def list_uplink_ports(bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
-    """Return a bridge's ports to the site's network: the tagged interface, or an untagged uplink.
+    """Return the ports that connect a bridge to the site's network: the tagged interface, or an untagged uplink.
 
     Foreign ports are left out.
     """

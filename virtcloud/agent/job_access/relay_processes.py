@@ -130,8 +130,8 @@ def find_listener_pid(path: Path) -> int | None:
 def _time_value(seconds: float) -> bytes:
     """Return a time limit as ``struct timeval``, for the socket option SO_SNDTIMEO.
 
-    Python's ``settimeout`` makes the socket non-blocking. Then connect(2) to a Unix socket fails immediately if the
-    listener's queue is full.
+    Python's ``settimeout`` would make the socket non-blocking. Then connect(2) to a Unix socket would fail immediately
+    if the listener's queue is full.
     """
     return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 

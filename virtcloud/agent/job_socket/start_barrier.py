@@ -171,7 +171,7 @@ def waiting_for(*missing: str) -> BarrierResult:
 
 
 def evaluate_record(job: JobRecord) -> BarrierResult | None:
-    """Return the state of a run that was cancelled or is over according to its record; otherwise None. Pure."""
+    """Return the barrier's state if the job's recorded run was cancelled or is over; otherwise None. Pure."""
     if job.phase is RecordPhase.CANCELLED:
         return BarrierResult(BarrierState.CANCELLED, reason=job.reason)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:

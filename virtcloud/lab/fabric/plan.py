@@ -10,7 +10,7 @@ from typing import Any
 class FabricSettings:
     """The settings of a fabric process.
 
-    - ``state``: the lab's folder. ``plan``: the file with the plan. ``events``: the file for the events of the start.
+    - ``state``: the lab's folder. ``plan``: the plan's file. ``events``: the file for the events of the lab's start.
     - ``token``: the secret that requests to the control server must contain.
     - ``listen``: the address of the control server, ``unix:PATH`` or ``tcp:ADDRESS:PORT``.
     - ``relay``: the ADDRESS:PORT of the control server in User-mode Linux, or "".
@@ -48,8 +48,8 @@ def read_settings(path: Path) -> FabricSettings:
 class NodeService:
     """A program that runs on a node.
 
-    If ``module`` is set, the zygote runs the service (``zygote.py``). The zygote has already imported this Python
-    module and the modules that ``imports`` lists. A fork of the zygote runs the module's ``main(argv[1:])``.
+    If ``module`` is set, the zygote (``zygote.py``) has already imported the Python module ``module`` and the modules
+    that ``imports`` lists. To run the service, a fork of the zygote calls ``main(argv[1:])`` of ``module``.
 
     The service is ready when the address ``ready`` (``unix:PATH`` or ``tcp:ADDRESS:PORT``) accepts connections. If
     ``ready`` is "", the service is ready immediately.

@@ -8,8 +8,8 @@ frames that it sends. Without the filter, a frame of one VLAN would leave throug
 
 Sources: the ASR 9000 command reference for ``ethernet egress-filter strict``; published configurations for
 subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, and ``root``. From memory, not checked on a device: the
-message of a failed commit, ``no l2vpn bridge group``, and the device's question if another user has committed during
-SBF's change.
+command ``no l2vpn bridge group``, the message of a failed commit, and the device's question if another user has
+committed during SBF's change.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Add the column ``shares``: the owners who may join a network.
 
-NULL means the owners in the spec: the list of owners has not changed since the network's creation.
+NULL means the owners in the spec's ``shares_with``: the list has not changed since the network's creation.
 """
 
 from collections.abc import Sequence

@@ -108,7 +108,7 @@ def named_gateway(unshare: Callable[[], None]) -> Iterator[Named]:
 
 @pytest.fixture
 def gateway(named_gateway: Named) -> Named:
-    """Make the server's address the name's only address. Return the function of `named_gateway`."""
+    """Start with the server's address as the only address of the name. Return the function of `named_gateway`."""
     named_gateway(lambda world: world.start_anew(SERVER))
     return named_gateway
 

@@ -34,7 +34,7 @@ def test_a_caller_that_sends_single_bytes_ends_in_time(monkeypatch: pytest.Monke
 UNINSPECTED = """
 import ctypes, os
 from virtcloud.agent.job_access import relay_program
-for name in ("setgroups", "setresgid", "setresuid"):  # a change of the user would hide the effect
+for name in ("setgroups", "setresgid", "setresuid"):  # a change of the user can also clear the dumpable flag
     setattr(os, name, lambda *_ids: None)
 relay_program._drop_privileges()
 PR_GET_DUMPABLE = 3

@@ -8,7 +8,7 @@ from virtcloud.agent.supervision import start_unsupervised
 def test_a_kernel_without_notices_leaves_no_open_socket(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The test changes the ID of the notices' multicast group to 10000. The kernel has no group with this ID.
+    """The test changes the ID of the multicast group for nftables to 10000. The kernel has no group with this ID.
 
     So the socket cannot join the group. If the socket stayed open, Python would warn. pytest turns this warning into an
     error.

@@ -218,7 +218,7 @@ def test_a_failed_start_is_reported_and_delays_the_job(server_hook: ServerHook, 
 
 
 def waited(moment: str | None) -> int | None:
-    """Return 5 or 120, whichever is closer to the seconds from now until ``moment``. Return None without a moment."""
+    """Return 5 or 120, whichever is closer to the seconds from now until ``moment``; None if ``moment`` is None."""
     if moment is None:
         return None
     return min((5, 120), key=lambda wait: abs(int(moment) - time.time() - wait))

@@ -52,7 +52,7 @@ def test_a_period_without_a_rate_is_a_gap() -> None:
 
 
 def test_the_chart_ends_now_and_begins_fifteen_minutes_ago() -> None:
-    """The chart cuts off the first period, which began more than fifteen minutes ago."""
+    """The chart shows only the end of the first period, which began more than fifteen minutes ago."""
     (chart,) = draw_traffic([host("h1", rate(14.9, 10), rate(0, 10))], NOW).charts
     xs = [x for line in chart.received_lines for x, _ in points(line)]
     assert (min(xs), max(xs)) == (0, WIDTH)

@@ -43,7 +43,7 @@ def ports(topology: Topology, *members: str, sites: tuple[str, ...]) -> list[str
 
 
 def joined(topology: Topology, carried: list[str], one: str, other: str) -> bool:
-    """Return whether a chain of links connects ``one`` and ``other``. Both ends of each link must carry the network."""
+    """Return whether a chain of links that carry the network at both ends connects ``one`` and ``other``."""
     seen, todo = set(), {one}
     while todo:
         here = todo.pop()

@@ -1,4 +1,4 @@
-"""The types of jobs' attributes and of the resources that PBS defines, and the attributes that hooks may set."""
+"""The types of jobs' attributes and of the resources that PBS defines, and a list of attributes that hooks may set."""
 
 import re
 from typing import Any, Dict
