@@ -118,7 +118,8 @@ def reload_settings(settings: ServiceSettings, file: Path) -> None:
 def copy_settings(settings: ServiceSettings) -> ServiceSettings:
     """Return a copy that shares no nested document with another :class:`ServiceSettings`.
 
-    Otherwise, all :class:`ServiceSettings` with the default of a key, such as ``timing``, contain the same document.
+    Without the copy, all :class:`ServiceSettings` share each nested document that is a default value, such as
+    ``timing``.
     """
     return settings.model_copy(deep=True)
 

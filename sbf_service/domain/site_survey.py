@@ -197,7 +197,7 @@ class _Draft:
         return tuple(PortName(text) for text in texts if PortName.matches(text)) or (PLACEHOLDER,)
 
     def _cables(self) -> Iterator[tuple[PortRef, PortRef]]:
-        """Yield each cable once. Omit cables of ports that have several neighbours or are in an aggregate."""
+        """Yield each cable once. Omit all cables of a port with several cables, and of a port in an aggregate."""
         pairs = {tuple(sorted(pair)) for seen in self.observations() if (pair := self._pair(seen))}
         uses = Counter(end for pair in pairs for end in pair)
         yield from sorted((a, b) for a, b in pairs if uses[a] == uses[b] == 1)

@@ -156,8 +156,8 @@ class LongPoll:
         Return whether both conditions were met in time. If ``after`` is None, return False at once. If ``wait`` is 0,
         return at once whether the version is above ``after``, without a call of ``is_awaited``.
 
-        - The change feed publishes changes of the document under ``topic``, ``others`` and ``uncompared``. When the
-          change reader polls the database, it does not compare the versions of the topics in ``uncompared``.
+        - The change feed publishes changes of the document under ``topic``, ``others`` and ``uncompared``. The change
+          reader does not compare the versions of the topics in ``uncompared`` with the versions in the database.
         - ``is_exact`` is true if ``read_version`` returns the version that the database has for ``topic``.
         - ``is_awaited`` returns whether the document, as last read by ``read_version``, ends the wait.
 

@@ -1,7 +1,7 @@
 """Archive files. Before SBF deletes rows from the database, SBF writes the rows as JSON lines into an archive file.
 
 A complete file is renamed to its final name, which the caller derives from the first row. If SBF is killed before it
-deletes the rows, the next archive file begins with the same row, and so replaces this file.
+deletes the rows, the next run writes a file that begins with the same row, and so replaces this file.
 """
 
 import json

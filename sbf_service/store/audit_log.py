@@ -101,8 +101,8 @@ def find_settled_id(store: Store, after: int | None = None, pause: Callable[[flo
     next reads the rows above the higher ID would miss the late row. Therefore, wait until the transactions that are
     open now have ended: normally some milliseconds, at most :data:`PATIENCE_S`. If one of these transactions is still
     open then, return the last ID before the first gap in the IDs above ``after``: the reader can read the later rows
-    after the end of the transaction. If ``after`` is None, return the ID of the newest row even then.
-    Transactions that began more than a minute ago are ignored, because transactions of SBF are shorter.
+    after the end of the transaction. If ``after`` is None, return the ID of the newest row even then. Transactions
+    that began more than a minute ago are ignored, because transactions of SBF are shorter.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)

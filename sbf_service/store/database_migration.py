@@ -1,4 +1,4 @@
-"""Checks whether migrations of the database are missing, and applies them when the service starts."""
+"""Checks whether migrations of the database are missing, and applies the missing migrations."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

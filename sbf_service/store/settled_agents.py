@@ -59,10 +59,10 @@ class SettledAgents:
         return self._revisions.get(element) if self.gets_notices() else None
 
     def omit_current(self, versions: Mapping[str, int | None]) -> dict[str, int | None]:
-        """Return ``versions`` without any settled agent's topic ``element:NAME`` whose version is the agent's revision.
+        """Return ``versions`` without current topics. ``versions`` contains a version for each topic.
 
-        ``versions`` contains a version for each topic. With 10,000 waiting agents, one call for all topics takes a
-        third of the time of separate calls for each topic.
+        A topic ``element:NAME`` is current if its version is the revision of NAME's settled agent. With 10,000 waiting
+        agents, one call for all topics takes a third of the time of separate calls for each topic.
         """
         revisions, start = self._revisions, len(ELEMENT_TOPIC)
         return {

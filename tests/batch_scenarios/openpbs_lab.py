@@ -32,9 +32,9 @@ SCHEDULER_ITERATION_S = 5
 If a job's nodes are down in one cycle, the next cycle tries the job again.
 """
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Settings, in seconds, of the reconciliation (it compares jobs with clusters): short, so that fault tests end soon.
+"""Settings, in seconds, of the reconciliation, which compares jobs with clusters.
 
-These settings do not limit the time that the start of a job may take.
+The settings are small, so that fault tests end soon. No setting limits the time that the start of a job may take.
 """
 SHORT_SETUP_S = 30
 """The value of the hooks' setting ``setup``, in seconds, while a switch is unreachable and no job can start.

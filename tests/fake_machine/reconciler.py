@@ -139,7 +139,7 @@ class FakeManagedHost:
         return self.observed
 
     def find_end_cause(self, step: StartGuest, within_s: float) -> EndCause:
-        """Return from ``end_causes`` why the guest ended, or UNKNOWN. Record ``within_s``."""
+        """Return the cause of the guest's end according to ``end_causes``, or UNKNOWN. Record ``within_s``."""
         self.end_searches.append(within_s)
         return self.end_causes.get(step.guest.name, EndCause.UNKNOWN)
 

@@ -262,7 +262,7 @@ def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
 def find_unreachable_sites(view: ClusterView, sites: Iterable[SiteView]) -> Iterator[str]:
     """Yield a sentence for each site that the cluster's network can reach only with a translation of VLAN IDs.
 
-    The network has no VLAN ID at such a site, and none of its VLAN IDs at other sites is free at this site.
+    The network has no VLAN ID at such a site, and none of the network's VLAN IDs at other sites is free at this site.
     """
     vlan_ids = set(view.vlans.values())
     for site in sites:

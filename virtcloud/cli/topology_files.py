@@ -243,7 +243,7 @@ class TopologyFile(Topology):
 
 
 def read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str | int | None]:
-    """Return the wanted topology, and the version of SBF's topology on which it is based.
+    """Return the wanted topology, and the version of SBF's topology on which the wanted topology is based.
 
     Raise the errors of :func:`read_folder` for a folder. Raise BadDocument for an invalid file. For a file with a
     site's part of a topology, raise BadInput if SBF already has the site, or if SBF's topology with the site is
@@ -273,7 +273,7 @@ def read_site(given: YamlText | Path, site: str) -> tuple[SitePart, str | int | 
 
 
 def read_complete(given: YamlText | Path) -> tuple[Topology, str | int | None]:
-    """Return a whole topology, and the version of SBF's topology on which it is based.
+    """Return the whole topology in a file or folder, and the version of SBF's topology on which this topology is based.
 
     Raise the errors of :func:`read_folder` for a folder. Raise BadDocument for an invalid file.
     """

@@ -10,7 +10,7 @@ from virtcloud.model.values import Name
 
 
 class SchedulerSettings(Document):
-    """``[scheduler]``: even an empty section enables reconciliation between jobs and clusters. Times are in seconds."""
+    """``[scheduler]``: even an empty section enables the reconciliation of jobs with clusters. Times are in seconds."""
 
     kind: Literal["openpbs", "torque"] = Field("openpbs", description="The batch system whose server runs here.")
     commands: Path | None = Field(

@@ -67,7 +67,7 @@ class LinuxEdge:
         """Apply a difference. A refused line does not stop the following lines.
 
         If a line of the removals is refused, add only circuits that share no VLAN with the circuits and remnants to
-        remove. Add no circuit if the VLAN of one of these remnants is unknown. Otherwise, an added circuit could
+        remove, and no circuit at all if the VLAN of one of these remnants is unknown. Any other added circuit could
         connect the former service and the new service.
 
         After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit

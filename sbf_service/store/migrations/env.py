@@ -1,6 +1,6 @@
 """The environment script that Alembic runs.
 
-The connection that ``sbf_service.store.database_migration`` passes is already in a transaction.
+The connection that ``sbf_service.store.alembic_upgrade`` passes is already in a transaction.
 """
 
 from alembic import context

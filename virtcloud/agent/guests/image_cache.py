@@ -153,7 +153,10 @@ class ImageCache:
         self.wake()
 
     def _discard(self, source: ImageSource) -> None:
-        """Remove the files of a failed fetch. Raise no OSError, because the caller reports why the fetch failed."""
+        """Remove the files of a failed fetch. Raise no OSError, but log the error if a partial file is not removed.
+
+        The caller reports why the fetch failed.
+        """
         shutil.rmtree(self._folder.new_folder(source), ignore_errors=True)
         try:
             remove_partial_file(self._folder.partial_path(source))

@@ -7,7 +7,7 @@ path                            content
                                 time is the time of the last use of the image
 ``.partial-<sha256>``           the part of an image's file that was fetched; the next attempt fetches the rest
 ``.new-<sha256>…``              an image that is being unpacked or removed
-``<guest>/image.sha256``        in a guest's folder: the checksum of the image that the guest uses
+``image.sha256``                in a guest's folder: the checksum of the image that the guest uses
 ==============================  ===================================================================================
 """
 

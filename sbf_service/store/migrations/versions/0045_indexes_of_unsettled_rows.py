@@ -1,4 +1,4 @@
-"""Add the column ``placements.settled``, and indexes that make a call's duration independent of the number of clusters.
+"""Add the column ``placements.settled``, and indexes, so that frequent queries do not read all rows.
 
 For SQLite, SQLAlchemy writes the condition ``unchecked`` of a query as ``unchecked = 1``. SQLite uses an index with a
 condition only if the condition has the same text in the index and in the query. Therefore, the migration replaces the

@@ -108,7 +108,10 @@ def named_gateway(unshare: Callable[[], None]) -> Iterator[Named]:
 
 @pytest.fixture
 def gateway(named_gateway: Named) -> Named:
-    """Start with the server's address as the only address of the name. Return the function of `named_gateway`."""
+    """Delete the name's former addresses, and resolve the name to the server's address.
+
+    Return the function of `named_gateway`.
+    """
     named_gateway(lambda world: world.start_anew(SERVER))
     return named_gateway
 
