@@ -62,8 +62,8 @@ def ssh(  # noqa: PLR0913 - click passes each option by its name
     """Log in to GUEST of the cluster KEY with ssh, from anywhere. Without GUEST, log in to the first guest.
 
     The connection passes a gateway of the cluster, or SBF and the agent of the guest's host. SBF knows the guest's
-    host key, so that ssh asks no question. This program is replaced by ssh, whose exit code is the exit code of
-    COMMAND. A COMMAND needs a GUEST.
+    host key, so that ssh asks no question. The exit code is the exit code of COMMAND, or 255 if ssh fails. A COMMAND
+    needs a GUEST.
 
     Guests accept the keys that their owner had before the cluster was created (virtcloud key list). If ssh prints
     "Permission denied": load your key into the ssh-agent (ssh-add), or pass it with -i.

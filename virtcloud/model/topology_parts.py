@@ -133,8 +133,8 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
     for index, link in enumerate(part.links):
         if not all(end.element in names for end in link.ends):
             raise BadInput(
-                f"link {link.a} to {link.b}: expected two elements of site {part.site.name}; links to other sites are "
-                "changed with the whole topology",
+                f"link {link.a} to {link.b}: expected two elements of site {part.site.name}; to change links to other "
+                "sites, replace the whole topology",
                 ("links", index),
             )
     _check_part(topology, former, part)

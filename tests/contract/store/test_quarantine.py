@@ -1,4 +1,4 @@
-"""Tests of the quarantine of VLAN IDs."""
+"""Tests of the quarantine of VLAN IDs. A *declaration* states that a device no longer uses a quarantined VLAN ID."""
 
 import pytest
 from sbf_fakes.http_calls import ask, problem

@@ -78,7 +78,7 @@ def test_the_name_of_another_sites_element_is_refused() -> None:
 
 
 def test_a_link_to_another_site_is_refused() -> None:
-    with pytest.raises(BadInput, match="links to other sites are changed with the whole topology"):
+    with pytest.raises(BadInput, match="to change links to other sites, replace the whole topology"):
         with_new_part(lambda part: part["links"][0].update(b="brno-sw1:p1"))
 
 

@@ -81,7 +81,7 @@ class UnixManagementSocket:
     def wake(self) -> None:
         """Make a waiting call of `receive` return at once. Thread-safe, also after `close`."""
         with self._lock, suppress(BlockingIOError):  # the pipe is full
-            if not self._is_closed:  # another file may have the number of the closed pipe
+            if not self._is_closed:  # another file may have the descriptor of the closed pipe
                 os.write(self._waker, b"w")
 
     def close(self) -> None:

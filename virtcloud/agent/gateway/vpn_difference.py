@@ -102,7 +102,7 @@ class StopVpnServer:
 
 @dataclass(frozen=True, slots=True)
 class EndVpnSessions:
-    """Wait for the end of a network's connections that have no grant.
+    """Wait until `DeviceControl` has ended those connections of a network that have no grant.
 
     ``clients`` are the client IDs by which OpenVPN identifies these connections.
     """
@@ -113,7 +113,7 @@ class EndVpnSessions:
 
     def __str__(self) -> str:
         """Describe the step."""
-        return f"end {count_of(len(self.clients), 'VPN connection')}"
+        return f"wait for the end of {count_of(len(self.clients), 'VPN connection')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def _wanted_ports(wanted: HostWanted) -> Iterator[AddVpnPort]:
 
 
 def find_vpn_ports(interfaces: Sequence[KernelInterface]) -> Iterator[ObservedVpnPort]:
-    """Yield each OpenVPN server's port that has an ownership alias, with the port's faults."""
+    """Yield the ports of OpenVPN servers that have an ownership alias, with the ports' faults."""
     by_index = {interface.index: interface for interface in interfaces}
     for port in interfaces:
         vlan, cluster = names.vlan_of_vpn_port(port.name), names.cluster_of_alias(port.alias)

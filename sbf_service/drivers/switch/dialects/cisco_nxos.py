@@ -3,7 +3,7 @@
 A port without ``switchport mode`` is an access port or a routed port, never a trunk.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
-neighbours. From memory, not checked on a device: ``show system vlan reserved``, and the form of ``show running-config
+neighbours. From memory, not checked on a device: ``show system vlan reserved``, and the output of ``show running-config
 interface`` without an interface's name.
 
 ``copy running-config startup-config`` ends with ``Copy complete.`` (Cisco's guides). A Nexus 5000 prints ``Copy

@@ -111,7 +111,7 @@ def test_connections_end_before_their_vlan_passes_to_another_cluster() -> None:
     wanted = HostWanted(segments=(make_network(GRANT | {"cluster": "c2"}, id="c2"),), vpn=make_server())
     observed = replace(COMPLETE, servers=(replace(SERVERS[0], sessions=(SESSION,)), SERVERS[1]))
     assert steps(wanted, observed) == [
-        "end 1 VPN connection",
+        "wait for the end of 1 VPN connection",
         "disconnect vpn-udp.100",
         "disconnect vpn-tcp.100",
         "remove VLAN 100",
