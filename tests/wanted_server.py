@@ -40,7 +40,7 @@ class WantedServer:
             assert done, self.reports[-3:]
 
     def get(self, path: str) -> bytes | None:
-        """Return the answer to a GET, or None for an unknown path. Wait for a newer document as SBF does."""
+        """Return the answer to a GET, or None for an unknown path. Like SBF, wait for a revision above ``after``."""
         parts = urlsplit(path)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         if not parts.path.endswith("/wanted"):

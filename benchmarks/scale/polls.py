@@ -3,8 +3,8 @@
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.polls [--database sqlite|postgresql] [--wait S] AGENTS...``
 
 The service runs in its own process, with switches in memory that answer at once. The agents run in a second process.
-A latency is the time from the request for a cluster until the agent of one of the cluster's hosts has the new revision.
-After the restart, every agent reads its wanted document again, while one user makes a call every 0.2 s.
+A latency is the time from the request for a cluster until the agent of one of the cluster's hosts has the new revision
+of its wanted document. After the restart, every agent reads this document again, while one user calls SBF every 0.2 s.
 """
 
 import argparse

@@ -15,7 +15,7 @@ HOOK_MARK = "# Written by 'virtcloud pbs install'"
 
 HOOK_ORDER = "900"
 """The order number of virtcloud's hooks (PBS allows 1 to 1000). They run after a site's other hooks (pbs_cgroups has
-100). Other hooks therefore receive unchanged jobs and never wait for the start barrier. A job that another hook rejects
+100). Other hooks therefore receive unchanged jobs and never wait for a job's cluster. A job that another hook rejects
 requests no network.
 """
 

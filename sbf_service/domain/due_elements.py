@@ -28,7 +28,7 @@ class DeviceStatus:
 class DueDevices:
     """The condition by which the scheduler selects devices: all devices in ``names``, and all due devices.
 
-    :func:`is_due` defines which devices are due, and a device that was last read before ``read_before`` is also due. If
+    A device is due if :func:`is_due` returns true, or if the device was last read before ``read_before``. If
     ``read_before`` is None, as in the scheduler's first round, every device is due.
     """
 

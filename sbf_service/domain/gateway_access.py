@@ -61,7 +61,7 @@ def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[
     """Raise NotFound if a spec names a destination that no site of the cluster has.
 
     Ignore sites that the topology no longer contains. ``sites`` can contain a removed site: if a site is removed after
-    a network's members at the site have ended, the network keeps its VLAN ID at the removed site.
+    a network's joined clusters at the site have ended, the network keeps its VLAN ID at the removed site.
     """
     known = {one.name for site in topology.sites if site.name in sites for one in site.destinations}
     for name in spec.outside:

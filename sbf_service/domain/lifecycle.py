@@ -224,7 +224,7 @@ def make_drain(state: ClusterState, reason: str) -> ClusterTransition | None:
 
 
 def _join_reasons(before: str | None, transition: ClusterTransition) -> str | None:
-    """Return the reason after a transition; None for an active cluster.
+    """Return a cluster's reason after a transition; None if the cluster becomes active.
 
     The reason of a quarantine is appended to the former reason.
     """

@@ -30,8 +30,8 @@ def add_ssh(
 ) -> HostWanted:
     """Return the wanted state of a gateway with its sshd, and with the grants and guests of each network.
 
-    Only networks in which the gateway has an interface can have grants and guests. ``clusters`` contains all clusters
-    of these networks.
+    Add grants and guests only to networks in which the gateway has an interface. ``clusters`` contains all clusters of
+    these networks.
     """
     by_network: dict[str, list[ReachableCluster]] = {}
     for cluster in reachable:

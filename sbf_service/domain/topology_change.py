@@ -85,7 +85,7 @@ class TopologyChange:
 
     @cached_property
     def lost_ports(self) -> frozenset[PortRef]:
-        """The ports that the new topology lacks, of elements that are in both topologies."""
+        """The ports of :attr:`common_elements` that the new topology lacks."""
         if self.keeps_wiring:
             return frozenset()
         before, after = self.former.elements, self.topology.elements

@@ -17,7 +17,7 @@ KEPT: Final = ("etag", "link", "cache-control", "vary")
 
 
 def make_etag(version: object) -> str:
-    """Return the strong entity tag of a version."""
+    """Return the strong entity tag of a document whose version or digest is ``version``."""
     return f'"{version}"'
 
 

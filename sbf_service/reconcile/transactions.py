@@ -173,8 +173,8 @@ class StoreWorkerTransactions:
         """Record the device's confirmation for all clusters that the device carries, with two exceptions.
 
         If the device uses a cluster's VLAN ID for something other than clusters, and SBF therefore cannot configure the
-        VLAN ID, the cluster does not count as set up, and fails if it is in the state ``configuring``. A cluster whose
-        VLAN SBF must not set up yet does not count as set up either, but does not fail.
+        VLAN ID, the cluster does not count as set up, and fails if it is in the state ``configuring``. If SBF must not
+        set up a cluster's VLAN yet, the cluster does not count as set up either, but does not fail.
         """
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)

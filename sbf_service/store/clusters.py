@@ -194,7 +194,7 @@ def make_cluster_view(unit: Unit, row: ClusterRow) -> ClusterView:
 
 
 def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dict[ClusterKey, UserName]]:
-    """Return the owner of each running member, by network ID and member's key."""
+    """Return the owner of each running cluster that joined a network of ``rows``, by network ID and cluster key."""
     found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
     for group in split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
         for member in find_running_members(unit, group):

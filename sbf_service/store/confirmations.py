@@ -2,7 +2,7 @@
 
 A confirmation can exclude single clusters that the element has not completely set up or has not completely removed.
 Workers confirm the revisions of switches and edges. Agents confirm the revisions of hosts and gateways, but do not
-report the clusters that they set up and removed. SBF computes these clusters from the placements that changed since
+report the clusters that they set up or removed. SBF computes these clusters from the placements that changed since
 the previous confirmation, and records them in the audit log.
 """
 
@@ -162,7 +162,7 @@ def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterE
 def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]) -> None:
     """Record a confirmation in the audit log.
 
-    For a host or gateway, include the clusters that the element set up and removed.
+    For a host or gateway, include the clusters that the element set up or removed.
     """
     change = None
     if row.kind not in DEVICE_KINDS:
@@ -177,7 +177,7 @@ def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation
 def _compute_confirmed_change(
     unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]
 ) -> HostDifference | None:
-    """Return the clusters that a host has set up and removed since ``former``, or None if there are no such clusters.
+    """Return the clusters that a host has set up or removed since ``former``, or None if there are no such clusters.
 
     If the confirmed revision was reset or the host was unreachable, all the host's clusters count as set up again. Omit
     removals by revisions up to ``former.highest``, which are already in the audit log, unless the cluster's ID is in

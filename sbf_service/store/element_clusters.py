@@ -50,7 +50,7 @@ _IS_REMOVED = and_(
     PlacementRow.removed_revision > bindparam("before"), PlacementRow.removed_revision <= bindparam("revision")
 )
 COMPLETED_PLACEMENTS = union(_PLACED.where(IS_UNSETTLED, _IS_ADDED), _PLACED.where(IS_UNSETTLED, _IS_REMOVED))
-"""Selects the IDs of the clusters that the revisions ``before`` + 1 to ``revision`` of an element added or removed.
+"""Selects the IDs of the clusters that an element's revisions ``before`` + 1 to ``revision`` added or removed.
 
 Clusters whose state can no longer change are omitted.
 """

@@ -68,7 +68,7 @@ def no_vlan_free(stage: ScenarioStage) -> None:
 
 
 def sbf_down_at_submission(stage: ScenarioStage) -> None:
-    """While SBF is down, a valid request is accepted. The job waits with the reason in its comment, and later runs."""
+    """While SBF is down, a valid request is accepted. The job waits, with the reason in its comment, and runs later."""
     stage.world.stop_sbf()
     try:
         job = stage.submit()

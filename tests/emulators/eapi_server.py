@@ -26,7 +26,7 @@ UNAUTHORIZED = b"Unable to authenticate user: Bad username/password combination"
 
 
 class CommandFault(Exception):
-    """A command failed with this message. The previous commands of the request remain in effect."""
+    """A command failed; the exception's text is the message. The previous commands of the request remain in effect."""
 
 
 class EapiDevice(Protocol):

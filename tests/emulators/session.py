@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class CommandRejected(Exception):
-    """The device refuses a command with this message."""
+    """The device refuses a command, and answers with the exception's text (if empty, with the usual error)."""
 
 
 class EmulatedSession:

@@ -118,7 +118,7 @@ def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(shared_lab: SharedLab) -> Iterator[Lab]:
-    """A lab in which neither SBF nor agents run. Each test must leave all services of the lab running."""
+    """A lab in which neither SBF nor agents run. Each test must leave the other services (libvirtd, sshd) running."""
     with shared_lab.use("bare", LabOptions(bare=True)) as running:
         yield running
 

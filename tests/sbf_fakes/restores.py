@@ -1,4 +1,4 @@
-"""Backups and restores of a world's database, and hosts that still carry their clusters."""
+"""Backups and restores of a world's database, and hosts whose segments survive a restore."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta

@@ -88,7 +88,7 @@ def put(world: World, key: str = "demo", *hosts: str, **changes: Any) -> None:
 
 
 def stop_agents(world: World, *gateways: str) -> None:
-    """Stop the agents of gateways. Advance the clock until SBF considers them stale."""
+    """Stop the agents of gateways. Advance the clock until SBF considers these agents stale."""
     world.dead_hosts.update(gateways)
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.service.scheduler.sweep._started = 0

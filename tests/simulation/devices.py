@@ -288,7 +288,7 @@ class SwitchSession(Session[Switch]):
 
 
 def _allow(now: SwitchConfig, port: PortName, also: VlanSet = NONE, none: VlanSet = NONE) -> SwitchConfig:
-    """Add ``also`` to a port's list and remove ``none`` from it. A port without a list gets no list."""
+    """Add the VLANs ``also`` to a port's list, and remove the VLANs ``none``. A port without a list gets no list."""
     before = now.ports.get(port)
     return now if before is None else now.put(port, (before | frozenset(also)) - frozenset(none))
 

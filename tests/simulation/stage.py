@@ -77,8 +77,8 @@ _IDLE: list[_Puppet] = []
 class Actor:
     """Work in progress on an element.
 
-    During its random events, the schedule may at any time resume an actor that waits in :meth:`stop`, unless ``paused``
-    is true. After these events, the schedule resumes all actors.
+    While the schedule runs random events, it may at any time resume an actor that waits in :meth:`stop`, unless
+    ``paused`` is true. After these events, the schedule resumes all actors.
     """
 
     stage: "Stage"

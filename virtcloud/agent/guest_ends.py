@@ -178,7 +178,7 @@ class GuestEnds:
         return found
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until the agent starts a guest or a trial ends. None: no guest waits for either."""
+        """Return the seconds until the next start of a guest or end of a trial. None: no guest waits for either."""
         now = self._clock()
         due = [runs.due for runs in self._ended.values() if runs.since is None or now < runs.due]
         return max(0.0, min(due) - now) if due else None

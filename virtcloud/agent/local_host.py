@@ -187,7 +187,7 @@ class LocalHost:
             log.warning("orphaned_files_not_removed", error=error)
 
     def find_end_cause(self, step: StartGuest, within_s: float) -> EndCause:
-        """Return why a guest ended by itself, or UNKNOWN. The guest ended at most ``within_s`` seconds ago.
+        """Return why a guest ended by itself within the last ``within_s`` seconds, or UNKNOWN.
 
         ``step`` starts the guest again.
         """

@@ -60,7 +60,7 @@ def parse_forwards(texts: Iterable[str]) -> tuple[PortForward, ...]:
 
 
 def find_targets(forwards: Iterable[PortForward], peers: Sequence[Peer]) -> dict[Name, tuple[Address, ...]]:
-    """Return the addresses of each guest that ``forwards`` name. Raise BadInput for a guest without an address."""
+    """Return the addresses of each guest in ``forwards``. Raise BadInput for a guest without an address."""
     addresses = {peer.name: peer.addresses for peer in reversed(peers)}
     for forward in forwards:
         if not addresses.get(forward.guest):

@@ -172,7 +172,7 @@ def choose_processor(allowed: Iterable[int], used: Iterable[int]) -> int:
 
 
 def _bound_processors() -> Iterator[int]:
-    """Yield the processor of each User-mode Linux process, of any lab, that is bound to one processor."""
+    """Yield the processor of each User-mode Linux process that is bound to one processor, for all labs."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has ended
             if (folder / "comm").read_text().strip() == PROGRAM.name:

@@ -1,6 +1,6 @@
 """Prerequisites of a lab on its machine: programs, drivers, Python packages, rights and kernel features.
 
-``lab up`` checks the prerequisites before any change; ``virtcloud doctor`` shows the results.
+``lab up`` checks the prerequisites before any change; ``virtcloud doctor`` checks them and prints the results.
 """
 
 import importlib.util

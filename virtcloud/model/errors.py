@@ -35,7 +35,7 @@
     ├── ServiceUnreachable    SBF gives no usable answer
     │   ├── AnswerUnreadable  … its answer does not fit this version of virtcloud
     │   ├── DatabaseUnavailable  … its database does not answer             HTTP 503
-    │   └── ServiceBusy       … too many calls of this kind are running     HTTP 503, with Retry-After
+    │   └── ServiceBusy       … too many similar calls are running          HTTP 503, with Retry-After
     │       └── ServiceStopping  … this service stops                       HTTP 503, with Retry-After
     ├── StorageFull           SBF cannot store an image                     HTTP 507
     ├── SchedulerUnavailable  the batch system's answer is missing or incomplete
@@ -156,7 +156,10 @@ class DatabaseUnavailable(ServiceUnreachable):
 
 
 class ServiceBusy(ServiceUnreachable):
-    """SBF runs too many calls of this kind. Nothing was changed. Retry after ``retry_after_s`` seconds."""
+    """SBF refused the call, because too many similar calls are running. Nothing was changed.
+
+    Retry after ``retry_after_s`` seconds.
+    """
 
     slug = "service-busy"
 

@@ -72,8 +72,8 @@ class SwitchObserved(Document):
     - ``elsewhere``: the managed VLAN IDs on each unmanaged port, except trunks that carry every VLAN: such a trunk does
       not show that a particular VLAN is in use.
     - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
-      computes ``foreign``, and removes each foreign VLAN that SBF does not own from ``vlans`` and, unless SBF created
-      the VLAN, from ``ports``.
+      computes ``foreign``. The module removes from ``vlans`` each foreign VLAN that SBF does not own, and from
+      ``ports`` each of these VLANs that SBF did not create.
     - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
       in ``untaken`` that serve something other than SBF's clusters.
     - ``down``: the managed ports that are shut down, except the access ports that SBF itself shut down.

@@ -77,7 +77,7 @@ def _port_uses(topology: TopologyDocument) -> Iterator[tuple[PortRef, Path]]:
 def _transport_faults(topology: TopologyDocument) -> Iterator[BadInput]:
     """Yield a fault for each pair of transports on which two clusters could get the same service ID.
 
-    These are the pairs of the same kind with common service IDs, if at least one transport of the pair is configured at
+    Such transports are of the same kind and have common service IDs, and at least one of the two is configured at
     provider edges.
     """
     indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]

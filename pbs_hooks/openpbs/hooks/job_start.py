@@ -34,7 +34,7 @@ def wait_for_network(event: MomEvent) -> None:
 
 
 class _NetworkWait:
-    """The last answer of the agent, and the remaining time."""
+    """A wait for the network, limited to ``settings.patience`` seconds."""
 
     def __init__(self, event: MomEvent) -> None:
         self._event, self._run = event, event.run

@@ -123,7 +123,7 @@ def _find_level(part: PlacementView) -> Level:
 async def _read_timeline(service: SbfService, browser: Browser, view: ClusterView) -> Timeline | None:
     """Return the drawing of a cluster's history, or None if the reader may not read the cluster's audit log.
 
-    For example, a site administrator may not read the audit log if a later cluster with this key is at other sites.
+    For example, a site administrator may not read the log if a later cluster with the same key is at other sites.
     """
     if not is_allowed(browser.principal, Action.READ_AUDIT, describe_cluster(view)):
         return None

@@ -218,7 +218,7 @@ class CandidateSwitch:
         """Raise Refused if a port of ``closed`` allows a VLAN that the difference does not add to this port.
 
         One commit contains both the empty lists of allowed VLANs of the ports in ``closed``, and the VLANs of the
-        difference. After a separate commit, the empty lists would stay in effect if the commit of the VLANs failed.
+        difference. Separately committed lists would stay empty if the commit of the VLANs failed.
         """
         if not isinstance(self._session, ShowsCandidate):
             raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._dialect.title}")

@@ -59,7 +59,7 @@ class SimulatedPort(Document):
 
 
 class SimulatedConfiguration(Document):
-    """The names of a switch's VLANs, and its ports."""
+    """A switch's ports, and the names of its VLANs."""
 
     vlans: dict[VlanId, str] = Field(default_factory=dict)
     ports: dict[PortName, SimulatedPort] = Field(default_factory=dict)

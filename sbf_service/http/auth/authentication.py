@@ -37,7 +37,7 @@ log = get_log(__name__)
 
 
 class AuthenticationMiddleware:
-    """Authenticates every call, except calls of open paths, and limits the length of the body.
+    """Authenticates each call and limits the length of its body, except for calls of open paths.
 
     One query reads the tokens of simultaneous calls, because all agents call at the same time when SBF has restarted.
     """

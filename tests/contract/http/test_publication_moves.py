@@ -123,7 +123,7 @@ def test_sbf_killed_during_a_move_completes_it_after_the_restart(world: World) -
 
 
 def restart(world: World) -> None:
-    """Start the service again, as if it had run for longer than the time after which agents are stale."""
+    """Restart the service, without the delay after which its sweep can record stale agents."""
     world.service = world.restarted()
     world.service.scheduler.sweep._started = -1e12
 

@@ -1,6 +1,7 @@
 """Tests of the polls that SBF answers from memory: the polls of settled agents.
 
-An agent is settled if the agent's element has confirmed its wanted revision and has no error report.
+An agent is settled if the agent's element has confirmed its wanted revision and has no error report. The *slow poll* is
+no call of an agent: SBF itself regularly reads the database, to find changes whose notices were lost.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Tests of the change feed: the waiters that a topic wakes, and the versions of topics for the slow poll.
+"""Tests of the change feed: the waiters that a topic wakes, and the versions of topics that the waiters have read.
 
-Notices of other replicas can be lost, so the slow poll compares these versions with the database.
+Notices of other replicas can be lost, so a slow poll compares these versions with the database.
 """
 
 import asyncio

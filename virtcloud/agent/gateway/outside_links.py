@@ -1,4 +1,4 @@
-"""The links between a gateway's main namespace and its namespaces in networks, and the links' packet filter. Pure.
+"""The links between a gateway's main namespace and the namespaces of networks, and the links' packet filter. Pure.
 
 The router of a network sends packets to allowed destinations through a veth pair. One end is `OUTSIDE` in the network's
 namespace. The other end is ``vu<vlan>`` in the gateway's main namespace. Each end has one address in `LINKS4` and one
@@ -54,8 +54,8 @@ FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
 """The rule that accepts neighbour discovery (RFC 4861) on a link. Hop limit 255: no router forwarded the packet."""
 DIRECTIONS: Final = {"sent": "d", "received": "s"}
-"""The directions in which packets are counted. The value of a direction names the field that contains the destination's
-address in packets of this direction: "d" for ``daddr``, "s" for ``saddr``.
+"""The directions in which packets are counted, each with the first letter of the field with the destination's address:
+``daddr`` in packets to the destination, ``saddr`` in packets from the destination.
 """
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500

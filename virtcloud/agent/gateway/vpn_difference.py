@@ -250,7 +250,7 @@ def _wanted_ports(wanted: HostWanted) -> Iterator[AddVpnPort]:
 
 
 def find_vpn_ports(interfaces: Sequence[KernelInterface]) -> Iterator[ObservedVpnPort]:
-    """Yield the ports of OpenVPN servers that have an ownership alias, with the ports' faults."""
+    """Yield the OpenVPN servers' ports that have an ownership alias, with the ports' faults."""
     by_index = {interface.index: interface for interface in interfaces}
     for port in interfaces:
         vlan, cluster = names.vlan_of_vpn_port(port.name), names.cluster_of_alias(port.alias)

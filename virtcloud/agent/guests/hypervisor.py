@@ -54,7 +54,7 @@ class LibvirtHypervisor:
     """A `HypervisorApi` for one libvirtd. Thread-safe.
 
     The object connects at the first call, and again after a restart of libvirtd. If all connections have
-    `CALLS_AT_ONCE` open calls, a further call opens a connection. So readings do not wait for the starts of guests.
+    `CALLS_AT_ONCE` open calls, a further call opens a connection. So calls that read do not wait for starts of guests.
     """
 
     def __init__(

@@ -245,10 +245,7 @@ class ImageCache:
                 raise Refused(self._describe_full(size, cached, free))
 
     def _measure_others(self, fetch: _Fetch) -> tuple[int, int]:
-        """Return the size in bytes of the cache without ``fetch``, and how many of these bytes are not stored yet.
-
-        The size includes the space reserved for other fetches.
-        """
+        """Return the bytes used or reserved by images other than that of ``fetch``, and how many are not stored yet."""
         others = [other for other in self._fetches.values() if other is not fetch and other.reserved]
         counted = {other.source.sha256 for other in (*others, fetch)}
         entries = (path for path in self._folder.list_entries() if path.name.removeprefix(PARTIAL) not in counted)

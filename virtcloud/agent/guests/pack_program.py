@@ -40,7 +40,7 @@ REMOVED = (
 LOGS = "var/log/*"
 """Files that match this pattern are omitted. Folders are packed, because programs expect them."""
 EMPTIED = ("etc/machine-id",)
-"""The files that are packed empty. A guest with the new image creates its own content (machine-id(5))."""
+"""The files that are packed empty. Each guest whose image is the archive creates its own content (machine-id(5))."""
 CLUSTER_LINK = "/etc/virtcloud/"
 """Symbolic links to files in this folder are omitted: the guest's seed created them."""
 HOSTS = ("etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")

@@ -31,7 +31,7 @@ class PartialFile:
 
     @property
     def etag(self) -> str | None:
-        """The ETag of the fetched version, or None if it is unknown or malformed.
+        """The ETag of the file's fetched version, or None if the ETag is unknown or malformed.
 
         After a power failure, the ETag's file can contain any bytes. These must not be sent in a request's header.
         """

@@ -34,8 +34,8 @@ IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses that are probed at once (a batch), and limit of batches in each subnet."""
 MAX_ROTATED = 256
-"""Maximum number of addresses in the rotated part of a subnet's list (`list_host_addresses`) if ``first_candidate`` is
-None. The job's search then begins in this part.
+"""Maximum number of addresses that `list_host_addresses` rotates if ``first_candidate`` is None. The job's search then
+begins with one of these addresses.
 """
 PROBE_S = 0.15
 """Time limit of a probe in seconds. Even guests at the farthest site answer within this time. A second probe follows,

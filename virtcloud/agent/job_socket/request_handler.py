@@ -171,7 +171,7 @@ class RequestHandler:
         return OK_ANSWER
 
     def _end_missing(self, job: JobRecord) -> None:
-        """End the run and cluster of a missing job whose script runs on this host; otherwise, delete the job's record.
+        """End the run and cluster of a missing job if its script runs on this host. Otherwise, delete the job's record.
 
         If the script runs on another host, that host's agent ends the cluster. In this case, also delete the files of
         an earlier attempt whose script ran on this host.

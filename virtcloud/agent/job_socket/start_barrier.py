@@ -58,7 +58,7 @@ class JobClusterApi(Protocol):
     """The calls to SBF that the job socket needs."""
 
     def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
-        """Wait at most ``wait`` seconds for a version later than ``after``. Return the cluster."""
+        """Return the cluster. With ``after``, wait at most ``wait`` seconds until its version is higher."""
 
     def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
         """Return the guests of the cluster's network with their host keys.

@@ -1,7 +1,8 @@
 """Arista EOS as an EVPN edge (VXLAN, RFC 8365).
 
-SBF creates the pieces of a cluster in this order: a VLAN with SBF's name, its VNI on ``Vxlan1``, its MAC-VRF in BGP,
-and the VLAN on the trunk. The backbone's administrators must have configured ``Vxlan1``, BGP and the EVPN neighbours.
+SBF creates the pieces of a cluster in this order: a VLAN named ``vc-<service>``, its VNI on ``Vxlan1``, its MAC-VRF in
+BGP, and the VLAN on the trunk. The backbone's administrators must have configured ``Vxlan1``, BGP and the EVPN
+neighbours.
 
 Sources: published configurations (cEOS 4.21, Arista's AVD) for the form of the lines (one line for each VNI);
 OpenStack's networking-generic-switch for the creation of the VLAN as the first piece, and for the removal of a VNI

@@ -103,7 +103,7 @@ def test_readings_in_quick_succession_cause_one_report() -> None:
 
 
 def test_a_failed_report_is_not_repeated() -> None:
-    """SBF computes the average rate since the last report that it received, so no traffic is lost."""
+    """SBF computes the average rate since the last report that it received, so the rates omit no traffic."""
     sbf = ReportedTraffic(error=ServiceUnreachable("SBF does not answer"))
     reporter = sbf.reporter()
     read(reporter, tagged_segment(1))

@@ -15,7 +15,7 @@ from ssh_world import LISTENER, SshWorld, StockSsh, make_segment, opened
 from virtcloud.agent.gateway import ssh_requests
 
 PERMITS = ("permit-X11-forwarding", "permit-agent-forwarding", "permit-port-forwarding", "permit-pty", "permit-user-rc")
-"""All extensions of SSH certificates that permit an action. SBF's certificates contain none of them.
+"""All SSH certificate extensions that permit an action. SBF's certificates contain none of them.
 
 The sshd must refuse these actions even to a certificate with the extensions.
 """
