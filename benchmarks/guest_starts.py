@@ -139,8 +139,8 @@ class MeasuredHost:
 def measure() -> dict[str, Any]:
     """Return the shortest time of each case, the times of the parts of the fastest single start, and processor times.
 
-    The times are in seconds. ``processor`` is the mean processor time of one of twelve starts side by side, in the
-    round with the least mean. ``agent`` is the agent's part of this time.
+    The times are in seconds. ``processor`` is the processor time of twelve starts side by side, divided by twelve, in
+    the round with the least value. ``agent`` is the agent's part of this time.
     """
     folder = Path(mkdtemp())
     folder.chmod(0o711)

@@ -16,8 +16,8 @@ gave these ratios: "tagged compared with untagged, with filters" 0.97 to 1.06 (m
 no filters, untagged" 0.93 to 0.97 (median 0.96; seven runs). These runs do not decide whether the target for tagged
 streams is met. The target for filters of untagged streams is missed.
 
-A VLAN interface loses no offload (`ethtool -k`). The only additional cost of tags: each TCP segment (up to 64 KB)
-passes one more interface in each host. No setting of the agent would avoid this cost.
+A VLAN interface loses no offload (`ethtool -k`). The only additional cost of tags is that each TCP segment (up to
+64 KB) passes one more interface in each host. No setting of the agent would avoid this cost.
 """
 
 import ctypes

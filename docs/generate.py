@@ -3,6 +3,7 @@
 With ``--check``, only list outdated files.
 """
 
+import ast
 import inspect
 import json
 import re
@@ -204,13 +205,28 @@ def messages_page() -> str:
     return MESSAGES.sub(lambda found: f"{found[1]}\n{render_agent_messages()}\n", MESSAGES_PAGE.read_text())
 
 
+SPEED_PAGE = REFERENCE / "speed.md"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SPEED_TEXT = re.compile(r"(?<=## `benchmarks/)(\w+)(\.py`\n\n).*?(?=\n\nDate: )", re.DOTALL)
+
+
+def speed_page() -> str:
+    """Return the page "Speed" with the present docstrings of the benchmarks. ``make bench`` writes the measurements."""
+    return SPEED_TEXT.sub(lambda found: f"{found[1]}{found[2]}{_docstring(found[1])}", SPEED_PAGE.read_text())
+
+
+def _docstring(benchmark: str) -> str:
+    module = ast.parse((BENCHMARKS / f"{benchmark}.py").read_text())
+    return ast.get_docstring(module) or ""
+
+
 SHARE = Path(__file__).parents[1] / "setup/share"
 
 
 def run(check: bool) -> int:
     """Write or compare all generated files. Return the exit code."""
     files = {REFERENCE / name: NOTE + page() for name, page in PAGES.items()}
-    files[MESSAGES_PAGE] = messages_page()
+    files |= {MESSAGES_PAGE: messages_page(), SPEED_PAGE: speed_page()}
     files |= {SHARE / name: text for name, text in command_files().items()}
     existing = (path for path in SHARE.rglob("*") if path.is_file())
     outdated = [path for path in existing if path not in files]

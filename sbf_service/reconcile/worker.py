@@ -210,9 +210,9 @@ class Worker:
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
     """Return ``FAILED`` without a save, because the pause after a failed save has not ended.
 
-    After the pause, a reconciliation saves the configuration. If the previous reading failed, the report of that
-    reading has replaced the error report of the failed save: raise ReconcileStoppedError with a new report. Otherwise,
-    the error report of the failed save remains.
+    After the pause, a reconciliation saves the configuration. If the device's last reading before this reconciliation
+    failed, the report of that reading has replaced the error report of the failed save: raise ReconcileStoppedError
+    with a new report. Otherwise, the error report of the failed save remains.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
     if not task.reachable:

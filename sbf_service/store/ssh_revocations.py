@@ -30,7 +30,7 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 MAX_CLOCK_ERROR: Final = timedelta(minutes=10)
 """A revocation stays in wanted documents for at least this time after the certificate's expiry.
 
-Without the revocation, a gateway with a slow clock would still accept the certificate during this time.
+Without the revocation, a gateway with a slow clock could still accept the certificate during this time.
 """
 REMEMBERED: Final = timedelta(hours=1)
 """SBF deletes a certificate's record when this time has passed since the expiry and no connection is open.

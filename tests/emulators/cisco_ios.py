@@ -108,7 +108,7 @@ class CiscoIos(TrunkLists):
     def vlan_name(self, session: EmulatedSession, text: str) -> None:
         """Set the name of a VLAN. A new VLAN is not created if another VLAN has the same name.
 
-        The error message has no published source, and was not checked on a device.
+        The error message was neither taken from a published source nor checked on a device.
         """
         other = next((number for number, name in self.running.vlans.items() if name == text), None)
         if other is not None and str(other) not in session.context:

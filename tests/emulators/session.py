@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class CommandRejected(Exception):
-    """The device refuses a command, and answers with the exception's text (if empty, with the usual error)."""
+    """The device refuses a command. The answer is the exception's text, or the usual error if the text is empty."""
 
 
 class EmulatedSession:

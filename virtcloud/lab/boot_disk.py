@@ -8,8 +8,8 @@ sector       content
 from 2048    partition 1: ext4 with the label ``debian``
 ===========  =================================================================================================
 
-boot.img loads sector 1, the first sector of the core image. The program in sector 1 loads the rest of the core image
-from sector 2. Both sector numbers are GRUB's defaults (grub-core/boot/i386/pc/boot.S and diskboot.S of GRUB 2.06).
+boot.img loads sector 1, the first sector of the core image. The program in sector 1 loads the rest of the core image,
+from sector 2 on. Both sector numbers are GRUB's defaults (grub-core/boot/i386/pc/boot.S and diskboot.S of GRUB 2.06).
 """
 
 import os

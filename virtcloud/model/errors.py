@@ -156,7 +156,7 @@ class DatabaseUnavailable(ServiceUnreachable):
 
 
 class ServiceBusy(ServiceUnreachable):
-    """SBF refused the call, because too many similar calls are running. Nothing was changed.
+    """SBF cannot serve the call now, for example because too many similar calls are running. Nothing was changed.
 
     Retry after ``retry_after_s`` seconds.
     """

@@ -45,7 +45,7 @@ class SimulatedAgents:
             thread.start()
 
     def stop(self) -> None:
-        """Request the end of all agents. An agent in a long poll ends when SBF stops."""
+        """Request the end of all agents. An agent in a long poll ends when the poll ends or SBF stops."""
         self._stop.set()
 
     def _run(self, element: str, is_host: bool) -> None:

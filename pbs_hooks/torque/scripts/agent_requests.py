@@ -37,9 +37,9 @@ def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
 def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None:
     """Wait until this host's agent answers and has removed all remnants of a former run.
 
-    Raises ScriptExit if the agent refuses the request, or the time runs out. Only the job's first host announces the
-    job: if the job's script never starts, Torque runs an epilogue on the first host only, and no epilogue would
-    withdraw an announcement on this host.
+    Raises ScriptExit if the agent refuses the request, or the time runs out. This host is not the job's first host, so
+    do not announce the job: if the job's script never starts, Torque sometimes runs an epilogue only on the first host,
+    and no epilogue would withdraw an announcement on this host.
     """
     _retry_while_blocked(lambda: _check_removal(path, call), patience)
 

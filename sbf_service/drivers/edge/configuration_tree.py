@@ -33,7 +33,7 @@ class ConfigurationBlock:
         return next((block.head.removeprefix(start) for block in self.body if block.head.startswith(start)), None)
 
     def below(self, start: str) -> Iterator[tuple[str, "ConfigurationBlock"]]:
-        """Yield the text after ``start``, and the block, for each block in ``body`` that begins with ``start``."""
+        """Yield a pair for each block in ``body`` that begins with ``start``: the text after ``start``, the block."""
         return find_blocks(self.body, start)
 
 

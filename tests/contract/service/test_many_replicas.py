@@ -1,6 +1,6 @@
 """Tests of replicas that share a PostgreSQL database.
 
-The cases: twenty replicas start at once, the database restarts under load, or one replica's clock is wrong.
+The cases: twenty replicas start at once; the database restarts under load; one replica's clock is wrong.
 """
 
 import signal

@@ -57,7 +57,7 @@ class FileServerRecord(RecordedProcess):
     """The record of a server's process.
 
     ``wanted`` is the wanted state (`NfsServer`, as JSON) with which the server was started. ``digest`` is the digest of
-    ``wanted`` and of the owner's account. While the server starts, ``wanted`` and ``digest`` are "".
+    ``wanted`` and of the owner's account. Until the server has started, ``wanted`` and ``digest`` are "".
     """
 
     cluster: str

@@ -54,8 +54,8 @@ FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
 """The rule that accepts neighbour discovery (RFC 4861) on a link. Hop limit 255: no router forwarded the packet."""
 DIRECTIONS: Final = {"sent": "d", "received": "s"}
-"""The directions in which packets are counted, each with the first letter of the field with the destination's address:
-``daddr`` in packets to the destination, ``saddr`` in packets from the destination.
+"""The directions in which packets are counted. Each value is the first letter of the field that contains the
+destination's address: ``daddr`` in packets to the destination, ``saddr`` in packets from the destination.
 """
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500

@@ -245,7 +245,10 @@ class ImageCache:
                 raise Refused(self._describe_full(size, cached, free))
 
     def _measure_others(self, fetch: _Fetch) -> tuple[int, int]:
-        """Return the bytes used or reserved by images other than that of ``fetch``, and how many are not stored yet."""
+        """Return the bytes that images use or reserve, and how many of these bytes are not stored yet.
+
+        Omit the image of ``fetch``.
+        """
         others = [other for other in self._fetches.values() if other is not fetch and other.reserved]
         counted = {other.source.sha256 for other in (*others, fetch)}
         entries = (path for path in self._folder.list_entries() if path.name.removeprefix(PARTIAL) not in counted)

@@ -34,8 +34,8 @@ IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses that are probed at once (a batch), and limit of batches in each subnet."""
 MAX_ROTATED = 256
-"""Maximum number of addresses that `list_host_addresses` rotates if ``first_candidate`` is None. The job's search then
-begins with one of these addresses.
+"""Maximum number of addresses of a subnet that `list_host_addresses` rotates if ``first_candidate`` is None. In this
+case, the job's search begins with one of these addresses.
 """
 PROBE_S = 0.15
 """Time limit of a probe in seconds. Even guests at the farthest site answer within this time. A second probe follows,

@@ -58,7 +58,7 @@ class JobClusterApi(Protocol):
     """The calls to SBF that the job socket needs."""
 
     def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
-        """Return the cluster. With ``after``, wait at most ``wait`` seconds until its version is higher."""
+        """Return the cluster. With ``after``, wait at most ``wait`` seconds for a version higher than ``after``."""
 
     def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
         """Return the guests of the cluster's network with their host keys.

@@ -5,9 +5,9 @@ instance's name from the service ID. A private candidate configuration is commit
 backbone's administrators must have configured ``flexible-vlan-tagging`` and ``encapsulation
 flexible-ethernet-services`` on the port.
 
-SBF sets ``vlan-id none``, so that frames have no tag within the instance: the edges of other vendors send frames
-without a tag in the pseudowire. An instance that all clusters share has ``vlan-id all``: tags stay on frames, and
-addresses are learned for each VLAN.
+In the instance of a single cluster, SBF sets ``vlan-id none``, so that frames have no tag within the instance: the
+edges of other vendors send frames without a tag in the pseudowire. In an instance that all clusters share, SBF sets
+``vlan-id all``: tags stay on frames, and addresses are learned for each VLAN.
 
 Sources: OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within Bridge
 Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS" for ``vlan-id``, ``vpls-id``, ``neighbor``
