@@ -218,8 +218,8 @@ class ServiceSettings(Document):
     )
     local_users: LocalUsers = Field(
         LocalUsers.USER,
-        description="Local users on `socket` other than root and the service's own user (these two are operators): "
-        "`user` identifies each user by the user name that the kernel reports, `token` requires a token.",
+        description="How SBF identifies local users on `socket`: `user` by the user name that the kernel reports, "
+        "`token` by a token. Root and the service's own user are always operators.",
     )
     replica: Name | None = Field(None, description="Name of this replica if several replicas share one database.")
     workers: int = Field(

@@ -1,7 +1,7 @@
 """The relay of sessions: forwards messages between the WebSockets of a user and of the agent on the guest's host.
 
 1. The user's call inserts a row into the table ``guest_sessions``, and waits for the agent (:class:`SessionRelay`).
-2. The agent's long poll returns the row. The agent connects to the guest, and then to this replica.
+2. The agent's long poll returns the row. The agent connects to the guest and to this replica.
 3. The agent's first message is an error, or states that the guest is connected. If the guest is connected, SBF accepts
    the user's call.
 4. SBF forwards the messages of each side to the other side. SBF reads a message only after it has sent the previous

@@ -120,7 +120,7 @@ class ReconcileTask(ABC):
 
     @staticmethod
     def read_backbone(_unit: Unit, _name: Name) -> Backbone | None:
-        """Return an edge's transports and their other edges; None for a switch."""
+        """Return the transports of an edge, and the other edges of each transport; None for a switch."""
         return None
 
     def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges

@@ -70,7 +70,7 @@ class OutsideRouting:
         return ObservedOutside(listing, {name: on for name, on in found.items() if on is not None})
 
     def read_uses(self) -> tuple[DestinationUse, ...]:
-        """Return the counters for each network and destination. Thread-safe.
+        """Return the packet filter's counters for each network and destination. Thread-safe.
 
         For a destination with FQDNs, also return the addresses and the errors of these FQDNs.
         """
@@ -85,7 +85,7 @@ class OutsideRouting:
         )
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Record the networks of a wanted document, and request the addresses of the FQDNs in their destinations.
+        """Record the networks of a wanted document. Request the addresses of the FQDNs in these networks' destinations.
 
         `restore` uses the recorded networks. The kernel is not changed. The thread of `FqdnAddresses` resolves the
         FQDNs later.

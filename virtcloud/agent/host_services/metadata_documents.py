@@ -37,7 +37,7 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 VENDOR_DATA: Final = "vendor-data"
 FORM: Final = 1
-"""The version of the documents' format. An agent with another version restarts the metadata services."""
+"""The version of the documents' format. An agent restarts metadata services whose documents have another ``FORM``."""
 _IPV4: Final = 4
 _SEGMENT_KEYS: Final = {"id", "key", "members", "mtu", "peers", "host_services", "router_addresses", "services"}
 _GUEST_KEYS: Final = {"name", "cluster", "mac", "addresses", "seed"}

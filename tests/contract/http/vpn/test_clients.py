@@ -105,7 +105,7 @@ def test_a_call_waits_until_elements_confirm_a_profile(served: Served) -> None:
         while True:
             before, begin = client.profile("demo", created.id), time.monotonic()
             after = client.profile("demo", created.id, wait=0.5)
-            if after == before:  # otherwise, a confirmation that was already under way ended the call early
+            if after == before:  # False if a confirmation that was already under way ended the call early
                 break
         assert after.pending
         assert time.monotonic() - begin >= 0.5
