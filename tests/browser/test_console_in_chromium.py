@@ -62,7 +62,7 @@ def test_every_page_is_accessible(visit: Visitor, scheme: str) -> None:
     assert found == {}
 
 
-def test_the_chosen_theme_replaces_the_browsers(visit: Visitor) -> None:
+def test_the_chosen_theme_overrides_the_browsers_theme(visit: Visitor) -> None:
     visitor = visit(color_scheme="light")
     page = visitor.open("")
     page.click("text=Theme: auto")

@@ -9,7 +9,7 @@ Sources of the output:
 - "Copying configuration: [Success]" after a rotating progress character: recorded sessions of 10.06 to 10.08 (Shasta's
   network guides)
 - "[Failure]" with a reason below it: the form comes from a simulator; the reasons are invented
-- the message for a missing right: written from memory, not checked on a device
+- the message for a missing right: without a source, not checked on a device
 """
 
 from typing import ClassVar

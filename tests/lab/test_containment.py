@@ -168,7 +168,7 @@ def test_mounts_inside_do_not_appear_on_the_host(lab: Lab, domains: dict[str, st
     assert shared not in run_checked(lab, HOST, "cat", "/proc/self/mountinfo")
 
 
-def test_root_inside_leaves_no_control_group(results: dict[str, str]) -> None:
+def test_root_inside_cannot_leave_its_control_group(results: dict[str, str]) -> None:
     """Root in the container cannot move out of its control group."""
     assert select(results, "legacy-groups", "release-agent", "root-group", "parent-group") == {"failed"}
 

@@ -89,11 +89,11 @@ def test_sbf_killed_at_random_moments_recovers_after_each_restart(
             assert client.put_cluster(key, request).attempt == (round_number - first) // 2
             view = until(client, key, active)
             assert changed_switches(take_snapshot(lab, topology), before) == expected(view, topology), (
-                f"round {round_number}, lost {lost}"
+                f"round {round_number}, answer lost: {lost}"
             )
         else:
             remove(client, key)
-            assert take_snapshot(lab, topology) == before, f"round {round_number}, lost {lost}"
+            assert take_snapshot(lab, topology) == before, f"round {round_number}, answer lost: {lost}"
 
 
 def test_with_forty_vlan_ids_forty_of_fifty_creates_succeed(

@@ -55,7 +55,7 @@ def test_qemu_runs_as_an_unprivileged_user(cluster: Cluster, mixed: Lab) -> None
     script = 'for process in $(pgrep qemu-system); do grep -E "^(Uid|CapEff):" /proc/$process/status; done'
     lines = run_checked(mixed, "brno-h1", "sh", "-c", script).splitlines()
     (users, capabilities) = (line.split()[1:] for line in lines)
-    assert "0" not in users, "none of QEMU's real, effective, saved and file-system user IDs is 0"
+    assert "0" not in users, "expected none of QEMU's real, effective, saved and file-system user IDs to be 0"
     assert int(capabilities[0], 16) == 0
 
 

@@ -57,7 +57,7 @@ def test_an_extra_disk_is_kept_over_restarts(lab: Lab, origin: Cluster) -> None:
     assert run_inside(lab, origin, "cat /mnt/data/file; stat -c %u:%g /mnt/data") == "kept\n0:0\n"
 
 
-def test_a_clone_has_the_files_and_other_keys(lab: Lab, client: Client, origin: Cluster) -> None:
+def test_a_clone_has_equal_files_but_different_keys(lab: Lab, client: Client, origin: Cluster) -> None:
     run_inside(lab, origin, "mkdir -p /srv; echo 42 >/srv/result; cp /home/carol/.ssh/id_ed25519 /srv/key")
     keys = read_keys(lab, origin)
     with pytest.raises(Conflict, match="guest n1 of cluster origin runs"):

@@ -78,7 +78,7 @@ def test_guests_of_identical_clusters_get_their_addresses(leases: tuple[list[str
 
 def test_no_frame_of_a_server_reaches_the_switch(leases: tuple[list[str], str]) -> None:
     _, frames = leases
-    assert GUEST_MAC in frames, "the guests' requests reach the switch"
+    assert GUEST_MAC in frames, "expected the guests' requests at the switch, found none"
     assert MAC not in frames
 
 

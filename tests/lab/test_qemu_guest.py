@@ -219,7 +219,7 @@ def test_a_qemu_guest_has_addresses_of_dhcp_and_seed(booted: BootedMachine) -> N
 
 def test_a_qemu_guest_finds_names_by_dns(booted: BootedMachine) -> None:
     output = booted.outputs["names"]
-    assert "169.254.169.254" in output, "DHCP assigns the address of the host's server"
+    assert "169.254.169.254" in output, "expected the address of the host's server, which DHCP assigns"
     assert "10.0.0.2" in output
 
 
@@ -336,7 +336,7 @@ def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
         mixed.power_off("brno-h1")
         mixed.power_on("brno-h1")
         wait_for_guests(mixed, 2)
-        assert "written by a gues" in run_in_qemu_guest(mixed, SUM), "the disk is kept"
+        assert "written by a gues" in run_in_qemu_guest(mixed, SUM), "the disk was not kept"
         wait_for_state(client, client.cluster("disk"), ClusterState.ACTIVE)
         wait_for_state(client, client.delete_cluster("disk"), ClusterState.RELEASED)
     assert image.read_bytes() == content

@@ -42,7 +42,7 @@ def test_installing_again_changes_nothing(batch: LabPbs) -> None:
     assert pbs(batch, "install") == (0, "nothing to do: the hooks are installed and up to date\n", "")
 
 
-def test_differences_are_shown_and_repaired_foreign_hooks_unchanged(batch: LabPbs, others: str) -> None:
+def test_install_shows_and_repairs_differences_of_its_own_hooks_only(batch: LabPbs, others: str) -> None:
     batch.root("qmgr", "-c", "set hook virtcloud_mom alarm = 30")
     _, shown, _ = pbs(batch, "install", "--sbf", "http://other.example:8800", "--dry-run")
     assert shown.splitlines() == [

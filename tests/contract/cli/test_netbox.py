@@ -102,7 +102,7 @@ def test_devices_become_switches_and_hosts_by_their_roles(netbox: EmulatedNetBox
     assert site.hosts == (Host(name=Name("node1"), ports=("eth0",)),)
 
 
-def test_the_pool_excludes_vlans_in_use_of_a_group(netbox: EmulatedNetBox, token_file: Path) -> None:
+def test_the_pool_excludes_used_vlans_of_a_group(netbox: EmulatedNetBox, token_file: Path) -> None:
     assert imported(netbox, token_file).pools == {"ostrava": VlanSet.parse("100-109,111-119,200-204,300")}
 
 

@@ -127,7 +127,7 @@ def test_an_operator_reconciles_a_switch(installed: World) -> None:
     assert "The device has its wanted state" in text_of(browser.get(answer.headers["location"]))
 
 
-def test_an_unreachable_switch_is_not_called_equal(installed: World) -> None:
+def test_an_unreachable_switch_is_not_called_correct(installed: World) -> None:
     installed.switches["brno-sw1"].cut_off = True
     browser = logged_in(installed)
     answer = browser.post("/console/elements/brno-sw1/reconcile")

@@ -264,7 +264,7 @@ def test_an_access_port_moves_from_one_vlan_to_another(device: Device) -> None:
     assert (device.carried("p2"), device.untagged("p2")) == ("101", "101")
 
 
-def test_an_access_port_leaves_the_default_vlan_without_a_cluster(device: Device) -> None:
+def test_an_access_port_without_a_cluster_leaves_the_default_vlan(device: Device) -> None:
     device.reset("p2")
     change = converge(device).model_copy(update={"take": {}})
     assert change == SwitchDifference(close=("p2",), access=("p2",))

@@ -34,7 +34,7 @@ def test_foreign_vlans_and_ports_survive_a_reboot(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", COMMAND_LINES)
-def test_a_trunk_with_the_list_all_carries_every_vlan(platform: str) -> None:
+def test_a_trunk_that_allows_all_vlans_carries_every_vlan(platform: str) -> None:
     with emulate(platform) as switch:
         trunk = switch.port_names[4]
         switch.occupy(vlans={20: "printers", 30: "cameras"}, trunks={trunk: "all"})

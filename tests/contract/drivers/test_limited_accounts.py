@@ -44,7 +44,7 @@ def test_an_empty_filtered_answer_counts_as_a_missing_filter(platform: str, make
     assert not bench.converge("112", "112,120")
 
 
-def test_later_readings_begin_with_the_answered_command(make_bench: MakeBench) -> None:
+def test_later_readings_omit_the_refused_command(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.forbid(r"\|")
     bench.read()

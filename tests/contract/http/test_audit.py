@@ -141,7 +141,7 @@ def test_a_row_is_committed_with_its_change(world: World) -> None:
     assert len(world.audit()) == before
 
 
-def test_rows_of_a_host_name_added_and_removed_clusters(world: World) -> None:
+def test_a_hosts_rows_show_added_and_removed_clusters(world: World) -> None:
     world.settle()
     world.put("demo", spec("brno-h1"))
     world.settle()

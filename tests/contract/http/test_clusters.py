@@ -76,7 +76,7 @@ def test_the_largest_attempt_number_has_a_successor(world: World) -> None:
     assert world.put("job", spec("brno-h1")).view.attempt == 1_000_000_001
 
 
-def test_a_later_attempt_ends_and_replaces_the_former(world: World) -> None:
+def test_a_later_attempt_ends_the_former_and_then_replaces_it(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=1)
     world.settle()
     assert problem(ask(world, "PUT", "/v1/clusters/job", body("brno-h1", attempt=2))) == (

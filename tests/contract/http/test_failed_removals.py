@@ -60,7 +60,7 @@ def test_the_owner_sees_why_a_removal_failed(world: World) -> None:
     assert (old.state, parts) == (ClusterState.DRAINING, [("removing", FAILED)])
 
 
-def test_a_failed_removal_is_quarantined_at_its_deadline(world: World) -> None:
+def test_a_failed_removals_vlan_id_is_quarantined_at_the_deadline(world: World) -> None:
     end_with_failed_removal(world)
     world.clock.advance(61)
     confirm(world, remaining={world.view("old").id: FAILED})

@@ -89,7 +89,7 @@ def test_an_agent_token_with_a_switchs_name_has_no_effect(world: World) -> None:
     assert ask(world, "GET", "/v1/elements/brno-sw1").json() == before
 
 
-def test_a_jobs_host_chooses_the_networks_shares(world: World) -> None:
+def test_a_jobs_host_chooses_who_may_join_the_network(world: World) -> None:
     """A known limit: the batch server confirms a job's owner, hosts and network, but nothing else in the request."""
     token = world.token(Role.JOB_STARTER, "brno-h1")
     wanted = {"spec": spec("brno-h1", shares_with=["mallory"]).model_dump(mode="json")}

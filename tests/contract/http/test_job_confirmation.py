@@ -154,7 +154,7 @@ def test_a_confirmation_expires_after_five_minutes(world: World) -> None:
     assert request_cluster(world, "brno-h1").status_code == 503
 
 
-def test_a_job_that_is_not_running_is_requested_again(world: World) -> None:
+def test_the_confirmation_of_a_queued_job_is_requested_again(world: World) -> None:
     request_cluster(world, "brno-h1")
     confirm(world, runs=False, words="is queued")
     assert "the server answered: job 7.torque is queued; try again" in problem(request_cluster(world, "brno-h1"))[2]

@@ -23,6 +23,6 @@ def test_a_report_of_many_refusals_fails_the_known_cluster(world: World, unknown
 
 
 @pytest.mark.parametrize("key", ["incomplete", "remaining"])
-def test_a_confirmation_may_except_many_clusters(world: World, unknown: dict[str, str], key: str) -> None:
+def test_a_confirmation_may_exclude_many_clusters(world: World, unknown: dict[str, str], key: str) -> None:
     answer = ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 1, key: unknown})
     assert answer.status_code == 204, answer.text

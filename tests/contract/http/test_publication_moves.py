@@ -170,7 +170,7 @@ def test_a_site_that_did_not_certify_the_images_publishes_nothing(world: World) 
     assert ports_of(world, "praha-gw") == []
 
 
-def test_a_cluster_gets_no_gateways_without_free_ports(world: World) -> None:
+def test_a_cluster_gets_no_gateway_whose_ports_are_all_taken(world: World) -> None:
     certify(world, "praha")
     put(world, "other")
     for port in (1, 2, 3):

@@ -108,7 +108,7 @@ def test_a_hosts_own_image_with_a_certified_name_is_refused(world: World) -> Non
     assert problem(publish(world))[:2] == (403, "not-admitted")
 
 
-def test_a_site_without_publishing_names_the_sites_with_it(world: World) -> None:
+def test_the_error_names_the_sites_that_publish_ports(world: World) -> None:
     put(world)
     status, kind, detail = problem(publish(world, site="praha"))
     assert (status, kind) == (409, "no-gateway")

@@ -64,7 +64,7 @@ def test_invariant_1_the_database_refuses_a_second_claim_of_a_service(world: Wor
         connection.execute(twice)
 
 
-def test_invariant_1_a_cluster_without_service_claims_nothing(world: World) -> None:
+def test_invariant_1_without_a_service_id_no_vlan_is_claimed(world: World) -> None:
     for number in range(8):
         world.put(f"c{number}", TWO_SITES)
     with pytest.raises(NoVlanFree):

@@ -46,7 +46,7 @@ def test_a_refused_port_concerns_the_vlans_added_there(make_bench: MakeBench) ->
     assert set(caught.value.about) == {112}
 
 
-def test_the_error_of_an_open_port_quotes_the_device(make_bench: MakeBench) -> None:
+def test_an_error_about_a_ports_allowed_vlans_quotes_the_device(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.fail("refuse", r"^interface .*1/0/1$", times=9)
     with pytest.raises(

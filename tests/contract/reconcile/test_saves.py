@@ -201,7 +201,7 @@ def test_a_change_is_made_while_a_failed_save_waits(world: World) -> None:
     assert (switch.carried(), switch.saves) == ({"p2": "101"}, saves)
 
 
-def test_a_switch_that_answers_before_its_save_is_reachable(world: World) -> None:
+def test_a_switch_becomes_reachable_again_while_a_failed_save_waits(world: World) -> None:
     create_active(world)
     switch = world.switches["brno-sw1"]
     switch.save_fails = BUSY

@@ -110,7 +110,7 @@ def test_an_upgrade_assigns_no_addresses_to_existing_guests(world: World) -> Non
     assert not world.put("demo", DEMO).created
 
 
-def test_guests_of_jobs_get_only_addresses_of_their_hook(world: World) -> None:
+def test_sbf_assigns_no_addresses_to_guests_of_jobs(world: World) -> None:
     token = world.token(Role.SCHEDULER, "pbssrv")
     body = {"spec": DEMO.model_dump(mode="json"), "attempt": 0}
     assert ask(world, "PUT", "/v1/clusters/12.pbssrv", body, token=token).status_code == 201

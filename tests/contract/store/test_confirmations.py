@@ -28,7 +28,7 @@ def test_a_report_may_exceed_the_number_of_statement_parameters(world: World) ->
         assert read_blocked_clusters(unit, "brno-h1") == (demo,)
 
 
-def test_a_changed_error_beyond_the_cut_message_is_a_change(world: World) -> None:
+def test_a_clusters_version_increases_if_only_its_own_error_changes(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     demo = world.view("demo").id
     confirm(world, {demo: "fetches the image (10%)"})

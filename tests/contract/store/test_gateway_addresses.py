@@ -107,7 +107,7 @@ def test_an_ended_network_frees_its_gateways_addresses(world: World) -> None:
     assert address(world)[0] == first[0]
 
 
-def test_the_clusters_of_a_network_are_listed_with_other_addresses(world: World) -> None:
+def test_only_the_networks_first_cluster_shows_gateway_and_device_addresses(world: World) -> None:
     put(world, subnets=["10.0.0.0/24"])
     gateway = address(world)[0].partition("/")[0]
     make_profile(world, world.token(Role.USER, "alice"))

@@ -63,7 +63,7 @@ def test_constraints_are_in_the_database(empty_database: str) -> None:
     engine.dispose()
 
 
-def test_old_databases_keep_the_times_of_releases(empty_database: str) -> None:
+def test_migrations_keep_the_release_times_of_vlan_ids(empty_database: str) -> None:
     engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-103'), ('praha', true, '')",

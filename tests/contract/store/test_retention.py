@@ -104,7 +104,7 @@ def test_a_row_that_is_committed_later_is_archived_later(
     assert "late" in {row.what for row in world.audit()}
 
 
-def test_audit_rows_beyond_their_largest_number_are_archived(world: World, archive: Path) -> None:
+def test_audit_rows_above_the_maximum_count_are_archived(world: World, archive: Path) -> None:
     with world.store.change() as unit:
         unit.session.add_all([AuditRow(at=unit.now, who="eva", what="x") for _ in range(1010)])
     newest = [row.id for row in world.audit()][-1000:]
@@ -157,7 +157,7 @@ def test_former_attempts_are_refused_for_a_week(world: World, archive: Path) -> 
         world.put("job", spec("brno-h1"), attempt=1)
 
 
-def test_clusters_beyond_their_largest_number_stay_a_week(world: World, archive: Path) -> None:
+def test_clusters_above_the_maximum_count_stay_a_week(world: World, archive: Path) -> None:
     for key in "abc":
         end_cluster(world, key)
     one = LIMITS.model_copy(update={"clusters": 1})  # model_copy does not check the minimum of the setting

@@ -133,7 +133,7 @@ def test_a_dry_run_is_refused_without_addresses_for_services(world: World) -> No
 
 
 @pytest.mark.parametrize("folder", ["/srv/home", "srv/{owner}", "/srv/../{owner}", "/srv//{owner}", "/srv/{user}", "/"])
-def test_a_folder_that_owners_share_or_leave_is_refused(folder: str) -> None:
+def test_writable_folders_have_valid_paths_that_contain_the_owner(folder: str) -> None:
     with pytest.raises(BadInput):
         NfsListener(exports=[HOME | {"folder": folder}])
 

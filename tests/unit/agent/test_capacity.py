@@ -51,7 +51,7 @@ def test_a_changed_capacity_is_reported_at_once() -> None:
     assert host.reports == [SMALL, LARGE]
 
 
-def test_an_agent_works_with_an_sbf_without_this_call() -> None:
+def test_an_agent_works_with_an_sbf_without_capacity_reports() -> None:
     host = ReportedHost(knows_call=False)
     reporter = host.reporter()
     reporter.report()

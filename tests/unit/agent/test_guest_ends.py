@@ -76,7 +76,7 @@ def test_a_guest_without_memory_is_named_with_its_limit(world: World) -> None:
     )
 
 
-def test_the_cause_is_searched_since_the_guest_was_seen(world: World) -> None:
+def test_the_search_for_the_cause_begins_at_the_last_reading(world: World) -> None:
     world.reconcile(100)
     world.end_guest()
     world.reconcile(30)

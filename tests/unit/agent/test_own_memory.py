@@ -77,7 +77,7 @@ def test_collections_skip_the_imported_modules() -> None:
     assert _run(COLLECT) < 100
 
 
-def test_pages_of_libraries_that_only_the_start_used_are_released() -> None:
+def test_library_pages_used_only_at_the_start_are_released() -> None:
     assert _run(FILES) < 0.5
 
 

@@ -53,7 +53,7 @@ def without_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_lack_of_open_files_is_no_end_of_a_process() -> None:
+def test_a_lack_of_file_descriptors_is_no_process_end() -> None:
     with subprocess.Popen(["/usr/bin/sleep", "60"]) as process:
         with without_descriptors():
             with pytest.raises(Refused, match=r"cannot read stat of process .*: Too many open files"):
@@ -63,7 +63,7 @@ def test_a_lack_of_open_files_is_no_end_of_a_process() -> None:
         process.kill()
 
 
-def test_a_lack_of_open_files_makes_no_record_unreadable(tmp_path: Path) -> None:
+def test_a_lack_of_file_descriptors_makes_no_record_unreadable(tmp_path: Path) -> None:
     """If the agent took the record for unreadable, it would replace the recorded server."""
     record = RecordedProcess(pid=1, started=2, boot="b")
     write_record(tmp_path / "record.json", record)

@@ -31,7 +31,7 @@ def test_progress_is_reported_after_each_completed_piece_of_work(
     assert (reports_before_step, len(progress_reports)) == ([1, 2], 4)
 
 
-def test_a_fetch_of_one_clusters_image_delays_no_other(
+def test_an_image_fetch_for_one_cluster_delays_no_other_cluster(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
     host.waits = {"a": "fetching image disk: 40 %"}
@@ -55,7 +55,7 @@ def test_the_progress_of_a_fetch_is_reported_once_per_change(
     assert reported == [["fetching image disk: 40 %"], ["fetching image disk: 41 %"], []]
 
 
-def test_a_restart_during_a_fetch_is_no_drift(
+def test_a_pending_fetch_is_no_drift(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
     service.want(make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",)))

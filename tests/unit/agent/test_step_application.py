@@ -109,7 +109,7 @@ def test_after_a_stop_request_no_further_guest_starts(make_segment: Make) -> Non
     assert sorted(host.ended) == ["g1", "g2"], "the starts in progress end before the agent does"
 
 
-def test_a_refused_guest_counts_although_another_waits(make_segment: Make) -> None:
+def test_a_refused_start_is_recorded_although_another_is_pending(make_segment: Make) -> None:
     def start(name: str) -> None:
         refuse_first(name)
         raise StepPending("fetching image disk: 40 %")

@@ -297,7 +297,7 @@ def test_a_site_of_reach_is_part_of_the_spec(run: RunCommand, sbf: FakeSbf) -> N
     assert (sbf.requests[0].spec.sites, sbf.requests[0].spec.all_hosts) == (("plzen",), ())
 
 
-def test_creation_names_sites_without_the_vlan_id(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creation_names_sites_where_the_vlan_id_is_not_free(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     sites = [site("brno", "100-199"), site("praha", "100-199"), site("plzen", "300-399")]
     monkeypatch.setitem(DOCUMENTS, "/v1/sites", sites)
     result = run(*CREATE, "--name", "ring")

@@ -51,7 +51,7 @@ def test_a_dry_run_is_printed_as_json(run: RunCommand, in_use: FakeSbf) -> None:
     assert dry_run["other_use"] == [PORT_USE]
 
 
-def test_without_a_terminal_a_change_in_use_needs_yes(run: RunCommand, in_use: FakeSbf) -> None:
+def test_without_a_terminal_a_pool_in_other_use_needs_yes(run: RunCommand, in_use: FakeSbf) -> None:
     result = run(*SET_POOL)
     assert (result.exit_code, in_use.put) == (2, [])
     assert "pass --yes" in result.stderr

@@ -36,7 +36,7 @@ def test_a_table_fits_and_breaks_no_word(
     assert max(map(len, lines)) <= width
 
 
-def test_a_table_of_60_columns_wraps_the_longest_column(
+def test_a_table_60_characters_wide_wraps_the_longest_column(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert print_on_terminal(monkeypatch, capsys, 60)[2:] == [

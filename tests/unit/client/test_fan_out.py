@@ -18,7 +18,7 @@ def test_results_have_the_order_of_the_names() -> None:
     assert list(fan_out(["b", "a"], lambda name, _task: name * 2).items()) == [("b", "bb"), ("a", "aa")]
 
 
-def test_no_guests_have_no_results() -> None:
+def test_an_empty_list_of_guests_has_no_results() -> None:
     assert fan_out([], lambda name, _task: name) == {}
 
 

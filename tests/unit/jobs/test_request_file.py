@@ -50,7 +50,7 @@ def test_a_file_describes_guests_host_by_host() -> None:
 
 
 @pytest.mark.parametrize(("text", "vpn"), [("yes", True), ("no", False), ("'yes'", True)])
-def test_a_file_asks_for_gateways_with_or_without_quotes(text: str, vpn: bool) -> None:
+def test_a_file_may_quote_the_value_of_vpn(text: str, vpn: bool) -> None:
     assert read(guest() | yaml.safe_load(f"vpn: {text}")).vpn is vpn
 
 

@@ -161,7 +161,7 @@ def test_an_older_request_in_the_script_is_replaced() -> None:
 
 
 @given(script=st.text(alphabet="#!/PBS -l\n=ovx", max_size=60))
-def test_filtering_is_idempotent(script: str) -> None:
+def test_adding_a_request_directive_is_idempotent(script: str) -> None:
     once = add_request_directive(script, "image=a")
     assert add_request_directive(once, "image=a") == once
     assert parse_submission([], once).resources["other"] == "vcluster=image=a"

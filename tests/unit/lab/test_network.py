@@ -90,7 +90,7 @@ def test_latency_of_an_attachment_is_between_edge_and_core(nodes: dict[str, LabN
     assert nodes["overlay"].tc == ("qdisc add dev brno root netem limit 10000 delay 1ms",)
 
 
-def test_only_one_of_two_edges_connects() -> None:
+def test_only_one_edge_of_a_pair_opens_the_bgp_connection() -> None:
     configs = {name: frr.frr_files(edge(name), LAB)["/run/frr/bgpd.conf"] for name in ("brno-pe1", "praha-pe1")}
     assert " neighbor 10.255.0.2 peer-group edges\n neighbor 10.255.0.3" in configs["brno-pe1"]
     assert (

@@ -78,7 +78,7 @@ def test_only_a_new_network_chooses_its_filters(key: str) -> None:
     assert "expected only a new network to have" in refusal(f"owner: alice\nhosts: [h1]\njoins: n\n{key}\n")
 
 
-def test_the_repeated_version_of_router_addresses_is_named() -> None:
+def test_a_second_ipv6_address_of_the_router_is_refused() -> None:
     found = refusal(
         "owner: alice\nhosts: [h1]\nrouter: device\nrouter_addresses: [10.0.0.1/24, fd00::1/64, fd00::2/64]\n"
     )

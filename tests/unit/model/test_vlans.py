@@ -49,7 +49,7 @@ def test_ranges_are_written_as_administrators_write_them() -> None:
         ("10_20", "expected VLAN ranges such as '100-199,300', got '10_20'"),
     ],
 )
-def test_an_invalid_range_is_refused_with_its_part(text: str, message: str) -> None:
+def test_the_error_names_what_is_invalid_in_the_ranges(text: str, message: str) -> None:
     with pytest.raises(BadInput) as refusal:
         VlanSet.parse(text)
     assert str(refusal.value) == message

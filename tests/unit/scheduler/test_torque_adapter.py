@@ -65,7 +65,7 @@ def test_nodes_are_parsed() -> None:
     ) == {"n1"}
 
 
-def test_a_request_in_the_resource_other_is_recognized() -> None:
+def test_a_request_in_the_resource_named_other_is_recognized() -> None:
     copied = JOB.replace("<vcluster>image=a</vcluster>", "<other>vcluster=image=a</other>")
     other = JOB.replace("<vcluster>image=a</vcluster>", "<other>fast</other>")
     listed = f"<Data>{copied.format(number=7, state='R')}{other.format(number=8, state='R')}</Data>\n"

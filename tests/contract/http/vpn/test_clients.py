@@ -138,7 +138,7 @@ def test_bad_input_creates_no_profile(served: Served, arguments: tuple[str, ...]
     assert served.world.audit("vpn_profile_created") == []
 
 
-def test_a_device_of_two_users_is_revoked_by_its_user(served: Served) -> None:
+def test_revoking_a_device_name_of_two_users_needs_the_user(served: Served) -> None:
     served.run("invite", "demo", "bob")
     for user in ("alice", "bob"):
         served.run("profile", "demo", "--device", "laptop", "--no-wait", user=user)

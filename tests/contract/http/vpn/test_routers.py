@@ -43,7 +43,7 @@ def test_no_other_device_has_the_router_addresses(world: World, alice: str) -> N
     assert not set(addresses) & set(world.view("demo").spec.router_addresses or ())
 
 
-def test_a_second_router_is_refused_with_the_first(world: World, alice: str) -> None:
+def test_the_refusal_of_a_second_router_names_the_first(world: World, alice: str) -> None:
     put(world)
     make_router(world, alice)
     status, _, text = problem(make_router(world, alice, "other"))

@@ -69,7 +69,7 @@ def test_a_device_gets_the_vlan_and_addresses_of_its_grant() -> None:
 
 
 @pytest.mark.parametrize(("mtu", "pushed"), [(1400, ['push "tun-mtu 1400"']), (1500, []), (9000, []), (None, [])])
-def test_a_device_gets_the_mtu_of_smaller_networks(mtu: int | None, pushed: list[str]) -> None:
+def test_a_device_gets_its_networks_mtu_only_below_1500(mtu: int | None, pushed: list[str]) -> None:
     granted = decide(REQUEST, index_grants([make_network(make_grant(addresses=()), mtu=mtu)]), NOW)
     assert list(list_options(granted)) == ["vlan-pvid 100", *pushed]
 

@@ -232,7 +232,7 @@ def test_another_cluster_reaches_no_published_guest(gateway: Run) -> None:
 
 
 @pytest.mark.parametrize("address", [SERVER, ADMINISTRATOR])
-def test_forged_answers_of_a_guest_leave_no_gateway(gateway: Run, address: str) -> None:
+def test_a_gateway_forwards_no_forged_answers_of_a_guest(gateway: Run, address: str) -> None:
     """No connection is open. From its published port, the guest sends TCP packets that have the flags of answers."""
     target = {SERVER: "server", ADMINISTRATOR: "admin"}[address]
 

@@ -54,7 +54,7 @@ def test_a_session_without_a_grant_ends() -> None:
     assert ended(SESSION, "bob") == ["the grant or the guest is gone"]
 
 
-def test_a_session_ends_with_an_extended_lease() -> None:
+def test_a_session_lasts_until_its_extended_lease_ends() -> None:
     short = SESSION.model_copy(update={"expires_at": NOW})
     assert ended(short, "alice") == []
     assert ended(short, "alice", now=LATER) == ["the lease of the cluster has ended"]

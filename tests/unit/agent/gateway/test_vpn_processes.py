@@ -80,7 +80,7 @@ def test_an_unwanted_server_with_an_unreadable_record_is_stopped(in_world: Calla
     assert (started, is_left) == (None, False)
 
 
-def test_a_lack_of_open_files_makes_no_record_unreadable(in_world: Callable[..., Any]) -> None:
+def test_a_lack_of_file_descriptors_makes_no_record_unreadable(in_world: Callable[..., Any]) -> None:
     def work(world: GatewayWorld) -> object:
         interfaces, (soft, hard) = world.kernel.list_interfaces(), resource.getrlimit(resource.RLIMIT_NOFILE)
         # With a limit of 0, poll(2) would fail in other threads: the limit also applies to the length of poll's list.

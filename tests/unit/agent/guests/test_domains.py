@@ -85,7 +85,7 @@ def test_a_container_has_its_own_root(xml: MakeXml) -> None:
 
 
 @pytest.mark.parametrize("kind", ["uid", "gid"])
-def test_a_containers_ids_are_others_on_the_host(xml: MakeXml, kind: str) -> None:
+def test_a_containers_ids_are_mapped_to_other_host_ids(xml: MakeXml, kind: str) -> None:
     assert attributes_of(xml(LXC), f"idmap/{kind}") == {"start": "0", "target": "268435456", "count": "65536"}
 
 

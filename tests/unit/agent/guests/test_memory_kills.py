@@ -47,7 +47,7 @@ def test_a_kill_at_the_limit_is_found_by_control_group(log: Log, group: str) -> 
     assert log.kills.find_cause(DOMAIN, 30) is EndCause.MEMORY_LIMIT
 
 
-def test_a_kill_of_the_whole_host_is_another_cause(log: Log) -> None:
+def test_a_kill_for_lack_of_host_memory_is_another_cause(log: Log) -> None:
     log.write(record(QEMU, "CONSTRAINT_NONE"))
     assert log.kills.find_cause(DOMAIN, 30) is EndCause.HOST_MEMORY
 

@@ -19,7 +19,7 @@ def test_own_guests_have_plain_names_and_others_full_names() -> None:
     ]
 
 
-def test_a_member_has_its_own_guests_under_plain_names() -> None:
+def test_a_member_cluster_has_its_own_guests_under_plain_names() -> None:
     guest = seeded_guest(cluster="c2")
     hosts = render_peer_files(seeded_segment(guest), guest)["hosts"]
     assert "10.0.0.9 n1.4711.pbs.internal n1\n10.0.0.1 n1.demo.internal\n" in hosts

@@ -109,7 +109,7 @@ def test_each_change_of_the_documents_changes_the_digest(changes: dict[str, obje
     assert hash_metadata(served(seeded_guest())) != hash_metadata(served(seeded_guest(), **changes))
 
 
-def test_the_digest_shows_another_secret() -> None:
+def test_another_secret_changes_the_digest() -> None:
     seed = seeded_guest().seed
     assert seed
     other = seeded_guest(seed={**seed.model_dump(context={"secrets": True}), "host_key": "another"})

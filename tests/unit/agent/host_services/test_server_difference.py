@@ -52,7 +52,7 @@ def test_a_correct_server_needs_no_step(served: Segment) -> None:
     assert steps(served, running(served)) == []
 
 
-def test_other_documents_replace_the_metadata_service(served: Segment) -> None:
+def test_changed_metadata_documents_are_served(served: Segment) -> None:
     served = served.model_copy(update={"host_services": ("dhcp", "metadata")})
     (step,) = steps(served.model_copy(update={"members": {"c2": "other"}}), running(served))
     assert str(step) == "serve DHCP and metadata to 1 guest (other metadata)"

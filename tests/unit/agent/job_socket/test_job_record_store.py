@@ -74,7 +74,7 @@ def test_records_of_old_runs_are_removed(tmp_path: Path) -> None:
     assert (store.all(), [path.name for path in tmp_path.iterdir()]) == ([removed], ["12.pbs.json"])
 
 
-def test_an_old_record_that_remains_fails_no_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_undeletable_old_record_prevents_no_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = JobRecordStore(tmp_path)
     put(store, GONE)
     old = tmp_path / "11.pbs.json"

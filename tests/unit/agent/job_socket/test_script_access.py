@@ -259,7 +259,7 @@ def test_host_keys_are_read_from_sbf_once(provider: FakeAccessProvider, records:
     assert provider.peers == ["me: g1", "me: g1"]
 
 
-def test_a_job_starts_without_host_keys_of_an_older_sbf(
+def test_a_job_starts_even_if_sbf_sends_no_host_keys(
     provider: FakeAccessProvider, records: JobRecordStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ScriptAccess(provider, records, no_answer).provide_environment(record(records, job_record()), view(), BRNO)

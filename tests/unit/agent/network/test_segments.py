@@ -268,7 +268,7 @@ def test_later_packet_filtering_is_a_fault_of_segments(
     kernel.set_sysctls = (IPTABLES,)
     assert segments.read() == (ObservedSegment("a", 100, "eth0", (f"{IPTABLES} is set",)),)
     segments.ensure_no_segment("a", 100)
-    assert kernel.names == {"eth0"}, "existing segments can be removed"
+    assert kernel.names == {"eth0"}, "expected existing segments to be removable"
 
 
 def test_a_packet_filter_that_the_settings_accept_is_no_fault(

@@ -382,7 +382,7 @@ def test_an_unexpected_error_holds_the_job_and_logs_it(tmp_path: Path, agent: Fa
     assert any("Traceback" in text for _, text in outcome.log)
 
 
-def test_invalid_settings_stop_starts_and_are_named(tmp_path: Path) -> None:
+def test_invalid_settings_prevent_a_jobs_start_and_are_named(tmp_path: Path) -> None:
     outcome = hook("execjob_begin", tmp_path, {"sokcet": "/x", "patience": 900})
     assert outcome.message == "vcluster: the hook's settings are invalid on this host" + AGAIN
     assert next(text for _, text in outcome.log).splitlines() == [
@@ -391,5 +391,5 @@ def test_invalid_settings_stop_starts_and_are_named(tmp_path: Path) -> None:
     ]
 
 
-def test_invalid_settings_do_not_stop_ends(tmp_path: Path) -> None:
+def test_invalid_settings_do_not_prevent_a_jobs_end(tmp_path: Path) -> None:
     assert hook("execjob_end", tmp_path, {"sokcet": "/x"}).accepted

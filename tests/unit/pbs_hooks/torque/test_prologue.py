@@ -176,7 +176,7 @@ def test_an_array_is_refused(bench: TorqueHost, resources: str) -> None:
         ),
     ],
 )
-def test_a_refusal_is_reported_and_withdrawn(
+def test_a_refused_request_is_reported_and_withdrawn(
     bench: TorqueHost, slug: str, detail: str, code: int, message: str
 ) -> None:
     bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else problem(409, slug, detail)

@@ -84,7 +84,7 @@ def test_an_unwanted_owned_vlan_is_deleted() -> None:
     assert compare_switch(wanting(""), found) == SwitchDifference(delete=vlans("150"), remove={P1: vlans("150")})
 
 
-def test_an_owned_vlan_in_other_use_only_leaves_managed_ports() -> None:
+def test_an_owned_vlan_in_other_use_leaves_only_managed_ports() -> None:
     found = mark_foreign_vlans(carried({150: "vc-150"}, "150", elsewhere={P9: vlans("150")}), NONE)
     assert found.foreign == (ForeignVlan(vlan=VlanId(150), ports=(P9,)),)
     assert compare_switch(wanting(""), found) == SwitchDifference(remove={P1: vlans("150")})

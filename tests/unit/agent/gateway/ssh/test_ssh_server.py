@@ -299,7 +299,7 @@ def test_the_thread_of_the_connections_continues_after_an_error(
     assert not thread.is_alive()
 
 
-def test_a_missing_user_does_not_prevent_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gateway_is_read_even_if_sshds_user_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh_gateway, "USER", "nosuchuser")
     wanted = HostWanted(ssh=make_ssh_server(SECRET, GATEWAY, LISTENER))
     gateway = SshGateway(tmp_path, refuse_connection)
