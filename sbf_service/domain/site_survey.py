@@ -53,10 +53,9 @@ class SwitchSurvey:
 def describe_site(
     site: Name, surveys: Sequence[SwitchSurvey], hosts: Sequence[str], canonical: CanonicalPort, pool_size: int
 ) -> SiteSurvey:
-    """Return the VLANs in use, a proposed pool and a draft of the topology.
+    """Return the VLANs in use, a proposed pool and a draft of the topology. If no switch was read, no VLAN ID is free.
 
-    ``hosts`` are patterns of the hosts' names, such as ``node*``. If no switch was read, the survey contains no free
-    VLAN IDs.
+    ``hosts`` are patterns of the hosts' names, such as ``node*``.
     """
     vlans = tuple(_list_vlans(surveys))
     used = VlanSet(vlan.vlan for vlan in vlans)
@@ -171,10 +170,7 @@ class _Draft:
         return tuple(dict.fromkeys([*survey.listed_ports, *linked]))
 
     def observations(self) -> list[NeighbourObservation]:
-        """Return every neighbour.
-
-        If a neighbour is a switch of the survey, the result names this switch and its port.
-        """
+        """Return every neighbour, with the switch's name and port if the neighbour is a switch of the survey."""
         switches = [survey.switch.model_copy(update={"ports": self._known_ports(survey)}) for survey in self.surveys]
         provisional = Topology(name=Name("survey"), sites=(Site(name=self.site, switches=tuple(switches)),))
         observed = {survey.switch.name: survey.neighbours for survey in self.surveys}

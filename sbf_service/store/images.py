@@ -63,8 +63,7 @@ class NewImage:
 def find_same_image(unit: Unit, new: NewImage) -> CatalogueImage | None:
     """Return the owner's image with this name and content, or None.
 
-    Raise NameTaken if another image has this name. Raise NotAdmitted or QuotaExceeded if the owner may not add the
-    image.
+    Raise NameTaken if another image has this name, and NotAdmitted or QuotaExceeded if the owner may not add the image.
     """
     row = unit.session.get(ImageRow, new.name)
     if row is not None:

@@ -22,16 +22,14 @@ the host refuses a cluster      SBF receives a report of the refusal, and sets t
 three times in a row            for the cluster's deadline
 a guest ended by itself         the guest starts again after a pause that grows with each end; its cluster is not
                                 confirmed until the guest has run for a while; other clusters are confirmed
-a guest's image is being        all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
-fetched
+a guest's image is fetched      all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
 SBF's database was restored,    existing interfaces and guests of the network stay; the agent creates further
 and SBF has not yet checked a   interfaces and guests of the network only when a later document of SBF requests them
 network's VLAN ID
 a segment has requirements      the segment is neither built nor confirmed; its guests continue to run; SBF
 that this agent does not know   receives an error report
-the host differs from a         SBF receives a drift report; then the host is corrected and the revision is
-confirmed revision, or was      confirmed again
-rebooted
+drift, or a reboot of the host  SBF receives a drift report; then the host is corrected and the revision is
+                                confirmed again
 a stop of the agent is          the agent stops when the current step is complete; segments and guests stay
 requested                       on the host
 ==============================  ========================================================================

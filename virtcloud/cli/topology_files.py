@@ -180,10 +180,9 @@ def _locate_faults(error: ValidationError, everything: list[_Part], sites: list[
 
 
 def write_folder(folder: Path, topology: Topology, version: str | None) -> list[Path]:
-    """Write a topology to a folder, and return the files.
+    """Write a topology to a folder, and return the files. Raise BadInput for a site named ``topology``.
 
-    Raise BadInput if the folder cannot be written, or contains a YAML file other than ``topology.yaml`` and the files
-    of the topology's sites. Also raise BadInput for a site named ``topology``.
+    Also raise BadInput if the folder cannot be written, or contains a YAML file other than the returned files.
     """
     parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
     within = {link for part in parts.values() for link in part.links}
@@ -246,8 +245,7 @@ def read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str
     """Return the wanted topology, and the version of SBF's topology on which the wanted topology is based.
 
     Raise the errors of :func:`read_folder` for a folder. Raise BadDocument for an invalid file. For a file with a
-    site's part of a topology, raise BadInput if SBF already has the site, or if SBF's topology with the site is
-    invalid.
+    site's part of a topology, raise BadInput if SBF already has the site, or the topology with the site is invalid.
     """
     if isinstance(given, Path):
         topology, version = read_folder(given)

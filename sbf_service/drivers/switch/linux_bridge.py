@@ -45,9 +45,7 @@ from virtcloud.model.switch_state import PortVlans, SwitchDifference, SwitchObse
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
-CAPABILITIES = SwitchCapabilities(reserved=VlanSet([1]), access=True)
-"""VLAN 1 is reserved, because it is the default of ``vlan_default_pvid``."""
-
+CAPABILITIES = SwitchCapabilities(reserved=VlanSet([1]), access=True)  # VLAN 1: the default of vlan_default_pvid
 SHOW = f"{SHOW_VLANS} && {SHOW_LINKS}"
 UNUSED = frozenset({""})
 FLAGS = {"PVID": "pvid", "Egress Untagged": "untagged"}
