@@ -86,7 +86,9 @@ def run() -> Iterator[Measurement]:
     yield Measurement(f"memory of an agent with {CLUSTERS} clusters (RSS)", found["busy"]["Rss"], "MB", 60)
     yield Measurement(f"memory of an agent with {CLUSTERS} clusters (PSS)", found["busy"]["Pss"], "MB", 60)
     yield Measurement(f"memory of an agent with {CLUSTERS} clusters (USS)", found["busy"]["Uss"], "MB")
-    yield Measurement("of this RSS: anonymous memory", found["busy"]["Anonymous"], "MB")
+    yield Measurement(
+        f"anonymous memory of an agent with {CLUSTERS} clusters (part of the RSS)", found["busy"]["Anonymous"], "MB"
+    )
     shares = json.loads(subprocess.check_output([sys.executable, "-c", SHARES, *IMPORTS], text=True, cwd=ROOT))  # noqa: S603
     for name, share in shares.items():
         yield Measurement(f"share: {name}", share, "MB")

@@ -13,7 +13,7 @@ from virtcloud.cli.groups import LazyGroup
 
 COMMANDS = {
     "serve": ("sbf_service.__main__:serve", "Run the service until SIGTERM."),
-    "backup": ("sbf_service.__main__:backup", "Write a backup of the database, while SBF runs."),
+    "backup": ("sbf_service.__main__:backup", "Write a backup of the database; SBF need not be stopped."),
     "restore": ("sbf_service.__main__:restore", "Restore the database from a backup."),
     "prune": ("sbf_service.__main__:prune", "Archive old audit rows and ended clusters."),
     "upgrade": (

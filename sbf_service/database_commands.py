@@ -27,7 +27,7 @@ PATH = click.Path(path_type=Path, dir_okay=False)
 @click.argument("file", type=PATH)
 @CONFIG
 def backup(file: Path, config: Path | None) -> None:
-    """Write a backup of the database to FILE, while SBF runs.
+    """Write a backup of the database to FILE. SBF need not be stopped.
 
     FILE contains the hashes of tokens, the clusters and names of all users, and the secrets from which SBF derives the
     keys of guests and VPNs. FILE has mode 0600: store FILE like a private key. FILE does not contain the settings, the

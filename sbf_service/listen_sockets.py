@@ -19,7 +19,7 @@ SOCKET_MODE: Final = 0o660
 CLOSED: Final = -1
 SOCKET_FAULTS: Final = {
     errno.EADDRINUSE: "in use by another process: stop that process, or set another address",
-    errno.EADDRNOTAVAIL: "this machine does not have the address: set an address of this machine (ip address)",
+    errno.EADDRNOTAVAIL: "this machine does not have the address: set an address of this machine (run: ip address)",
     errno.EACCES: "permission denied: give SBF's user the right to use the address, or set another address",
 }
 """The observation and the remedy for errors of bind(2) and of access to the socket's folder, by errno."""

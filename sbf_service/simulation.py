@@ -64,7 +64,7 @@ def build_simulation(settings: ServiceSettings, folder: SimulationFolder) -> Sbf
 
 def _refuse_edge(edge: Edge) -> EdgePlatform:
     raise BadInput(
-        f"edge {edge.name}: 'virtcloud up' simulates switches and hosts (platform {PLATFORM}), but no provider edges: "
+        f"edge {edge.name}: 'virtcloud up' simulates switches (platform {PLATFORM}) and hosts, but no provider edges: "
         "use a transport of kind direct or qinq, or the lab (virtcloud lab up)"
     )
 

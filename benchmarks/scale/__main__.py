@@ -94,7 +94,9 @@ def main() -> int:
     parser.add_argument("--database", default="sqlite", choices=("sqlite", "postgresql"))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--repeat", type=int, default=20)
-    parser.add_argument("--calls", action="store_true", help="only calls whose cost must not depend on the size")
+    parser.add_argument(
+        "--calls", action="store_true", help="omit operations whose answer or input contains the whole installation"
+    )
     options = parser.parse_args()
     for name in options.sizes:
         with open_database(options.database) as (database, server):

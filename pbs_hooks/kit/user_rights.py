@@ -33,7 +33,7 @@ def _run_with_rights(name: str, work: Callable[[], Any]) -> Any:
     """Permanently switch this process to the user, limit its CPU time, and call ``work``."""
     account = find_account(name)
     if account.pw_uid == 0:
-        raise ChildError("the hook reads no file with the rights of root: submit the job as another user")
+        raise ChildError("the hook does not read files as root: submit the job as another user")
     become_user(account)
     if (os.getuid(), os.geteuid()) != (account.pw_uid, account.pw_uid):
         raise ChildError("the process has no right to become user %s" % name)

@@ -162,7 +162,7 @@ class OidcClient:
         if found.get("issuer") != self.keys.issuer:
             raise ServiceUnreachable(
                 f"console.oidc.issuer: expected {self.keys.issuer}, but the provider calls itself "
-                f"{found.get('issuer')}; an operator corrects the setting"
+                f"{found.get('issuer')}; ask an operator to correct the setting"
             )
         return found
 

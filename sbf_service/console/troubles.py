@@ -154,7 +154,7 @@ def find_cluster_troubles(view: ClusterView, prefix: str) -> Iterator[Trouble]:
             remedy = (
                 find_remedy(message, placement.element, is_device=is_device)
                 if placement.reachable
-                else f"An administrator of {placement.site} repairs {placement.element}. {RETRIES}"
+                else f"Ask an administrator of {placement.site} to repair {placement.element}. {RETRIES}"
             )
             yield Trouble(
                 Level.FAILED,
@@ -182,7 +182,7 @@ def find_cluster_troubles(view: ClusterView, prefix: str) -> Iterator[Trouble]:
             "",
             "the VLAN IDs of the cluster are in quarantine, because an element has not confirmed the removal",
             "The quarantine ends when the element confirms the removal. If the element never returns, an administrator "
-            "of the site declares the VLAN ID clean.",
+            "of the site must declare the VLAN ID clean.",
         )
 
 

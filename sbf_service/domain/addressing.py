@@ -147,9 +147,8 @@ def choose_device_addresses(network: NetworkAddresses, user: str = "the device")
     for subnet, free in zip(network.subnets, found, strict=True):
         if not free:
             raise NoAddressFree(
-                f"expected 1 free address in subnet {subnet} for {user}, got 0: the subnet is used by "
-                f"{count_of(len(network.guests), 'guest')} and {count_of(len(network.devices), 'address')} of devices"
-                f"{f' and {len(network.gateways)} of gateways' if network.gateways else ''}; "
+                f"expected 1 free address in subnet {subnet} for {user}, got 0: the network has "
+                f"{_describe_network(network)}; "
                 "revoke VPN profiles with 'virtcloud access revoke', or create a cluster with a larger subnet"
             )
     return tuple(address for free in found for address in free)
@@ -198,6 +197,13 @@ def _count_unaddressed(spec: ClusterSpec) -> int:
 def _list_used(guests: Iterable[Guest]) -> dict[str, None]:
     """Return the addresses of guests as keys, without prefix length, in the order of the guests."""
     return {address.partition("/")[0]: None for guest in guests for address in guest.addresses}
+
+
+def _describe_network(network: NetworkAddresses) -> str:
+    guests, devices = count_of(len(network.guests), "guest"), count_of(len(network.devices), "device address")
+    if not network.gateways:
+        return f"{guests} and {devices}"
+    return f"{guests}, {devices} and {count_of(len(network.gateways), 'gateway address')}"
 
 
 def _describe_shortage(subnet: Address, free: int, needed: int) -> str:

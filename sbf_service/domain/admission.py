@@ -48,7 +48,7 @@ def find_host_fault(topology: Topology, host: Name, image: Name, origin: Cluster
     if not rule.allows(origin):
         return f"it is for {rule}"
     if not origin.batch and images is not None and image not in images:
-        return f"users may not name image {image} there"
+        return f"users may not choose image {image} there"
     return None
 
 
@@ -62,7 +62,7 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
         if not origin.batch and images is not None and guest.image not in images:
             allowed = ", ".join(images) or "none"
             yield (
-                f"guest {guest.name}: {origin.owner} may not name image {guest.image} on host {guest.host}; "
+                f"guest {guest.name}: {origin.owner} may not choose image {guest.image} on host {guest.host}; "
                 f"images for users there: {allowed}"
             )
 
@@ -90,7 +90,7 @@ def check_filters(topology: Topology, spec: ClusterSpec, network: ClusterSpec) -
     unaddressed = [guest.name for guest in spec.guests if not guest.addresses]
     if network.filters == "addresses" and unaddressed:
         raise BadInput(
-            f"spec.guests: expected each guest to have an address with filters 'addresses', got none for "
+            f"spec.guests: with filters 'addresses', expected each guest to have an address, got none for "
             f"{', '.join(unaddressed)}"
         )
     if network.filters == "open":

@@ -82,8 +82,8 @@ AGENT_MESSAGES: Final = (
         "the owner reads the console: `virtcloud guest log CLUSTER g1`",
     ),
     AgentMessage(
-        "this host has a table bridge virtcloud of nftables that virtcloud did not create",
-        ("this host has a table ", " of nftables that virtcloud did not create"),
+        "this host has an nftables table 'bridge virtcloud' that virtcloud did not create",
+        ("this host has a", "nftables", " that virtcloud did not create"),
         "another program uses this name; no guest starts",
         "rename the table, or delete it: `nft delete table bridge virtcloud`",
     ),
@@ -104,7 +104,7 @@ AGENT_MESSAGES: Final = (
         "image …: its description is malformed",
         ("its description is malformed",),
         "`image.yaml` has an error in the named line; clusters with this image fail after three attempts",
-        "correct `image.yaml` in the named line; `virtcloud image list` shows the image",
+        "correct `image.yaml` in the named line; `virtcloud image list` shows remaining faults",
     ),
     AgentMessage(
         "cannot record the state of eth0",

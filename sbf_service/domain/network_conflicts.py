@@ -62,8 +62,8 @@ def check_paths_unchanged(topology: Topology, network: LiveCluster, transport: T
     if before != after:
         lost = ", ".join(sorted(before - after))
         raise Conflict(
-            f"network {network.key} would need other ports to reach transport {transport.name}, and would leave "
-            f"{lost}: choose a host at the site of the network"
+            f"network {network.key} would need other ports to reach transport {transport.name}, and would no "
+            f"longer use {lost}: choose a host at the site of the network"
         )
 
 

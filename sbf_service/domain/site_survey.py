@@ -252,7 +252,7 @@ class _Draft:
             yield f"port {port} has {uses[port]} LLDP neighbours: add the link to the draft yourself"
         if not part.site.hosts:
             yield "no host is in the draft: add hosts with their links, or name them by a pattern (hosts: [node*])"
-        yield "add the site's attachments to transports to the draft; operators know the transports"
+        yield "add to the draft the site's attachments to transports; operators know the transports"
 
     def _is_member_text(self, seen: NeighbourObservation) -> bool:
         return seen.in_topology and self._is_member(PortRef(seen.port))

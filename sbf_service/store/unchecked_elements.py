@@ -36,8 +36,8 @@ from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted
 
 MAX_NAMES = 5
 REMEDY = (
-    "wait until they have confirmed (virtcloud element list), or, if an element will never return, declare it clean "
-    "(virtcloud element clean NAME --reason TEXT)"
+    "wait until these elements have confirmed their wanted state (virtcloud element list), or, if an element will "
+    "never return, declare it clean (virtcloud element clean NAME --reason TEXT)"
 )
 _READ_UNCHECKED = (
     select(ElementRow.name, ElementRow.site, ElementRow.kind)

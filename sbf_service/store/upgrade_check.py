@@ -58,7 +58,7 @@ def plan_upgrade(engine: Engine) -> UpgradePlan:
     if current is not None and current not in migrations:
         raise BadInput(
             f"database {show_address(engine)}: expected a migration up to {newest_migration()}, found {current} of a "
-            "newer version: install that version, or restore a backup of this version (sbf restore)"
+            "newer version: install that version, or restore a backup of the installed version (sbf restore)"
         )
     missing = [name for name in migrations if current is None or name > current]
     return UpgradePlan(current, tuple((name, _describe_migration(migrations[name])) for name in missing))

@@ -26,8 +26,8 @@ class GuestKeys(Document):
     )
     filters: Literal["strict", "off"] = Field(
         "strict",
-        description="`strict` drops frames with a foreign source address or a VLAN tag, frames of link-local protocols "
-        "such as spanning tree, answers of DHCP servers, router advertisements, and broadcast storms. "
+        description="`strict` drops frames with a foreign source address or a VLAN tag, answers of DHCP servers, "
+        "router advertisements, broadcast storms, and frames of link-local protocols such as spanning tree. "
         "`off` lets guests send any frame to the site's switches, for "
         "example from nested bridges. A gateway with `off` admits no devices to its VPN.",
     )
@@ -62,8 +62,8 @@ class GuestKeys(Document):
     )
     users_images: tuple[Name, ...] | None = Field(
         None,
-        description="Images that users may name in clusters that they create without a batch system. Without this key, "
-        "users may name all images. In any case, the cluster's owner needs read permission for the image.",
+        description="Images that users may choose in clusters that they create without a batch system. Without this "
+        "key, users may choose all images. In any case, the cluster's owner needs read permission for the image.",
     )
     stop_grace: float = Field(
         5, ge=0, le=3600, description="Seconds in which a guest can shut down. After this time, the guest is destroyed."

@@ -176,8 +176,8 @@ GUEST_OPTIONS = {
     "--outside",
     multiple=True,
     metavar="NAME",
-    help="A destination, defined by the sites' administrators, that guests may reach through the router gateway; may "
-    "be repeated.",
+    help="A destination, defined by the sites' administrators, that guests may reach; a gateway is then the "
+    "network's router. May be repeated.",
 )
 @click.option("--user", metavar="USER", help="The login user in the guests.  [default: the owner]")
 @click.option(

@@ -39,7 +39,7 @@ def publish(context: click.Context, /, key: str, *, target: str, site: str | Non
     view = open_client(context).sbf.publish(key, request)
     printing.print_json(view) if as_json else click.echo(
         f"{_format_address(view)} will lead to {_format_target(view)} of cluster {key} until "
-        f"{printing.format_time(view.lease_ends)}, as soon as gateway {view.gateway} confirms the publication"
+        f"{printing.format_time(view.lease_ends)}; the publication begins when gateway {view.gateway} confirms it"
     )
 
 

@@ -42,7 +42,9 @@ def _print_summary(view: ClusterView) -> None:
         click.echo(f"filters of guests: {view.spec.filters}")
     _print_services(view)
     if view.quarantined:
-        click.echo("VLAN IDs are quarantined until all elements below confirm the removal or are declared clean")
+        click.echo(
+            "VLAN IDs are quarantined until all elements below confirm the removal, or the VLAN IDs are declared clean"
+        )
 
 
 def _print_services(view: ClusterView) -> None:

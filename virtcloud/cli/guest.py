@@ -220,7 +220,7 @@ def _row(view: GuestView) -> tuple[object, ...]:
 def describe_state(view: GuestView) -> str:
     """Return ``running``, ``starting``, ``stopped``, ``stopping``, or why the guest's state is unknown."""
     if not view.reachable:
-        return f"unknown, wanted {view.power}: host {view.host} does not answer"
+        return f"unknown (wanted: {view.power}): host {view.host} does not answer"
     if view.power is GuestPower.ON:
         return "running" if view.is_confirmed else "starting"
     return "stopped" if view.is_confirmed else "stopping"

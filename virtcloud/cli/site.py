@@ -85,7 +85,7 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 )
 @click.option("--port", help="The backbone's port that the site is attached to.")
 @click.option("--core-port", help="The port of the backbone's device towards the rest of the backbone.")
-@click.option("--transport", help="Only for this transport.")
+@click.option("--transport", help="Print the commands for this transport only.")
 @printing.json_option
 @click.pass_context
 def prepare(context: click.Context, /, name: str, as_json: bool, **backbone: str | None) -> None:

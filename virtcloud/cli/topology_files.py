@@ -194,7 +194,7 @@ def write_folder(folder: Path, topology: Topology, version: str | None) -> list[
     )
     texts = {f"{name}.yaml": format_yaml(part) for name, part in parts.items()}
     if COMMON_FILE in texts:
-        raise BadInput(f"site topology: its file would have the name of {COMMON_FILE}: rename the site")
+        raise BadInput(f"site 'topology': its file would have the name of {COMMON_FILE}: rename the site")
     texts[COMMON_FILE] = format_yaml(common)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -148,7 +148,7 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
         "User-mode Linux with seccomp",
         uml is not None and uml.uses_seccomp,
         needed=False,
-        remedy="make setup downloads this kernel, with which a lab needs half as much processor time",
+        remedy="'make setup' downloads this kernel; a lab then needs half as much processor time",
     )
 
 

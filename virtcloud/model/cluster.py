@@ -196,9 +196,8 @@ class ClusterSpec(Document):
     def _check_member(self) -> Self:
         given = [key for key in NETWORK_KEYS if getattr(self, key)]
         if self.joins is not None and given:
-            raise BadInput(
-                f"expected only a new network to have {', '.join(given)}; this cluster joins network {self.joins}"
-            )
+            keys = f"{'key' if len(given) == 1 else 'keys'} {', '.join(given)}"
+            raise BadInput(f"expected the {keys} only for a new network; this cluster joins network {self.joins}")
         return self
 
     @model_validator(mode="after")
@@ -272,7 +271,7 @@ class ClusterRequest(Document):
     spec: ClusterSpec
     """The spec of the cluster."""
     attempt: Annotated[int, Field(ge=0, le=MAX_ATTEMPT)] | None = None
-    """The caller's attempt number. SBF rejects a number lower than the latest attempt with 410."""
+    """The caller's attempt number. SBF answers 410 to a number lower than the latest attempt number."""
 
     @model_validator(mode="before")
     @classmethod

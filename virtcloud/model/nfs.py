@@ -72,7 +72,7 @@ class NfsServer(Document):
 
 
 class FileMount(Document):
-    """A folder that the guests and devices of a network can mount."""
+    """A folder that the guests and the users' devices of a network can mount."""
 
     name: Name
     """The name of the export."""

@@ -44,7 +44,7 @@ HOSTS_SETTING = SettingKey(
     "an object that maps PBS's host names to SBF's host names",
     read_names,
     {},
-    "SBF's name of each host whose name differs from PBS's; default: PBS's name up to the first dot.",
+    "SBF's names of hosts that PBS names differently; default: PBS's name up to the first dot.",
 )
 _PATH = "a path that starts with /, or null"
 SERVER_SETTINGS = OrderedDict(

@@ -115,7 +115,7 @@ SCRIPT_SETTINGS = OrderedDict(
                 "an object that maps Torque's host names to SBF's host names",
                 read_names,
                 {},
-                "SBF's name of each host whose name differs from Torque's; default: Torque's name up to the first dot.",
+                "SBF's names of hosts that Torque names differently; default: Torque's name up to the first dot.",
             ),
         ),
         (

@@ -102,10 +102,10 @@ def find_netmiko_faults(dialect: Dialect) -> Iterator[str]:
 
     known: type[BaseConnection] | None = CLASS_MAPPER.get(dialect.netmiko)
     if known is None:
-        yield f"netmiko is {dialect.netmiko!r}: expected a device type from Netmiko's PLATFORMS.md"
+        yield f"field 'netmiko' is {dialect.netmiko!r}: expected a device type from Netmiko's PLATFORMS.md"
     elif dialect.privileged and known.check_enable_mode is BaseConnection.check_enable_mode:
         remedy = "choose a device type with an enable mode, such as cisco_ios"
-        yield f"privileged needs 'enable', which Netmiko's {dialect.netmiko!r} never sends: {remedy}"
+        yield f"field 'privileged' needs 'enable', which Netmiko's {dialect.netmiko!r} never sends: {remedy}"
 
 
 def _describe_source(entry: EntryPoint) -> str:
@@ -118,18 +118,18 @@ def find_dialect_faults(dialect: Dialect) -> tuple[str, ...]:
 
 
 def _check_dialect(dialect: Dialect) -> Iterator[str]:
-    yield from (f"{name} is empty" for name in REQUIRED_FIELDS if not getattr(dialect, name))
+    yield from (f"field {name!r} is empty" for name in REQUIRED_FIELDS if not getattr(dialect, name))
     for name, allowed in PLACEHOLDERS.items():
         yield from _check_template(name, _flatten_template(getattr(dialect, name)), allowed)
     for name in ("create", "delete"):
         if not any("{vlan" in line for line in getattr(dialect, name)):
-            yield f"{name} contains no VLAN: expected the placeholder {{vlan}}"
+            yield f"field {name!r} contains no VLAN: expected the placeholder {{vlan}}"
     if dialect.errors.search(""):
-        yield "the field errors matches an empty answer: every command would count as refused"
+        yield "field 'errors' matches an empty answer: every command would count as refused"
     if bool(dialect.access) != bool(dialect.vacate):
-        yield "expected both fields access and vacate, or neither"
+        yield "expected both fields 'access' and 'vacate', or neither"
     if unknown := [command for command in dialect.instead if command not in dialect.show]:
-        yield f"the field instead contains {unknown[0]!r}: expected a command of the field show"
+        yield f"field 'instead' contains {unknown[0]!r}: expected a command of field 'show'"
     yield from _check_parser(dialect)
 
 
@@ -142,11 +142,11 @@ def _check_template(name: str, lines: Commands, allowed: frozenset[str]) -> Iter
         try:
             placeholders = {name for _, name, _, _ in Formatter().parse(line) if name is not None}
         except ValueError as error:
-            yield f"{name} contains {line!r}: expected a template: {error}"
+            yield f"field {name!r} contains {line!r}: expected a template: {error}"
             continue
         if placeholders - allowed:
             expected = ", ".join(f"{{{placeholder}}}" for placeholder in sorted(allowed))
-            yield f"{name} contains {line!r}: expected only the placeholders {expected}"
+            yield f"field {name!r} contains {line!r}: expected only the placeholders {expected}"
 
 
 def _check_parser(dialect: Dialect) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _check_parser(dialect: Dialect) -> Iterator[str]:
         except ValueError:
             continue
         except Exception as error:  # noqa: BLE001 - foreign code may raise anything
-            yield f"see raises {type(error).__name__} for the answers {answer!r}: expected ValueError"
+            yield f"field 'see' raises {type(error).__name__} for the answers {answer!r}: expected ValueError"
             continue
         if not isinstance(reading, SwitchReading):
-            yield f"see returns {type(reading).__name__}: expected SwitchReading"
+            yield f"field 'see' returns {type(reading).__name__}: expected SwitchReading"

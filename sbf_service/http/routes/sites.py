@@ -34,14 +34,14 @@ PortQuery = Annotated[PortName | None, Query(description="The backbone's port th
 CorePortQuery = Annotated[
     PortName | None, Query(description="The port of the backbone's device towards the rest of the backbone.")
 ]
-TransportQuery = Annotated[Name | None, Query(description="Only for this transport.")]
+TransportQuery = Annotated[Name | None, Query(description="Return the commands for this transport only.")]
 
 router = APIRouter(prefix="/v1/sites", tags=["sites"], route_class=Operation)
 
 
 @router.get("", response_model=list[SiteView], responses={**PAGES, **problem_responses(404, 422)})
 def list_sites(caller: CurrentCaller, service: CurrentService, page: CurrentPage) -> Response:
-    """List sites with the state of their pools, by name if pages are requested, else in the order of the topology."""
+    """List sites with their pools' state, sorted by name if pages are requested, else in the topology's order."""
     caller.require(Action.READ_SITES)
 
     def read(part: PagePart) -> Page[SiteView]:

@@ -90,10 +90,10 @@ def test_an_installed_dialect_is_a_platform(entries: EntryPoints) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("acme_generic", "privileged needs 'enable', which Netmiko's 'generic' never sends"),
-        ("acme_unknown", "netmiko is 'acme_os': expected a device type from Netmiko's PLATFORMS.md"),
-        ("acme_placeholder", "prepare contains 'allow none {vlan}': expected only the placeholders {port}"),
-        ("acme_index_error", "see raises IndexError for the answers ''"),
+        ("acme_generic", "field 'privileged' needs 'enable', which Netmiko's 'generic' never sends"),
+        ("acme_unknown", "field 'netmiko' is 'acme_os': expected a device type from Netmiko's PLATFORMS.md"),
+        ("acme_placeholder", "field 'prepare' contains 'allow none {vlan}': expected only the placeholders {port}"),
+        ("acme_index_error", "field 'see' raises IndexError for the answers ''"),
         ("acme_text", "expected a Dialect, got NoneType"),
         ("acme_missing", "acme_sbf.nowhere:DIALECT does not load: ModuleNotFoundError"),
         ("cisco_ios", "SBF has a platform of this name"),

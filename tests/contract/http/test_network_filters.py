@@ -51,7 +51,7 @@ def test_a_members_hosts_must_allow_the_networks_filters(world: World) -> None:
 def test_guests_whose_addresses_are_checked_need_an_address(world: World) -> None:
     guests = [guest("g1", "brno-h1", "10.0.0.1/24"), guest("g2", "brno-h1")]
     status, detail = put(world, "a", "brno-h1", guests=guests, subnets=[], filters="addresses")
-    expected = "spec.guests: expected each guest to have an address with filters 'addresses', got none for g2"
+    expected = "spec.guests: with filters 'addresses', expected each guest to have an address, got none for g2"
     assert (status, detail) == (422, expected)
 
 

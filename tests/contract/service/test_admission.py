@@ -89,7 +89,7 @@ def test_users_may_only_name_the_sites_images(world: World) -> None:
     set_admission_rules(world, {"images": ["busybox"]})
     assert request_cluster(world, Role.USER, "alice", "brno-h1", image="secret") == (
         403,
-        "guest g1: alice may not name image secret on host brno-h1; images for users there: busybox",
+        "guest g1: alice may not choose image secret on host brno-h1; images for users there: busybox",
     )
     assert request_cluster(world, Role.USER, "alice", "brno-h1", image="busybox") == (201, "")
     assert request_cluster(world, Role.SCHEDULER, "pbs", "brno-h2", key="b", image="secret") == (201, "")

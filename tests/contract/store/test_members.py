@@ -244,7 +244,7 @@ def test_a_member_has_no_name_vlan_id_or_shares(ring: World, given: dict[str, ob
     request["spec"] |= given
     status, kind, detail = problem(ask(ring, "PUT", "/v1/clusters/m1", request))
     assert (status, kind) == (422, "bad-input")
-    assert f"expected only a new network to have {next(iter(given))}; this cluster joins network ring" in detail
+    assert f"expected the key {next(iter(given))} only for a new network; this cluster joins network ring" in detail
 
 
 def test_a_vlan_id_taken_at_the_new_site_is_reported(ring: World) -> None:

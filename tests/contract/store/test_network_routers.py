@@ -91,7 +91,7 @@ def test_a_network_without_router_has_none(world: World) -> None:
             {"router": "device", "subnets": []},
             "expected a free address of each subnet for the router, got subnets: none",
         ),
-        ({"outside": ["web"], "joins": "other"}, "expected only a new network to have outside"),
+        ({"outside": ["web"], "joins": "other"}, "expected the key outside only for a new network"),
     ],
 )
 def test_contradictions_of_a_router_are_refused(world: World, changes: dict[str, Any], message: str) -> None:

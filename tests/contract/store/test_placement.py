@@ -135,7 +135,7 @@ def test_hosts_that_refuse_owner_or_image_get_no_guests(hosts: World) -> None:
     with pytest.raises(NoCapacity) as caught:
         hosts.put("demo", spread(1, "brno"))
     assert "host brno-h1: it is for batch jobs and users bob; " in str(caught.value)
-    assert "host brno-h2: users may not name image debian there: " in str(caught.value)
+    assert "host brno-h2: users may not choose image debian there: " in str(caught.value)
 
 
 def test_guests_with_open_filters_are_placed_where_they_are_allowed(hosts: World) -> None:

@@ -102,7 +102,7 @@ def test_a_cluster_reaches_the_file_server_of_another_site(world: World) -> None
 
 def test_services_belong_to_the_network(world: World) -> None:
     put(world)
-    with pytest.raises(ValueError, match="expected only a new network to have services"):
+    with pytest.raises(ValueError, match="expected the key services only for a new network"):
         spec("brno-h2", services=["nfs"], joins="demo")
 
 

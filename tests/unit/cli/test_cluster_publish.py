@@ -27,7 +27,7 @@ def test_publishing_names_the_address_and_the_end(run: RunCommand, monkeypatch: 
     result = run("cluster", "publish", "demo", "g1:22")
     assert result.exit_code == 0, result.output
     assert result.output.startswith("198.51.100.7:40000 will lead to g1:22 of cluster demo until ")
-    assert result.output.endswith(", as soon as gateway brno-gw confirms the publication\n")
+    assert result.output.endswith("; the publication begins when gateway brno-gw confirms it\n")
 
 
 def test_the_list_shows_why_a_publication_is_suspended(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:

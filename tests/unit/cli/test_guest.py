@@ -58,7 +58,7 @@ def test_the_list_shows_power_states(run: RunCommand, demo: FakeSbf) -> None:
 
 def test_the_list_marks_guests_of_unreachable_hosts(run: RunCommand, demo: FakeSbf) -> None:
     demo.guest["reachable"] = False
-    assert "unknown, wanted on: host brno-h1 does not answer" in run("guest", "list", "demo").stdout
+    assert "unknown (wanted: on): host brno-h1 does not answer" in run("guest", "list", "demo").stdout
 
 
 def test_a_clone_whose_stop_fails_starts_the_guest_again(

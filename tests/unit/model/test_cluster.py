@@ -75,7 +75,13 @@ def test_no_guest_has_the_mac_address_of_hosts_servers() -> None:
 
 @pytest.mark.parametrize("key", ["filters: open", "serves: [dhcp]", "host_services: [dhcp]"])
 def test_only_a_new_network_chooses_its_filters(key: str) -> None:
-    assert "expected only a new network to have" in refusal(f"owner: alice\nhosts: [h1]\njoins: n\n{key}\n")
+    expected = f"expected the key {key.partition(':')[0]} only for a new network; this cluster joins network n"
+    assert expected in refusal(f"owner: alice\nhosts: [h1]\njoins: n\n{key}\n")
+
+
+def test_keys_that_only_a_new_network_chooses_are_listed() -> None:
+    text = "owner: alice\nhosts: [h1]\njoins: n\nvlan: 117\nfilters: open\n"
+    assert "expected the keys vlan, filters only for a new network; this cluster joins network n" in refusal(text)
 
 
 def test_a_second_ipv6_address_of_the_router_is_refused() -> None:

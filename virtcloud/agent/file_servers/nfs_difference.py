@@ -61,6 +61,6 @@ def find_file_server_changes(segment: Segment, observed: Iterable[ObservedFileSe
     if server is None:
         yield ServeFiles(segment)
         return
-    outdated = () if server.wanted == segment.nfs.model_dump_json() else ("other exports",)
+    outdated = () if server.wanted == segment.nfs.model_dump_json() else ("the exports changed",)
     if faults := (*server.faults, *outdated):
         yield ServeFiles(segment, faults)

@@ -56,8 +56,8 @@ class AdmissionRules:
         if not origin.batch and self.images is not None and guest.image not in self.images:
             permitted = ", ".join(self.images) or "none"
             raise Refused(
-                f"guest {guest.name}: {origin.owner} may not name image {guest.image}; users may name: {permitted} "
-                f"(users_images {SETTINGS_HINT})"
+                f"guest {guest.name}: {origin.owner} may not choose image {guest.image}; users may choose: "
+                f"{permitted} (users_images {SETTINGS_HINT})"
             )
         if guest.image_source is None:
             _check_readable(guest, origin, images)

@@ -55,8 +55,8 @@ class NoFreeAddress(Refused):
     def __init__(self, subnets: Iterable[str]) -> None:
         """Create the error. ``subnets`` are the subnets without a free address."""
         super().__init__(
-            f"{' and '.join(subnets)}: expected a free address for this host, found none: give the guests other "
-            "addresses than the last of the subnet"
+            f"{' and '.join(subnets)}: expected a free address for this host, found none: do not give guests the "
+            "last addresses of the subnet"
         )
 
 

@@ -39,8 +39,7 @@ class RelayProcess:
         status, _, pid = line.partition(" ")
         if status != "apart" or not pid.isdigit():
             raise Refused(
-                f"cannot start the relay of a job: expected 'apart' and its process ID, got {line!r}; see the agent's "
-                "log"
+                f"cannot start the relay of a job: expected 'apart' and a process ID, got {line!r}; see the agent's log"
             )
         self.pid = int(pid)
 

@@ -142,8 +142,8 @@ class ListRequest(Document):
     """Returns all runs that this agent has recorded. The agent does not call SBF."""
 
     answer: ClassVar[str] = (
-        "`clusters`: for each run its `cluster`, `attempt`, `state` (`up` after a request `state` found the cluster "
-        "up), `head`, `user`, and `leaving` (true while the run is being removed). Removed runs are listed as "
+        "`clusters`: for each run its `cluster`, `attempt`, `state` (`up` if a request `state` has found the "
+        "cluster up), `head`, `user`, and `leaving` (true while the run is being removed). Removed runs are listed as "
         "`ended` for a week."
     )
 

@@ -58,7 +58,7 @@ class NftablesFilters:
         """
         if self._read().foreign:
             raise Unsafe(
-                f"this host has a table {FAMILY} {TABLE} of nftables that virtcloud did not create; left unchanged. "
+                f"this host has an nftables table '{FAMILY} {TABLE}' that virtcloud did not create; left unchanged. "
                 f"Rename the table, or delete it: nft delete table {FAMILY} {TABLE}"
             )
         _run(render_table(ports))

@@ -27,7 +27,7 @@ SET_UP_S = 60.0
 def create_clusters(context: DemoContext) -> None:
     """Request both clusters at the same time and wait until they are active."""
     report = context.report
-    with report.chapter("Two clusters of three guests each, one per site, with the same IP addresses"):
+    with report.chapter("Two clusters with the same IP addresses, each with one guest at each of three sites"):
         views = [context.request(key, SET_UP_S) for key in ("demo-a", "demo-b")]
         for view in views:
             reached = context.follow(

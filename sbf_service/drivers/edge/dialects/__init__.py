@@ -26,7 +26,7 @@ def _render_dialect(name: str, dialect: EdgeDialect) -> str:
         "make a port a trunk": dialect.trunk,
     }
     for (kind, shared), recipe in dialect.recipes.items():
-        service = f"{kind}, {'one service for all clusters' if shared else 'one for each cluster'}"
+        service = f"{kind}, {'one service for all clusters' if shared else 'one service for each cluster'}"
         rows |= {f"{service}: {piece}": lines for piece, lines in recipe.make.items()}
     rows |= {f"remove {piece}": lines for piece, lines in dialect.unmake.items()}
     rows |= {"activate": dialect.leave, "discard": dialect.give_up, "save": dialect.save}

@@ -54,10 +54,8 @@ def test_a_full_subnet_is_named(world: World, alice: str) -> None:
     assert make_profile(world, alice).json()["addresses"] == ["10.0.0.2/30"]
     failed = make_profile(world, alice, device="phone")
     assert problem(failed)[1] == NoAddressFree.slug
-    assert (
-        "subnet 10.0.0.0/30 for the device, got 0: the subnet is used by 1 guest and 1 address of devices"
-        in (problem(failed)[2])
-    )
+    expected = "subnet 10.0.0.0/30 for the device, got 0: the network has 1 guest and 1 device address; "
+    assert expected in problem(failed)[2]
     assert devices(world) == ["laptop"]
 
 

@@ -303,7 +303,7 @@ def test_a_server_of_a_later_agent_is_replaced(in_network: Run) -> None:
             later = json.dumps(json.loads(record["wanted"]) | {"later": True})
             path.write_text(json.dumps(record | {"wanted": later}))
             steps = gateway.reconcile(gateway.make_segment())
-            assert steps == ["serve home by NFS (another version of the agent started the server, other exports)"]
+            assert steps == ["serve home by NFS (another version of the agent started the server, the exports changed)"]
             assert gateway.reconcile(gateway.make_segment()) == []
 
     in_network(scenario)
@@ -324,7 +324,7 @@ def test_changed_exports_and_another_namespace_restart_the_server(in_network: Ru
     def scenario() -> None:
         with opened() as gateway:
             changed = gateway.make_segment(read_only=True)
-            assert gateway.reconcile(changed) == ["serve home by NFS (other exports)"]
+            assert gateway.reconcile(changed) == ["serve home by NFS (the exports changed)"]
             unshare()
             assert gateway.reconcile(changed) == ["serve home by NFS (the server is in a former network namespace)"]
 

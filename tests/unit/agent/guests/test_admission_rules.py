@@ -68,7 +68,7 @@ def test_guests_with_open_filters_need_the_hosts_permission(allowed: bool, image
         (
             AdmissionRules(images=(Name("debian"),)),
             ALICE,
-            "alice may not name image busybox; users may name: debian",
+            "alice may not choose image busybox; users may choose: debian",
         ),
         (AdmissionRules(images=(Name("debian"),)), JOB, None),
         (BATCH_ONLY, None, "expected its owner, SBF sent none"),

@@ -129,8 +129,8 @@ def test_ssh_prints_that_no_address_is_free(tmp_path: Path) -> None:
     argv = ["ssh", "-F", str(tmp_path / "12.pbs/ssh_config"), "g1", "true"]
     result = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603
     message = (
-        "virtcloud: 10.0.0.0/30: expected a free address for this host, found none: give the guests other addresses "
-        "than the last of the subnet"
+        "virtcloud: 10.0.0.0/30: expected a free address for this host, found none: do not give guests the last "
+        "addresses of the subnet"
     )
     assert result.stderr.splitlines()[0] == message
 

@@ -235,8 +235,8 @@ def test_a_subnet_without_a_free_address_is_named(in_namespace: Run, root: Path)
             return str(raised.value)
 
     message = (
-        "10.0.0.0/30: expected a free address for this host, found none: give the guests other addresses than the last "
-        "of the subnet"
+        "10.0.0.0/30: expected a free address for this host, found none: do not give guests the last addresses of the "
+        "subnet"
     )
     assert in_namespace(work) == message
 

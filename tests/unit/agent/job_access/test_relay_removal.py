@@ -183,6 +183,6 @@ def test_a_relay_that_accepts_no_connection_is_named(
 def test_a_relay_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_processes, "RELAY_START_S", 0.1)
     monkeypatch.setattr(relay_program, "__file__", "/dev/stdin")  # a program that prints nothing
-    message = "expected 'apart' and its process ID, got 'no output within 0 s'; see the agent's log"
+    message = "expected 'apart' and a process ID, got 'no output within 0 s'; see the agent's log"
     with pytest.raises(Refused, match=message), start_relay() as relay:
         relay.wait_for_namespace()

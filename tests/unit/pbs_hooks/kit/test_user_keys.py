@@ -107,7 +107,7 @@ def test_a_user_without_keys_has_none(home: Path) -> None:
 
 
 def test_no_keys_are_read_for_root_and_unknown_users() -> None:
-    with pytest.raises(ChildError, match="the hook reads no file with the rights of root"):
+    with pytest.raises(ChildError, match="the hook does not read files as root"):
         user_keys.read_user_keys("root")
     with pytest.raises(ChildError, match=f"user nobody-here is unknown on host {os.uname().nodename}"):
         user_keys.read_user_keys("nobody-here")

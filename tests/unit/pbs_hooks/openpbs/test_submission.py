@@ -232,8 +232,8 @@ def test_a_file_is_not_read_as_root(server_hook: ServerHook, home: Path) -> None
     (home / "c.yaml").write_text("{}")
     found = server_hook.submit(f"spec={home}/c.yaml", user="root")
     assert found.message == (
-        f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: the hook reads no file with the rights "
-        "of root: submit the job as another user"
+        f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: the hook does not read files as root: "
+        "submit the job as another user"
     )
 
 

@@ -79,6 +79,11 @@ def test_the_agent_still_writes_each_message(known: AgentMessage) -> None:
     assert [part for part in known.parts if part not in joined] == []
 
 
+def test_the_text_of_an_older_agent_about_a_foreign_table_is_recognized() -> None:
+    older = "this host has a table bridge virtcloud of nftables that virtcloud did not create; left unchanged"
+    assert find_remedy(older, "brno-h1", is_device=False).startswith("Rename the table, or delete it: nft delete table")
+
+
 def test_a_remedy_has_no_markdown() -> None:
     assert not any(character in known.remedy for known in AGENT_MESSAGES for character in "`[]")
 

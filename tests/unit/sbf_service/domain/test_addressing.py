@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from sbf_service.domain.addressing import NetworkAddresses, check_guests_differ, plan_member, plan_network
+from sbf_service.domain.addressing import (
+    NetworkAddresses,
+    check_guests_differ,
+    choose_device_addresses,
+    plan_member,
+    plan_network,
+)
 from sbf_service.domain.subnets import SPECIAL_NETWORKS, NetworkIdentity, check_addresses, make_subnets
 from virtcloud.jobs import request_values
 from virtcloud.model.cluster import ClusterSpec
@@ -102,7 +108,7 @@ def test_two_subnets_of_one_ip_version_are_bad_input() -> None:
 
 
 def test_subnets_of_a_member_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected only a new network to have subnets"):
+    with pytest.raises(ValueError, match="expected the key subnets only for a new network"):
         spec(1, joins="demo", subnets=["10.0.0.0/24"])
 
 
@@ -183,3 +189,13 @@ def test_a_network_without_free_addresses_refuses_a_member() -> None:
     )
     with pytest.raises(NoAddressFree, match=message):
         joined(2, "10.1.0.1/30", root=root)
+
+
+def test_a_full_network_names_its_guests_devices_and_gateways() -> None:
+    root = spec(1, "10.1.0.1/29", subnets=["10.1.0.0/29"])
+    network = NetworkAddresses(
+        DEMO, root, root.guests, devices=("10.1.0.2", "10.1.0.3"), gateways=("10.1.0.4", "10.1.0.5", "10.1.0.6")
+    )
+    message = "got 0: the network has 1 guest, 2 device addresses and 3 gateway addresses; revoke VPN profiles"
+    with pytest.raises(NoAddressFree, match=message):
+        choose_device_addresses(network)

@@ -246,7 +246,7 @@ def test_a_network_is_not_moved_to_reach_a_transport() -> None:
     with pytest.raises(Conflict) as caught:
         check_paths_unchanged(made, network, made.transport("far"))
     assert str(caught.value) == (
-        "network own would need other ports to reach transport far, and would leave h:eth0, s1:h: "
+        "network own would need other ports to reach transport far, and would no longer use h:eth0, s1:h: "
         "choose a host at the site of the network"
     )
 

@@ -109,6 +109,6 @@ def test_a_member_has_hosts_and_its_network_has_the_sites() -> None:
     with pytest.raises(ValidationError, match="expected at least one host or guest, got none"):
         wanted(joins="r")
     with pytest.raises(
-        ValidationError, match="expected only a new network to have sites; this cluster joins network r"
+        ValidationError, match="expected the key sites only for a new network; this cluster joins network r"
     ):
         wanted("h1", joins="r", sites=("brno",))

@@ -296,7 +296,7 @@ def test_the_tables_contain_every_platform_with_its_commands() -> None:
     tables = render_edge_dialects()
     assert all(f"### `{name}`" in tables for name in EDGE_DIALECTS)
     assert (
-        "| evpn, one for each cluster: VNI | `interface Vxlan1` / `vxlan vlan {vlan} vni {service}` / `exit` |"
+        "| evpn, one service for each cluster: VNI | `interface Vxlan1` / `vxlan vlan {vlan} vni {service}` / `exit` |"
         in tables
     )
     assert "| vpls, one service for all clusters: attachment |" in tables
