@@ -246,6 +246,7 @@ def test_a_removal_completes_after_a_full_disk_has_room(
     world: World, host: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.up("12.pbs")
+    no_room = f"cannot store the record of cluster 12.pbs in {host.settings.state}/jobs: No space left on device"
     with monkeypatch.context() as full:
         *_, thread = (one for one in threading.enumerate() if one.name == "removals")  # the newest
         full.setattr(
@@ -253,12 +254,9 @@ def test_a_removal_completes_after_a_full_disk_has_room(
             "write_durably",
             lambda path, content: _full() if b'"gone"' in content else write_durably(path, content),
         )
-        until(lambda: host.ask("remove", "12.pbs", wait=0.1)["missing"] == [NO_ROOM])
+        until(lambda: host.ask("remove", "12.pbs", wait=0.1)["missing"] == [no_room])
         assert thread.is_alive()
     assert host.ask("remove", "12.pbs", wait=30)["gone"]
-
-
-NO_ROOM = "cannot store the record of cluster 12.pbs: No space left on device"
 
 
 def _full(*_: object) -> None:

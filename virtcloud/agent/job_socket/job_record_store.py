@@ -107,7 +107,7 @@ class JobRecordStore:
         return self._folder / f"{file_name(cluster)}.json"
 
     def _write(self, cluster: ClusterKey, job: JobRecord | None) -> None:
-        with refuse_os_errors(f"store the record of cluster {cluster}"):
+        with refuse_os_errors(f"store the record of cluster {cluster} in {self._folder}"):
             if job is None:
                 remove_durably(self._path(cluster))
             else:
