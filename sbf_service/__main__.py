@@ -5,7 +5,6 @@ in use, or a database that cannot be written.
 """
 
 import gc
-import getpass
 import json
 import secrets
 import sys
@@ -20,6 +19,7 @@ from sbf_service.command_options import (
     describe_database,
     find_settings_file,
     load_settings,
+    name_caller,
     report_bad_input,
 )
 from sbf_service.database_commands import backup, prune, restore, upgrade
@@ -170,7 +170,7 @@ def _create_token(settings: ServiceSettings, request: TokenRequest) -> str:
     with hold_whole_database(engine) if is_of_other_version(engine) else nullcontext():
         migrate(engine)
     store = Store(engine)
-    with store.change(who=f"{getpass.getuser()}@sbf") as unit:
+    with store.change(who=name_caller()) as unit:
         text = create_token(unit, request, secrets.token_bytes).token
     store.close()
     return text

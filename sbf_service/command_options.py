@@ -1,5 +1,7 @@
 """Options and error messages of the service's commands."""
 
+import getpass
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,3 +66,12 @@ def describe_database(settings: ServiceSettings) -> str:
     """Return the address of the database without its password."""
     scheme, _, rest = settings.database.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def name_caller() -> str:
+    """Return the name of this command's caller for the audit log. A user ID without an account has no other name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # Python 3.13 raises OSError
+        user = f"uid {os.getuid()}"
+    return f"{user}@sbf"

@@ -1,6 +1,5 @@
 """The commands on the service's database: ``sbf backup``, ``restore``, ``prune`` and ``upgrade``."""
 
-import getpass
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import click
 from sqlalchemy import Engine
 
-from sbf_service.command_options import CONFIG, describe_database, load_settings, report_bad_input
+from sbf_service.command_options import CONFIG, describe_database, load_settings, name_caller, report_bad_input
 from sbf_service.local_files import ensure_database_file
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import check_migrated, migrate
@@ -85,9 +84,7 @@ def restore(file: Path, *, replace: bool, grace: int, config: Path | None) -> No
         checked = open_backup(file)
         ensure_database_file(settings.database)
         engine = make_engine(settings.database)
-        report = restore_backup(
-            engine, checked, replace=replace, grace=timedelta(minutes=grace), who=f"{getpass.getuser()}@sbf"
-        )
+        report = restore_backup(engine, checked, replace=replace, grace=timedelta(minutes=grace), who=name_caller())
         engine.dispose()
     _print_rows(checked.rows, report.rows)
     taken_at = format_utc(report.taken_at)

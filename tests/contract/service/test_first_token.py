@@ -24,6 +24,7 @@ from virtcloud.client.credentials import read_token
 from virtcloud.model.errors import DatabaseUnavailable
 
 SERVICE_UID = 65534
+NO_ACCOUNT = 1_999_999_999
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owner of a folder")
 
 
@@ -121,6 +122,20 @@ def test_a_failed_call_leaves_the_database_of_a_starting_service(folder: Path, m
     assert CliRunner().invoke(program.main, words).exit_code == 2
     with closing(sqlite3.connect(database)) as service:
         assert service.execute("SELECT count(*) FROM tokens").fetchone() == (0,)
+
+
+def test_a_caller_without_an_account_creates_a_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container, the user ID often has no account."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: NO_ACCOUNT)
+    config, database = folder / "sbf.toml", folder / "sbf.db"
+    config.write_text(f'database = "sqlite:///{database}"\n')
+    words = ["token", "create", "eva", "--role", "operator", "--config", str(config)]
+    ended = CliRunner().invoke(program.main, words)
+    assert (ended.exit_code, ended.exception) == (0, None)
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT who FROM audit").fetchall() == [(f"uid {NO_ACCOUNT}@sbf",)]
 
 
 @as_root
