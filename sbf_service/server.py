@@ -1,7 +1,7 @@
 """The server. It listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
 
-The server has one process and one event loop. On SIGHUP, the server reloads the settings and the certificate, and
-checks the files of device credentials.
+The server has one process and one event loop. On SIGHUP, the server reloads the settings and the certificate. At the
+start and on SIGHUP, the server checks the files that the settings name.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,7 @@ from types import FrameType
 import uvicorn
 
 from sbf_service.bootstrap import SbfService
+from sbf_service.certificate_dates import log_certificate_dates
 from sbf_service.console.app import add_console
 from sbf_service.device_credentials import log_credential_faults
 from sbf_service.http.app import answer_settled_polls, create_app
@@ -25,6 +27,7 @@ from sbf_service.http.auth.connections import PeerHttpProtocol
 from sbf_service.listen_sockets import BACKLOG, listen, remove_socket_files
 from sbf_service.log import get_log
 from sbf_service.overload import AcceptFaults
+from sbf_service.secret_files import log_readable_secrets
 from sbf_service.settings import ServiceSettings
 from sbf_service.settings_reload import EarlyReloads, reload_settings
 from virtcloud.model.errors import BadInput
@@ -142,7 +145,7 @@ class SbfServer(uvicorn.Server):
     def _reload(self) -> None:
         if self.config_file is not None:
             reload_settings(self.service.settings, self.config_file)
-        log_credential_faults(self.service.settings)
+        _log_file_faults(self.service.settings, self.config_file)
         if self.config.ssl is not None:
             reload_certificate(self.config.ssl, self.service.settings)
 
@@ -183,7 +186,7 @@ def run_server(
     If a SIGHUP arrived during the start, reload when the server is ready.
     """
     raise_open_files()
-    log_credential_faults(service.settings)
+    _log_file_faults(service.settings, config_file)
     server = SbfServer(make_server_config(service, make_tls_context(service.settings)))
     server.service, server.config_file = service, config_file
     server.early_reloads = early_reloads or EarlyReloads()
@@ -191,6 +194,13 @@ def run_server(
         server.run(sockets=sockets)
     finally:
         remove_socket_files(sockets)
+
+
+def _log_file_faults(settings: ServiceSettings, config_file: Path | None) -> None:
+    """Log the faults of the files that the settings name. SBF runs nevertheless."""
+    log_credential_faults(settings)
+    log_readable_secrets(settings, config_file)
+    log_certificate_dates(settings, datetime.now(UTC))
 
 
 def raise_open_files() -> int:

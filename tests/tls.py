@@ -32,11 +32,12 @@ class Authority:
         path.write_bytes(built.sign(self.key, SHA256()).public_bytes(Encoding.PEM))
         return path
 
-    def sign(self, folder: Path, name: str) -> tuple[Path, Path]:
+    def sign(self, folder: Path, name: str, begins: timedelta = -DAY, ends: timedelta = DAY) -> tuple[Path, Path]:
+        """Write a certificate and its key. The validity begins and ends at these times from now."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-        built = _builder(subject, self.subject, key).add_extension(names, critical=False)
+        built = _builder(subject, self.subject, key, begins, ends).add_extension(names, critical=False)
         identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         built = built.add_extension(identifier, critical=False)
         certificate, private = folder / f"{name}.crt", folder / f"{name}.key"
@@ -45,7 +46,13 @@ class Authority:
         return certificate, private
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    begins: timedelta = -DAY,
+    ends: timedelta = DAY,
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -53,7 +60,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - DAY)
-        .not_valid_after(now + DAY)
+        .not_valid_before(now + begins)
+        .not_valid_after(now + ends)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )

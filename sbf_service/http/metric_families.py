@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cryptography import x509
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from sbf_service.bootstrap import SbfService
+from sbf_service.certificate_dates import read_certificates
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.metric_counts import InstallationCounts, count_installation
 from sbf_service.store.retention import find_archive_folder
@@ -97,12 +97,8 @@ def _database_up(value: int) -> GaugeMetricFamily:
 
 def _certificate_ends(settings: ServiceSettings) -> Iterator[tuple[str, float]]:
     """Yield a pair for each certificate file: the file's setting, and the earliest end of the file's certificates."""
-    files = {"tls_certificate": settings.tls_certificate, "tls_client_ca": settings.tls_client_ca}
-    for setting, path in files.items():
-        with suppress(OSError, ValueError):
-            if path is not None:
-                certificates = x509.load_pem_x509_certificates(path.read_bytes())
-                yield setting, min(certificate.not_valid_after_utc.timestamp() for certificate in certificates)
+    for setting, _, certificates in read_certificates(settings):
+        yield setting, min(certificate.not_valid_after_utc.timestamp() for certificate in certificates)
 
 
 def _disk_usages(service: SbfService) -> Iterator[tuple[str, tuple[int, int]]]:

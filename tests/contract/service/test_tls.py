@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from migrated import create_sqlite
 from sbf_process import SbfProcess, find_address, run_sbf
-from tls import Authority
+from tls import DAY, Authority
 
 from sbf_service.bootstrap import build_service
 from sbf_service.server import open_sockets
@@ -158,6 +158,22 @@ def test_an_unusable_credential_is_logged_at_start_and_sighup(tmp_path: Path) ->
             assert client.sbf.whoami().name == "eva"
         service.process.send_signal(signal.SIGHUP)
         wait_until(lambda: log.read_text().count("credential_unusable") == 2)
+
+
+def test_a_public_key_and_an_expired_certificate_are_logged_at_start_and_sighup(tmp_path: Path) -> None:
+    """The service runs nevertheless."""
+    with tempfile.TemporaryDirectory(prefix="sbf") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # unlike pytest's temporary folders, every user can enter the folder
+        certificate, key = Authority("authority").sign(folder, "old", -3 * DAY, -DAY)
+        key.chmod(0o644)
+        with running_service(tmp_path, tls_certificate=str(certificate), tls_key=str(key)) as service:
+            log = tmp_path / "log"
+            wait_until(lambda: log.read_text().count("certificate_not_valid") == 1)
+            assert f"secret_file_readable file={key} key=tls_key mode=0644" in log.read_text()
+            service.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: log.read_text().count("certificate_not_valid") == 2)
+            assert log.read_text().count("secret_file_readable") == 2
 
 
 def test_client_certificates_are_required_if_configured(tmp_path: Path) -> None:
