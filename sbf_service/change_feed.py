@@ -118,10 +118,10 @@ class ChangeFeed:
             lowest[topic] = _find_lower(lowest[topic], version) if topic in lowest else version
         return lowest
 
-    def count_waiters(self) -> int:
-        """Return the number of waiting calls."""
+    def count_waiters(self, topic: str | None = None) -> int:
+        """Return the number of waiting calls; with ``topic``, only of those that wait for changes of this topic."""
         with self._lock:
-            return len(self._all)
+            return len(self._all if topic is None else self._waiters.get(topic, ()))
 
     def wake_all(self) -> None:
         """Wake all waiters, for example after a change whose topics are unknown."""

@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from sbf_service.console.app import add_console
 from sbf_service.device_credentials import log_credential_faults
 from sbf_service.http.app import answer_settled_polls, create_app
 from sbf_service.http.auth.connections import PeerHttpProtocol
+from sbf_service.http.routes.sessions import HANDSHAKES_TOPIC
 from sbf_service.listen_sockets import BACKLOG, listen, remove_socket_files
 from sbf_service.log import get_log
 from sbf_service.overload import AcceptFaults
@@ -110,11 +112,15 @@ ANSWERS_PER_S = 500
 """For each group of this many long polls, a stopping service adds one second to ``SHUTDOWN_GRACE_S``."""
 
 
+REFUSALS_S = 1.0
+"""The longest time in seconds in which a stopping service refuses the sessions that wait for an agent."""
+
+
 class SbfServer(uvicorn.Server):
     """A uvicorn server that uses TLS on TCP sockets only.
 
-    SIGTERM or SIGINT ends all long polls immediately. Other calls may finish within ``SHUTDOWN_GRACE_S``. The signal is
-    not raised again after the shutdown.
+    SIGTERM or SIGINT ends all long polls, and sessions that wait for an agent, immediately. Other calls may finish
+    within ``SHUTDOWN_GRACE_S``. The signal is not raised again after the shutdown.
     """
 
     service: SbfService
@@ -137,7 +143,15 @@ class SbfServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Remove the file of the AF_UNIX socket, then close the sockets and end the requests."""
         remove_socket_files(sockets or [])
+        await self._await_refusals()
         await super().shutdown(sockets)
+
+    async def _await_refusals(self) -> None:
+        """Wait until SBF has refused the sessions that wait for an agent. uvicorn would answer them with status 500."""
+        deadline = time.monotonic() + REFUSALS_S
+        feed = self.service.change_feed
+        while feed.count_waiters(HANDSHAKES_TOPIC) and time.monotonic() < deadline:  # noqa: ASYNC110 - at most 1 s
+            await asyncio.sleep(0.01)
 
     def _make_protocol(self) -> asyncio.Protocol:
         return PeerHttpProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)

@@ -13,10 +13,10 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -142,23 +142,26 @@ class SessionRelay:
             raise NotFound(f"session {session_id} of {element} has ended, or clones no guest: no image was stored")
         return session.clone
 
-    async def wait_for_agent(self, session: WaitingSession, user: WebSocket, seconds: float) -> WebSocket:
+    async def wait_for_agent(
+        self, session: WaitingSession, user: WebSocket, seconds: float, stop: Awaitable[NoReturn]
+    ) -> WebSocket:
         """Return the agent's WebSocket.
 
         Raise Unreachable if the agent does not connect within ``seconds``, or does not reach the guest within further
-        ``seconds``. Raise UserLeftError if the user leaves. Raise the errors of :func:`check_answer`.
+        ``seconds``. Raise UserLeftError if the user leaves. Raise the error of ``stop``, which ends when the service
+        stops, and the errors of :func:`check_answer`.
         """
-        left = asyncio.ensure_future(_wait_for_end(user))
-        tasks: list[asyncio.Future[Any]] = [left]
+        ends = asyncio.ensure_future(_raise_when_left(user)), asyncio.ensure_future(stop)
+        tasks: list[asyncio.Future[Any]] = [*ends]
         try:
-            if not await _is_done_in_time(session.agent, left, seconds):
+            if not await _is_done_in_time(session.agent, ends, seconds):
                 raise Unreachable(
                     f"host {session.element}: expected its agent to connect within {seconds:g} s, it did not; check "
                     "the agent (virtcloud element show), and upgrade agents of earlier versions"
                 )
             agent = session.agent.result()
             tasks.append(answer := asyncio.ensure_future(check_answer(session.element, agent)))
-            if not await _is_done_in_time(answer, left, seconds):
+            if not await _is_done_in_time(answer, ends, seconds):
                 raise Unreachable(
                     f"host {session.element}: expected its agent to reach the guest within {seconds:g} s, it did not: "
                     "try again, and read the agent's log"
@@ -223,18 +226,21 @@ async def close(side: WebSocket, code: int, reason: str) -> None:
         await side.close(code, reason.encode()[:MAX_REASON].decode(errors="ignore"))
 
 
-async def _is_done_in_time(step: "asyncio.Future[Any]", left: "asyncio.Future[None]", seconds: float) -> bool:
-    """Wait at most ``seconds`` for a step. Return whether the step is done. Raise UserLeftError if the user leaves."""
-    awaited: set[asyncio.Future[Any]] = {step, left}
-    await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    if left.done():
-        raise UserLeftError
+async def _is_done_in_time(
+    step: "asyncio.Future[Any]", ends: Iterable["asyncio.Future[NoReturn]"], seconds: float
+) -> bool:
+    """Wait at most ``seconds`` for a step. Return whether the step is done. Raise the error of a future in ``ends``."""
+    await asyncio.wait({step, *ends}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for end in ends:
+        if end.done():
+            end.result()
     return step.done()
 
 
-async def _wait_for_end(side: WebSocket) -> None:
-    while (await side.receive())["type"] != "websocket.disconnect":
+async def _raise_when_left(user: WebSocket) -> NoReturn:
+    while (await user.receive())["type"] != "websocket.disconnect":
         pass
+    raise UserLeftError
 
 
 async def check_answer(element: Name, agent: WebSocket) -> None:

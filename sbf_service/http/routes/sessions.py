@@ -1,20 +1,22 @@
 """Sessions with guests: the WebSockets of users and agents, and the agents' long poll (decision 56)."""
 
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.websockets import WebSocket
 
 from sbf_service.bootstrap import SbfService
+from sbf_service.change_feed import Waiter
 from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import CALLER_KEY, CurrentCaller, CurrentService, authorize_element
 from sbf_service.http.auth.caller import Caller
-from sbf_service.http.long_polls import CurrentPoll
+from sbf_service.http.long_polls import CurrentPoll, PollAdmission
 from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import error_response, problem_responses
 from sbf_service.http.routes.clones import check_clone
@@ -44,6 +46,8 @@ KindsQuery = Annotated[
 PORT = "[0-9]{1,5}"
 TOKEN_CHECK_S = 15.0
 """The longest time between two checks of an open session's token. A notice of a revocation causes a check at once."""
+HANDSHAKES_TOPIC = "session-handshakes"
+"""The topic of the change feed for which users' calls wait until SBF has accepted or refused them."""
 
 log = get_log(__name__)
 router = APIRouter(tags=["elements"], route_class=Operation)
@@ -108,33 +112,54 @@ async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
 ) -> None:
     """Connect a user with a guest, through the agent of the guest's host."""
     service, caller, relay = _parts(websocket)
-    try:
-        request = _parse_request(kind, port, image, follow=follow)
-        found, cluster_id = await run_in_threadpool(
-            _authorize, service, caller, ClusterKey(key), Name(guest), request, _parse_cluster_id(id)
-        )
-        with relay.register(caller.who, found.host) as session:
+    agent: WebSocket | None = None
+    with suppress(UserLeftError), ExitStack() as registration:
+        async with _handshake(websocket, registration) as waiter:
+            request = _parse_request(kind, port, image, follow=follow)
+            found, cluster_id = await run_in_threadpool(
+                _authorize, service, caller, ClusterKey(key), Name(guest), request, _parse_cluster_id(id)
+            )
+            session = registration.enter_context(relay.register(caller.who, found.host))
             session.clone = None if request.image is None else CloneOrder(request.image, caller)
             insert = partial(_insert, service, caller, found, cluster_id, request, session.id)
-            await _relay(websocket, service, session, insert, caller)
-    except VirtcloudError as error:
-        await websocket.send_denial_response(error_response(error))
-    except UserLeftError:
-        return
+            agent = await _find_agent(websocket, session, insert, waiter)
+            await websocket.accept()
+        if agent is not None:
+            await relay.join(websocket, agent, _wait_until_refused(service, caller))
 
 
-async def _relay(
-    user: WebSocket, service: SbfService, session: WaitingSession, insert: Callable[[], None], caller: Caller
-) -> None:
-    relay: SessionRelay = user.app.state.sessions
+@asynccontextmanager
+async def _handshake(user: WebSocket, registration: ExitStack) -> AsyncIterator[Waiter]:
+    """Yield a waiter that a stop of the service wakes. The block accepts the user's call.
+
+    If the block raises VirtcloudError, close ``registration``, and then answer the call with the error.
+    """
+    service, _, _ = _parts(user)
+    with service.change_feed.watch(uncompared=(HANDSHAKES_TOPIC,)) as waiter:
+        try:
+            yield waiter
+        except VirtcloudError as error:
+            registration.close()
+            await user.send_denial_response(error_response(error))
+
+
+async def _find_agent(
+    user: WebSocket, session: WaitingSession, insert: Callable[[], None], waiter: Waiter
+) -> WebSocket:
+    service, _, relay = _parts(user)
     await user.receive()  # the message websocket.connect
     await run_in_threadpool(insert)
     try:
-        agent = await relay.wait_for_agent(session, user, service.settings.relay.agent_wait)
+        stop = _raise_when_stopped(service, waiter, user.app.state.polls)
+        return await relay.wait_for_agent(session, user, service.settings.relay.agent_wait, stop)
     finally:
         await run_in_threadpool(_delete, service, session.id)
-    await user.accept()
-    await relay.join(user, agent, _wait_until_refused(service, caller))
+
+
+async def _raise_when_stopped(service: SbfService, waiter: Waiter, polls: PollAdmission) -> NoReturn:
+    while not service.change_feed.closed:
+        await waiter.wait(TOKEN_CHECK_S)
+    raise polls.make_stop_error()
 
 
 async def _wait_until_refused(service: SbfService, caller: Caller) -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,8 +32,10 @@ from sbf_service.change_feed import ChangeFeed
 from sbf_service.listen_sockets import _listen_tcp, _listen_unix, listen
 from sbf_service.server import SbfServer
 from sbf_service.settings import ListenAddress, ServiceSettings
+from virtcloud.client.api import Client
 from virtcloud.client.connection import USER_AGENT
-from virtcloud.model.errors import BadInput
+from virtcloud.model.errors import BadInput, ServiceBusy
+from virtcloud.model.guest_sessions import SessionKind, SessionRequest
 
 SBF = [sys.executable, "-m", "sbf_service"]
 
@@ -108,6 +111,29 @@ def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None
     hung.close()
 
 
+def test_sigterm_answers_a_session_that_waits_for_its_agent(tmp_path: Path) -> None:
+    path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
+    with (
+        running_service(path) as process,
+        connect_to_socket(tmp_path / "sbf.sock") as client,
+        Client(f"unix://{tmp_path / 'sbf.sock'}") as user,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        client.put("/v1/topology", json=place_switches("127.0.0.1:1")).raise_for_status()
+        client.put("/v1/sites/brno/pool", json={"vlans": "100-109"}).raise_for_status()
+        request = {"spec": spec("brno-h1").model_dump(mode="json")}
+        client.put("/v1/clusters/demo", json=request).raise_for_status()
+        session = threads.submit(user.sbf.open_session, "demo", "g1", SessionRequest(kind=SessionKind.LOG))
+        while not client.get("/v1/elements/brno-h1/sessions").json():
+            assert not session.done(), session.result()
+        process.terminate()
+        with pytest.raises(ServiceBusy, match="this SBF stops: try again in 1 s"):
+            session.result(10)
+        assert process.wait(30) == 0
+    with closing(sqlite3.connect(tmp_path / "sbf.db")) as database:
+        assert database.execute("SELECT count(*) FROM guest_sessions").fetchone() == (0,)
+
+
 HungCall = tuple[SbfProcess, "Future[httpx.Response]", Callable[[], None]]
 
 
@@ -155,9 +181,13 @@ def reading_a_hung_switch(tmp_path: Path) -> Iterator[HungCall]:
 
 
 def hung_switches(hung: socket.socket) -> dict[str, Any]:
+    return place_switches(f"127.0.0.1:{hung.getsockname()[1]}")
+
+
+def place_switches(address: str) -> dict[str, Any]:
     document = three_sites().model_dump(mode="json")
     for site in document["sites"]:
-        site["switches"][0] |= {"platform": "linux_bridge", "address": f"127.0.0.1:{hung.getsockname()[1]}"}
+        site["switches"][0] |= {"platform": "linux_bridge", "address": address}
     return document
 
 
@@ -207,11 +237,8 @@ def test_a_signal_does_not_wait_for_the_change_feed() -> None:
 
 def test_committed_clusters_survive_a_kill(tmp_path: Path) -> None:
     path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
-    document = three_sites().model_dump(mode="json")
-    for site in document["sites"]:
-        site["switches"][0] |= {"platform": "linux_bridge", "address": "127.0.0.1:1"}
     with running_service(path) as process, connect_to_socket(tmp_path / "sbf.sock") as client:
-        client.put("/v1/topology", json=document).raise_for_status()
+        client.put("/v1/topology", json=place_switches("127.0.0.1:1")).raise_for_status()
         client.put("/v1/sites/brno/pool", json={"vlans": "100-109"}).raise_for_status()
         cluster = client.put("/v1/clusters/demo", json={"spec": spec("brno-h1").model_dump(mode="json")}).json()
         process.kill()

@@ -25,6 +25,15 @@ def test_a_topic_wakes_only_its_waiters() -> None:
     run(act)
 
 
+def test_the_waiters_of_a_topic_are_counted() -> None:
+    async def act(feed: ChangeFeed) -> None:
+        with feed.watch("element:a"), feed.watch(uncompared=("element:b",)):
+            counts = [feed.count_waiters(topic) for topic in ("element:b", "element:c", None)]
+            assert counts == [1, 0, 2]
+
+    run(act)
+
+
 def test_a_change_before_the_wait_is_not_lost() -> None:
     async def act(feed: ChangeFeed) -> None:
         with feed.watch("element:a") as waiter:
