@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.cluster_tables import ClusterRecord, ClusterRow
@@ -42,9 +42,22 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
 
 
 def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
-    """Return a cluster's spec with SBF's choices, and with the current ``shares_with``."""
+    """Return a cluster's spec with SBF's choices, and with the current ``shares_with``.
+
+    Raise ValidationError with a note for SBF's log if another version of SBF stored a spec that this version cannot
+    read. The elements of the cluster then get no wanted state. A wanted state without the cluster would remove the
+    cluster's network.
+    """
     spec = row.resolved or row.spec
-    return parse_spec(spec) if row.shares is None else _parse_shared_spec(spec, row.shares)
+    try:
+        return parse_spec(spec) if row.shares is None else _parse_shared_spec(spec, row.shares)
+    except ValidationError as error:
+        error.add_note(
+            f"cluster {row.key} (ID {row.id}): this version of SBF cannot read the stored spec. The cluster's elements "
+            "keep all their clusters, but get no changes: install the version of SBF that stored the spec, or a later "
+            "version"
+        )
+        raise
 
 
 @lru_cache(maxsize=8192)
