@@ -128,8 +128,9 @@ def _last_release(pools: Sequence[SitePool], vlan: VlanId) -> datetime:
 
 def _no_vlan_free_message(pools: Sequence[SitePool]) -> str:
     sites = ", ".join(pool.site for pool in pools)
+    where = sites if len(pools) == 1 else f"every site ({sites})"
     return (
-        f"no VLAN is free at {sites}: {'; '.join(_describe_usage(pool) for pool in pools)}; {_describe_remedy(pools)}"
+        f"no VLAN is free at {where}: {'; '.join(_describe_usage(pool) for pool in pools)}; {_describe_remedy(pools)}"
     )
 
 

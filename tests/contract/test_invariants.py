@@ -69,8 +69,9 @@ def test_invariant_1_ten_of_fifty_requests_exceed_forty_ids(world: World) -> Non
     assert sorted(one for one in answers if isinstance(one, int)) == list(range(100, 140))
     assert [one for one in answers if isinstance(one, str)] == [
         (
-            "no VLAN is free at brno, praha, plzen: brno has 40 VLAN IDs, 40 in use; praha has 40 VLAN IDs, 40 in use; "
-            "plzen has 40 VLAN IDs, 40 in use; end a cluster, or add VLAN IDs to the pools"
+            "no VLAN is free at every site (brno, praha, plzen): brno has 40 VLAN IDs, 40 in use; "
+            "praha has 40 VLAN IDs, 40 in use; plzen has 40 VLAN IDs, 40 in use; "
+            "end a cluster, or add VLAN IDs to the pools"
         )
     ] * 10
 

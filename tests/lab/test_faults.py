@@ -117,7 +117,7 @@ def test_with_forty_vlan_ids_forty_of_fifty_creates_succeed(
             answers = list(pool.map(create, keys))
         refusals = [answer for answer in answers if answer]
         assert len(refusals) == 10
-        assert all(refusal.startswith("no VLAN is free at brno, praha, plzen: ") for refusal in refusals)
+        assert all(refusal.startswith("no VLAN is free at every site (brno, praha, plzen): ") for refusal in refusals)
         accepted = [key for key, answer in zip(keys, answers, strict=True) if not answer]
         views = [until(client, key, active) for key in accepted]
         assert sorted(view.vlans["brno"] for view in views) == list(range(120, 160))

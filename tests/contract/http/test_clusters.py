@@ -38,7 +38,7 @@ def test_no_free_vlan_is_a_special_conflict(world: World) -> None:
         409,
         "no-vlan-free",
         (
-            "no VLAN is free at brno, praha: brno has 40 VLAN IDs, 0 in use; praha has no VLAN IDs; "
+            "no VLAN is free at every site (brno, praha): brno has 40 VLAN IDs, 0 in use; praha has no VLAN IDs; "
             "add VLAN IDs to the pool of praha"
         ),
     )

@@ -73,8 +73,9 @@ def test_the_error_describes_the_usage_of_each_pool() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids(sites)
     assert str(caught.value) == (
-        "no VLAN is free at brno, praha, plzen: brno has 40 VLAN IDs, 40 in use; praha has 40 VLAN IDs, 38 in use and "
-        "2 in quarantine; plzen has 20 VLAN IDs, 20 in use; end a cluster, or add VLAN IDs to the pools"
+        "no VLAN is free at every site (brno, praha, plzen): brno has 40 VLAN IDs, 40 in use; "
+        "praha has 40 VLAN IDs, 38 in use and 2 in quarantine; plzen has 20 VLAN IDs, 20 in use; "
+        "end a cluster, or add VLAN IDs to the pools"
     )
 
 
@@ -82,7 +83,7 @@ def test_the_error_about_pools_without_common_id_suggests_translation() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids([pool("brno", "100-109"), pool("praha", "200-209", claimed="200")])
     assert str(caught.value) == (
-        "no VLAN is free at brno, praha: brno has 10 VLAN IDs, 0 in use; praha has 10 VLAN IDs, 1 in use; "
+        "no VLAN is free at every site (brno, praha): brno has 10 VLAN IDs, 0 in use; praha has 10 VLAN IDs, 1 in use; "
         "each site has free VLAN IDs, but no VLAN ID is free at every site, and the transport between the sites "
         "cannot translate VLAN IDs: add the same VLAN IDs to all these pools, or use a transport that translates"
     )
@@ -110,7 +111,7 @@ def test_the_error_about_an_empty_pool_suggests_filling_it() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids([pool("brno", ""), pool("praha", "200-209")])
     assert str(caught.value) == (
-        "no VLAN is free at brno, praha: brno has no VLAN IDs; praha has 10 VLAN IDs, 0 in use; "
+        "no VLAN is free at every site (brno, praha): brno has no VLAN IDs; praha has 10 VLAN IDs, 0 in use; "
         "add VLAN IDs to the pool of brno"
     )
 
