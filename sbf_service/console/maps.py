@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import ValidationError
+
 from sbf_service.bootstrap import SbfService
 from sbf_service.console.drawing.scene import Scene
 from sbf_service.console.drawing.site_layout import MapContents
@@ -82,16 +84,17 @@ def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool
 
 
 def find_cluster_path(service: SbfService, view: ClusterView) -> ClusterPath | None:
-    """Return the path of a cluster; None if the cluster is ending or has ended, or if the topology has no path.
+    """Return the path of a cluster.
 
-    The caller must have the right to read the cluster.
+    Return None if the cluster is ending or has ended, if the topology has no path, or if this version of SBF cannot
+    read the cluster's spec, which the view's reason states. The caller must have the right to read the cluster.
     """
     if view.state not in WANTED_STATES:
         return None
     try:
         with service.store.read() as unit:
             return _compute_path(unit, view)
-    except VirtcloudError:
+    except (VirtcloudError, ValidationError):
         return None
 
 

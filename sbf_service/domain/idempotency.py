@@ -13,12 +13,14 @@ class LatestAttempt:
     """The latest attempt to create a cluster with an idempotency key.
 
     ``spec`` is the requested spec. ``shown`` is the spec that clients receive, with SBF's choices and later changes.
+    If ``is_readable`` is false, this version of SBF cannot read the stored spec, and ``spec`` is incomplete.
     """
 
     attempt: int
     state: ClusterState
     spec: ClusterSpec
     shown: ClusterSpec | None = None
+    is_readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,11 @@ def _list_shown(latest: LatestAttempt) -> Iterator[ClusterSpec]:
 
 
 def _check_same_spec(key: str, spec: ClusterSpec, latest: LatestAttempt) -> NoChange:
+    if not latest.is_readable:
+        raise OtherSpec(
+            f"cluster {key} exists and is {latest.state}, and this version of SBF cannot read its stored spec: choose "
+            "another key, or end the cluster first"
+        )
     if spec in (latest.spec, *_list_shown(latest)):
         return NoChange()
     changed = [name for name in ClusterSpec.model_fields if getattr(spec, name) != getattr(latest.spec, name)]

@@ -9,6 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.cluster_tables import ClusterRecord, ClusterRow
 from virtcloud.model.cluster import ENDED_STATES, ClusterSpec, ClusterState
+from virtcloud.model.document import locate_first_fault
+from virtcloud.model.element import ElementKind
 from virtcloud.model.image import ImageSource
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
@@ -60,6 +62,36 @@ def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
         raise
 
 
+def parse_shown_spec(row: ClusterRow, placements: tuple[PlacementStatus, ...] = ()) -> tuple[ClusterSpec, str | None]:
+    """Return the spec to show to clients, and None or the reason why this version of SBF cannot read the stored spec.
+
+    If the stored spec is unreadable, the result contains only what SBF knows without the spec. Do not compute wanted
+    states from the result.
+    """
+    try:
+        return parse_current_spec(row), None
+    except ValidationError as error:
+        return _make_known_spec(row, placements), (
+            f"this version of SBF cannot read the stored spec ({locate_first_fault(error)}), and shows no guests and "
+            "no options: install the version of SBF that stored the spec, or a later version, or delete the cluster"
+        )
+
+
+def _make_known_spec(row: ClusterRow, placements: tuple[PlacementStatus, ...]) -> ClusterSpec:
+    """Return a spec with the owner, the hosts and, for a network, the name, the sites and the users who may join."""
+    hosts = (status.element for status in placements if status.kind is ElementKind.HOST)
+    known = ClusterSpec.model_construct(owner=UserName(row.owner), hosts=tuple(sorted(hosts)))
+    if row.network is not None:
+        return known
+    return known.model_copy(
+        update={
+            "name": None if row.name is None else Name(row.name),
+            "sites": tuple(sorted({status.site for status in placements})),
+            "shares_with": _split_owners(row.shares or ""),
+        }
+    )
+
+
 @lru_cache(maxsize=8192)
 def parse_spec(spec: str) -> ClusterSpec:
     """Parse a stored spec; cached, because workers repeatedly read the specs of all clusters on a switch."""
@@ -68,8 +100,11 @@ def parse_spec(spec: str) -> ClusterSpec:
 
 @lru_cache(maxsize=1024)
 def _parse_shared_spec(spec: str, shares: str) -> ClusterSpec:
-    owners = tuple(UserName(owner) for owner in shares.split(",") if owner)
-    return parse_spec(spec).model_copy(update={"shares_with": owners})
+    return parse_spec(spec).model_copy(update={"shares_with": _split_owners(shares)})
+
+
+def _split_owners(shares: str) -> tuple[UserName, ...]:
+    return tuple(UserName(owner) for owner in shares.split(",") if owner)
 
 
 def format_cluster(
@@ -79,19 +114,23 @@ def format_cluster(
     vlans: Mapping[Name, VlanId],
     joined: ClusterTransport | None,
 ) -> ClusterView:
-    """Return the view of a cluster. ``network`` is the key of the network that the cluster joined, or None."""
+    """Return the view of a cluster. ``network`` is the key of the network that the cluster joined, or None.
+
+    If this version of SBF cannot read the stored spec, the view's reason contains this fault.
+    """
+    spec, fault = parse_shown_spec(row, placements)
     return ClusterView(
         key=ClusterKey(row.key),
         id=row.id,
         attempt=row.attempt,
         version=row.version,
         state=ClusterState(row.state),
-        reason=row.reason,
+        reason="; ".join(filter(None, (row.reason, fault))) or None,
         vlans={} if row.state in ENDED_STATES and not row.quarantined else dict(vlans),
         joined=joined,
         quarantined=row.quarantined,
         lease_ends=row.lease_ends,
-        spec=parse_current_spec(row),
+        spec=spec,
         placements=tuple(_format_placement(status) for status in placements),
         network=network,
         created_by=row.created_by,

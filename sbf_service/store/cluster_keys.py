@@ -12,7 +12,7 @@ import re
 from sqlalchemy import bindparam, exists, func, select
 
 from sbf_service.domain.idempotency import LatestAttempt
-from sbf_service.store.cluster_documents import parse_current_spec, parse_spec
+from sbf_service.store.cluster_documents import parse_shown_spec, parse_spec
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
@@ -55,11 +55,12 @@ def next_turn(row: ClusterRow | None, owner: str) -> int:
 
 def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
     """Return the latest attempt with a key. ``row`` is the newest cluster with the key, or None."""
-    return (
-        None
-        if row is None
-        else LatestAttempt(row.attempt, ClusterState(row.state), parse_spec(row.spec), shown=parse_current_spec(row))
-    )
+    if row is None:
+        return None
+    state, (shown, fault) = ClusterState(row.state), parse_shown_spec(row)
+    if fault is not None:
+        return LatestAttempt(row.attempt, state, shown, is_readable=False)
+    return LatestAttempt(row.attempt, state, parse_spec(row.spec), shown=shown)
 
 
 def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:

@@ -100,7 +100,7 @@ def _make_network_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterV
     The view of the cluster that created the network has ``other_addresses``.
     """
     return [
-        view if row.network else view.model_copy(update={"other_addresses": read_other_addresses(unit, row)})
+        view if row.network else view.model_copy(update={"other_addresses": read_other_addresses(unit, row, view.spec)})
         for row, view in zip(rows, make_cluster_views(unit, rows), strict=True)
     ]
 

@@ -1,7 +1,7 @@
 """Existing clusters: views, deletion, leases, and sharing of networks."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from sqlalchemy import bindparam, select, true
@@ -173,19 +173,14 @@ def make_cluster_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterVi
     networks = read_networks(unit, rows)
     placements, vlans = read_placements(unit, [row.id for row in rows]), read_vlans(unit, networks)
     joined, members = _make_joined_views(unit, list(networks.values())), _read_member_owners(unit, rows)
-    stopped, lost = _read_stopped_guests(unit, rows), _describe_lost_routers(unit, rows)
-    views = []
+    stopped, views = _read_stopped_guests(unit, rows), []
     for row in rows:
         network = networks[row.network or row.id]
         key = None if network is row else ClusterKey(network.key)
         view = format_cluster(row, key, placements.get(row.id, ()), vlans.get(network.id, {}), joined.get(network.id))
-        computed = {
-            "members": members.get(row.id, {}),
-            "stopped_guests": tuple(stopped.get(row.id, ())),
-            "reason": "; ".join(filter(None, (row.reason, lost.get(row.id)))) or None,
-        }
+        computed = {"members": members.get(row.id, {}), "stopped_guests": tuple(stopped.get(row.id, ()))}
         views.append(view.model_copy(update=computed))
-    return views
+    return _add_lost_routers(unit, rows, views)
 
 
 def make_cluster_view(unit: Unit, row: ClusterRow) -> ClusterView:
@@ -202,15 +197,21 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
     return found
 
 
-def _describe_lost_routers(unit: Unit, rows: Sequence[ClusterRow]) -> Mapping[str, str]:
-    """Return the faults of the running clusters whose router has no link to the outside, by cluster ID."""
+def _add_lost_routers(unit: Unit, rows: Sequence[ClusterRow], views: Sequence[ClusterView]) -> list[ClusterView]:
+    """Add a reason to the views of running clusters whose router has no link to the outside. Return all views."""
     routed = {
         row.id: row.network or row.id
-        for row in rows
-        if row.state in WANTED_STATES and (row.network is not None or parse_current_spec(row).router == "gateway")
+        for row, view in zip(rows, views, strict=True)
+        if row.state in WANTED_STATES and (row.network is not None or view.spec.router == "gateway")
     }
     faults = describe_lost_routers(unit, set(routed.values()))
-    return {cluster: faults[network] for cluster, network in routed.items() if network in faults}
+    lost = {cluster: faults[network] for cluster, network in routed.items() if network in faults}
+    return [
+        view.model_copy(update={"reason": "; ".join(filter(None, (view.reason, lost[view.id])))})
+        if view.id in lost
+        else view
+        for view in views
+    ]
 
 
 def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, list[Name]]:

@@ -128,10 +128,13 @@ def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
     )
 
 
-def read_other_addresses(unit: Unit, network: ClusterRow) -> tuple[str, ...]:
-    """Return the addresses of a network's gateways, users' devices and router, without prefix length."""
+def read_other_addresses(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> tuple[str, ...]:
+    """Return the addresses of a network's gateways, users' devices and router, without prefix length.
+
+    ``spec`` is the network's spec as shown to clients.
+    """
     gateways, devices = _read_gateway_addresses(unit, network), _read_device_addresses(unit, network)
-    return (*gateways, *devices, *list_router(parse_current_spec(network)))
+    return (*gateways, *devices, *list_router(spec))
 
 
 def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:

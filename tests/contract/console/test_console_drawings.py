@@ -8,6 +8,7 @@ from sbf_fakes.console_browser import logged_in, text_of
 from sbf_fakes.world import World, make_world, spec, three_edges, three_sites
 
 from sbf_service.store import error_reports
+from sbf_service.store.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 
 LIT = re.compile(r'<polyline class="line \w+ lit" [^>]*><title>([^<]*)</title>')
@@ -59,6 +60,15 @@ def test_an_ended_cluster_has_no_path(installed: World) -> None:
     installed.settle()
     page = logged_in(installed).get("/console/clusters/hers")
     assert (page.status_code, LIT.findall(page.text), "released" in text_of(page)) == (200, [], True)
+
+
+def test_a_cluster_with_an_unreadable_spec_has_no_path(installed: World) -> None:
+    with installed.store.change() as unit:
+        row = unit.session.get_one(ClusterRow, installed.view("hers").id)
+        row.spec, row.resolved = "{", None
+    page = logged_in(installed).get("/console/clusters/hers")
+    shown = "cannot read the stored spec" in text_of(page)
+    assert (page.status_code, LIT.findall(page.text), shown) == (200, [], True)
 
 
 def test_elements_that_left_the_topology_have_no_link(installed: World) -> None:

@@ -3,11 +3,15 @@
 import json
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.world import World, spec
 from sqlalchemy import select
 
 from sbf_service.store.cluster_tables import ClusterRow
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.values import Name, UserName
+from virtcloud.model.views import ClusterView
 
 
 @pytest.fixture
@@ -48,3 +52,59 @@ def test_other_elements_get_their_changes(world: World) -> None:
     world.put("other", spec("praha-h1"))
     world.settle()
     assert world.view("other").state == "active"
+
+
+@pytest.mark.usefixtures("cluster_id")
+def test_lists_mark_a_cluster_with_an_unreadable_spec(world: World) -> None:
+    views = ask(world, "GET", "/v1/clusters").json()
+    reasons = {view["key"]: view["reason"] for view in views}
+    assert reasons["known"] is None
+    assert "cannot read the stored spec (later_key: Extra inputs are not permitted)" in reasons["later"]
+    assert ClusterView.model_validate(views[1]).spec == ClusterSpec(
+        owner=UserName("alice"), hosts=(Name("brno-h1"),), sites=(Name("brno"),)
+    )
+
+
+@pytest.mark.usefixtures("cluster_id")
+def test_the_view_of_a_cluster_with_an_unreadable_spec_has_its_state(world: World) -> None:
+    view = ClusterView.model_validate(ask(world, "GET", "/v1/clusters/later").json())
+    assert (view.state, view.vlans, view.spec.owner) == ("active", {"brno": 101}, "alice")
+
+
+@pytest.mark.usefixtures("cluster_id")
+def test_the_list_of_a_network_with_an_unreadable_spec_marks_it(world: World) -> None:
+    world.put("other", spec("brno-h2"))
+    (view,) = ask(world, "GET", "/v1/clusters?network=later").json()
+    assert "cannot read the stored spec" in view["reason"]
+
+
+@pytest.mark.usefixtures("cluster_id")
+def test_the_owner_deletes_a_cluster_with_an_unreadable_spec(world: World) -> None:
+    alice = world.token(Role.USER, "alice")
+    answer = ask(world, "DELETE", "/v1/clusters/later", token=alice)
+    assert (answer.status_code, answer.json()["state"]) == (202, "draining")
+    world.settle()
+    assert ask(world, "GET", "/v1/clusters/later", token=alice).json()["state"] == "released"
+    assert world.switches["brno-sw1"].carried()["p1"] == "100"
+    assert ask(world, "GET", "/v1/elements/brno-h1/wanted").status_code == 200
+
+
+@pytest.mark.usefixtures("cluster_id")
+def test_another_user_deletes_no_cluster_with_an_unreadable_spec(world: World) -> None:
+    answer = ask(world, "DELETE", "/v1/clusters/later", token=world.token(Role.USER, "bob"))
+    assert problem(answer)[:2] == (404, "not-found")
+
+
+@pytest.mark.usefixtures("cluster_id")
+def test_a_request_does_not_repeat_an_unreadable_spec(world: World) -> None:
+    status, slug, detail = problem(ask(world, "PUT", "/v1/clusters/later", body("brno-h1")))
+    assert (status, slug) == (409, "other-spec")
+    assert "cannot read its stored spec: choose another key, or end the cluster first" in detail
+
+
+@pytest.mark.usefixtures("cluster_id")
+def test_the_key_of_an_ended_cluster_with_an_unreadable_spec_is_free(world: World) -> None:
+    world.delete("later")
+    world.settle()
+    assert ask(world, "PUT", "/v1/clusters/later", body("brno-h1")).status_code == 201
+    assert world.view("later").attempt == 1
