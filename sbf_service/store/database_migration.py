@@ -20,8 +20,8 @@ def migrate(engine: Engine) -> bool:
     """Apply the missing migrations in one transaction. Idempotent, also with simultaneous replicas.
 
     Return whether the database had no tables of SBF before. Raise BadInput if the database cannot be opened or written,
-    or if a newer version migrated the database. Also raise BadInput if rows refer to missing rows after the
-    migrations.
+    or if a newer version migrated the database. Also raise BadInput if the encoding of a PostgreSQL database is not
+    UTF8, or if rows refer to missing rows after the migrations.
     """
     shown = show_address(engine)
     try:
@@ -82,11 +82,32 @@ def _begin_on_sqlite(connection: Connection) -> Iterator[None]:
 
 
 def upgrade_database(connection: Connection, migration: str = "head") -> None:
-    """Apply the missing migrations up to ``migration``. Raise BadInput if a newer version migrated the database."""
+    """Apply the missing migrations up to ``migration``.
+
+    Raise BadInput if a newer version migrated the database, or in the case of :func:`check_encoding`.
+    """
+    check_encoding(connection)
     if migration != "head" or not is_migrated_to_newest(connection):
         from sbf_service.store.alembic_upgrade import upgrade_to  # noqa: PLC0415 - slow to load, seldom needed
 
         upgrade_to(connection, migration)
+
+
+def check_encoding(connection: Connection) -> None:
+    """Raise BadInput for a PostgreSQL database whose encoding is not UTF8.
+
+    Such a database cannot store all texts. With the encoding SQL_ASCII, PostgreSQL also counts bytes instead of
+    characters, so that texts of permitted lengths are too long.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    encoding = connection.execute(text("SHOW server_encoding")).scalar()
+    if encoding != "UTF8":
+        raise BadInput(
+            f"database {show_address(connection.engine)}: expected the encoding UTF8, found {encoding}, which cannot "
+            "store all texts: create a database with ENCODING 'UTF8' (createdb --encoding UTF8 --template template0), "
+            "copy existing tables with 'pg_dump --encoding=UTF8' and psql, and set the address of the new database"
+        )
 
 
 def check_migrated(store: Store) -> None:

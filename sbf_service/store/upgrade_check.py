@@ -18,7 +18,13 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from sbf_service.store.database import explain_error, make_engine, show_address
-from sbf_service.store.database_migration import begin_migration, list_migrations, newest_migration, upgrade_database
+from sbf_service.store.database_migration import (
+    begin_migration,
+    check_encoding,
+    list_migrations,
+    newest_migration,
+    upgrade_database,
+)
 from virtcloud.model.errors import BadInput
 
 TRIAL_LOCK_TIMEOUT_S = 10
@@ -47,10 +53,12 @@ class _RollBack(Exception):
 def plan_upgrade(engine: Engine) -> UpgradePlan:
     """Return the missing migrations.
 
-    Raise BadInput if the database cannot be read, or if a newer version migrated the database.
+    Raise BadInput if the database cannot be read, if a newer version migrated the database, or if the encoding of a
+    PostgreSQL database is not UTF8.
     """
     try:
         with engine.connect() as connection:
+            check_encoding(connection)
             current = _read_migration(connection)
     except SQLAlchemyError as error:
         raise BadInput(f"database {show_address(engine)}: cannot be read: {explain_error(error)}") from error

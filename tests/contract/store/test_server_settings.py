@@ -1,12 +1,16 @@
 """Tests of SBF on a PostgreSQL server with an administrator's settings."""
 
+from collections.abc import Callable, Iterator
+
 import pytest
-from sqlalchemy import make_url, select, text
+from sqlalchemy import Engine, inspect, make_url, select, text
 
 from sbf_service.store.columns import database_now
 from sbf_service.store.database import explain_error, make_engine
 from sbf_service.store.database_errors import translate_errors
-from virtcloud.model.errors import DatabaseUnavailable
+from sbf_service.store.database_migration import migrate
+from sbf_service.store.upgrade_check import plan_upgrade
+from virtcloud.model.errors import BadInput, DatabaseUnavailable
 
 pytestmark = pytest.mark.postgresql
 
@@ -25,20 +29,46 @@ def test_times_are_read_with_any_default_date_style(empty_postgresql: str, style
     engine.dispose()
 
 
-@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
-def test_texts_are_texts_in_any_encoding_of_the_database(empty_postgresql: str, encoding: str) -> None:
-    """Without an encoding of the client, psycopg would return bytes from a database with the encoding SQL_ASCII."""
+@pytest.fixture
+def make_encoded(empty_postgresql: str) -> Iterator[Callable[[str], Engine]]:
+    """A function that creates an empty database with an encoding, and returns its engine."""
     server = make_engine(empty_postgresql).execution_options(isolation_level="AUTOCOMMIT")
-    name = f"{make_url(empty_postgresql).database}_{encoding.lower()}"
-    options = f"TEMPLATE template0 ENCODING '{encoding}' LOCALE_PROVIDER libc LC_COLLATE 'C' LC_CTYPE 'C'"
-    engine = make_engine(make_url(empty_postgresql).set(database=name).render_as_string(hide_password=False))
-    with server.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name} {options}"))
-        with engine.connect() as other:
-            assert other.execute(text("SELECT CAST('caf\u00e9' AS text)")).scalar_one() == "caf\u00e9"
+    created: dict[str, Engine] = {}
+
+    def make(encoding: str) -> Engine:
+        name = f"{make_url(empty_postgresql).database}_{encoding.lower()}"
+        options = f"TEMPLATE template0 ENCODING '{encoding}' LOCALE_PROVIDER libc LC_COLLATE 'C' LC_CTYPE 'C'"
+        with server.connect() as connection:
+            connection.execute(text(f"CREATE DATABASE {name} {options}"))
+        address = make_url(empty_postgresql).set(database=name)
+        created[name] = make_engine(address.render_as_string(hide_password=False))
+        return created[name]
+
+    yield make
+    for name, engine in created.items():
         engine.dispose()
-        connection.execute(text(f"DROP DATABASE {name}"))
+        with server.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {name}"))
     server.dispose()
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_texts_are_texts_in_any_encoding_of_the_database(make_encoded: Callable[[str], Engine], encoding: str) -> None:
+    """Without an encoding of the client, psycopg would return bytes from a database with the encoding SQL_ASCII."""
+    with make_encoded(encoding).connect() as connection:
+        assert connection.execute(text("SELECT CAST('caf\u00e9' AS text)")).scalar_one() == "caf\u00e9"
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+@pytest.mark.parametrize("check", [migrate, plan_upgrade])
+def test_a_database_that_cannot_store_all_texts_is_refused(
+    make_encoded: Callable[[str], Engine], encoding: str, check: Callable[[Engine], object]
+) -> None:
+    engine = make_encoded(encoding)
+    with pytest.raises(BadInput, match=rf"expected the encoding UTF8, found {encoding}, which cannot store all texts"):
+        check(engine)
+    with engine.connect() as connection:
+        assert inspect(connection).get_table_names() == []
 
 
 def test_options_in_the_address_keep_the_other_options(empty_postgresql: str) -> None:
