@@ -1,6 +1,7 @@
 """A host's cache of images, and an HTTP server of one file. The server can cut connections."""
 
 import hashlib
+import math
 import os
 import threading
 import time
@@ -38,6 +39,8 @@ class FileServer:
     ranges: list[str | None] = field(default_factory=list)
     url: str = ""
     stalls: bool = False
+    """Whether the next answer stops after its last byte, with an open connection, until ``ends`` is set."""
+    ends: threading.Event = field(default_factory=threading.Event)
     drips: bool = False
     """Whether the next answer arrives byte by byte."""
 
@@ -62,7 +65,7 @@ class FileServer:
         handler.wfile.flush()
         if self.stalls:
             self.stalls = False
-            handler.rfile.read(1)
+            self.ends.wait()
 
     def _send_head(self, handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str]) -> None:
         handler.send_response(status)
@@ -88,6 +91,7 @@ def serve_file() -> Iterator[FileServer]:
         thread = threading.Thread(target=http.serve_forever, args=(0.01,))
         thread.start()
         yield served
+        served.ends.set()
         http.shutdown()
         thread.join()
 
@@ -138,6 +142,15 @@ class Host:
             assert self.done.wait(20)
             self.done.clear()
             return self.cache.require(IMAGE, wanted, self.path / "guests" / guest)
+
+    def end_fetches(self) -> None:
+        """End all fetches, also those that wait for a stalled server, and wait for the end of their threads."""
+        self.cache.clock = lambda: math.inf  # no guest needs the images any more, so the next fault ends a fetch
+        self.server.ends.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("fetch of image"):
+                thread.join(20)
+                assert not thread.is_alive()
 
     @property
     def files(self) -> list[str]:

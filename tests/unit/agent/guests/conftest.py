@@ -42,5 +42,7 @@ def server() -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def host(tmp_path: Path, server: FileServer) -> Host:
-    return Host(tmp_path, server)
+def host(tmp_path: Path, server: FileServer) -> Iterator[Host]:
+    host = Host(tmp_path, server)
+    yield host
+    host.end_fetches()
