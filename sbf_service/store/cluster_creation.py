@@ -107,7 +107,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     put = PutRequest(key, request, reserved, quota, sees, starter, overcommit)
     scope = None if _needs_everything(put) else partial(_find_scope, put=put)
     result = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), put), scope)
-    if isinstance(result, AttemptWaits | JobUnproven):
+    if isinstance(result, AttemptWaits | JobUnproven | Forbidden):
         raise result
     return result
 
@@ -141,10 +141,10 @@ def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
     return LockScope(frozenset(site.name for site in sites), frozenset(names))
 
 
-def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
+def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven | Forbidden:
     """Execute a request.
 
-    Return AttemptWaits and JobUnproven instead of raising them: an exception would undo the changes.
+    Return AttemptWaits and the errors of a job's proof instead of raising them: an exception would undo the changes.
     """
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)

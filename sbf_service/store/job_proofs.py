@@ -16,7 +16,7 @@ from sbf_service.store.networks import find_network
 from sbf_service.store.service_tables import JobQuestionRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.errors import JobUnproven
+from virtcloud.model.errors import Forbidden, JobUnproven
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import JobStatement
 
@@ -28,12 +28,15 @@ MAX_OPEN_QUESTIONS: Final = 200
 """The maximum number of stored questions of one host."""
 
 
-def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
+def check_job_proof(
+    unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool
+) -> JobUnproven | Forbidden | None:
     """Check that the host ``starter`` may request a job's cluster. Return None if the host may do this.
 
     With ``use``, delete the proof after a successful check. If there is no proof, return the error JobUnproven, and
-    record a question unless the same question is already open. The caller must commit the transaction before raising
-    the returned error. Raise Forbidden if the proof does not cover the request (`check_job_confirmation`).
+    record a question unless the same question is already open. If the proof does not cover the request
+    (`check_job_confirmation`), delete the proof, and return Forbidden: the job may change or run again, so its next
+    request needs a new proof. The caller must commit the transaction before raising the returned error.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))
@@ -45,7 +48,11 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
     ):
         statement = JobStatement.model_validate_json(row.answer)
         if statement.runs:
-            check_job_confirmation(question, statement, _find_network_id(unit, statement.network))
+            try:
+                check_job_confirmation(question, statement, _find_network_id(unit, statement.network))
+            except Forbidden as refusal:
+                unit.session.delete(row)
+                return refusal
             if use:
                 unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.key == key))
             return None

@@ -115,6 +115,18 @@ def test_a_network_the_job_did_not_request_is_refused(world: World) -> None:
     )
 
 
+def test_a_refused_job_is_confirmed_again(world: World) -> None:
+    """The user changes the refused job, and the batch system runs the job again on the same host."""
+    world.put("private", spec("praha-h1"))
+    request_cluster(world, **JOINS)
+    confirm(world, "brno-h1")
+    assert request_cluster(world, **JOINS).status_code == 403
+    assert request_cluster(world, **JOINS).status_code == 503
+    assert list_open_requests(world) == [KEY]
+    confirm(world, "brno-h1", network="private")
+    assert request_cluster(world, **JOINS).status_code == 201
+
+
 def test_a_network_requested_by_name_is_joined(world: World) -> None:
     world.put("private", spec("praha-h1", name="lab"))
     request_cluster(world, **JOINS)
