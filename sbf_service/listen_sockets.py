@@ -43,6 +43,20 @@ def find_tcp_address(sockets: Iterable[socket.socket]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def find_removed_files(sockets: Iterable[socket.socket]) -> list[socket.socket]:
+    """Return the open AF_UNIX sockets whose files another program has removed: no client can reach these sockets."""
+    return [
+        opened
+        for opened in sockets
+        if opened.family == socket.AF_UNIX and opened.fileno() != CLOSED and not os.path.lexists(opened.getsockname())
+    ]
+
+
+def reopen(lost: socket.socket) -> socket.socket:
+    """Return a new socket with the path of ``lost``, which stays open. Raise BadInput if the path cannot be used."""
+    return _listen_unix(Path(lost.getsockname()))
+
+
 def remove_socket_files(sockets: Iterable[socket.socket]) -> None:
     """Remove the files of the AF_UNIX sockets that are open. Idempotent.
 

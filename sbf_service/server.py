@@ -26,7 +26,8 @@ from sbf_service.device_credentials import log_credential_faults
 from sbf_service.http.app import answer_settled_polls, create_app
 from sbf_service.http.auth.connections import PeerHttpProtocol
 from sbf_service.http.routes.sessions import HANDSHAKES_TOPIC
-from sbf_service.listen_sockets import BACKLOG, listen, remove_socket_files
+from sbf_service.listen_sockets import listen, remove_socket_files
+from sbf_service.local_listeners import CHECK_TICKS, LocalListeners
 from sbf_service.log import get_log
 from sbf_service.overload import AcceptFaults
 from sbf_service.secret_files import log_readable_secrets
@@ -127,18 +128,24 @@ class SbfServer(uvicorn.Server):
     config_file: Path | None = None
     early_reloads: EarlyReloads
     loop: asyncio.AbstractEventLoop | None = None
+    local_listeners: LocalListeners | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening. The method of uvicorn would use TLS on all sockets or on none."""
-        local = [opened for opened in sockets or [] if opened.family == socket.AF_UNIX]
-        await super().startup([opened for opened in sockets or [] if opened not in local])
+        await super().startup([opened for opened in sockets or [] if opened.family != socket.AF_UNIX])
         self.loop = loop = asyncio.get_running_loop()
         loop.set_exception_handler(AcceptFaults())
-        for opened in local:
-            self.servers.append(await loop.create_unix_server(self._make_protocol, sock=opened, backlog=BACKLOG))
+        self.local_listeners = LocalListeners(sockets or [], self.servers, self._make_protocol)
+        await self.local_listeners.start()
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         if self.early_reloads.requested:
             self._reload()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Check the files of the AF_UNIX sockets regularly. Return whether the server must stop."""
+        if self.local_listeners is not None and counter % CHECK_TICKS == 0 and not self.should_exit:
+            await self.local_listeners.replace_lost()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Remove the file of the AF_UNIX socket, then close the sockets and end the requests."""

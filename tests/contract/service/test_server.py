@@ -30,6 +30,7 @@ from sbf_process import SbfProcess, run_sbf
 from sbf_service.bootstrap import SbfService
 from sbf_service.change_feed import ChangeFeed
 from sbf_service.listen_sockets import _listen_tcp, _listen_unix, listen
+from sbf_service.local_listeners import LocalListeners
 from sbf_service.server import SbfServer
 from sbf_service.settings import ListenAddress, ServiceSettings
 from virtcloud.client.api import Client
@@ -360,6 +361,54 @@ def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
         process.kill()
     with running_service(path), connect_to_socket(tmp_path / "sbf.sock") as client:
         assert client.get("/healthz").status_code == 200
+
+
+def test_a_removed_socket_file_is_created_again(tmp_path: Path) -> None:
+    file = tmp_path / "run/sbf.sock"
+    with running_service(write_settings(tmp_path, socket=str(file))) as process, connect_to_socket(file) as former:
+        assert former.get("/healthz").status_code == 200
+        file.unlink()
+        wait_for_file(file)
+        with connect_to_socket(file) as client:
+            assert client.get("/healthz").status_code == 200
+        assert stat.S_IMODE(file.stat().st_mode) == 0o660
+        assert former.get("/healthz").status_code == 200
+        process.terminate()
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert "socket_file_replaced" in process.stderr.read()
+    assert not file.exists()
+
+
+def test_a_socket_file_that_cannot_be_created_again_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "run/sbf.sock"
+
+    async def lose_folder() -> None:
+        sockets, servers = [_listen_unix(file)], list[asyncio.Server]()
+        listeners = LocalListeners(sockets, servers, asyncio.Protocol)
+        await listeners.start()
+        file.unlink()
+        file.parent.rmdir()
+        file.parent.write_text("a file instead of the folder")
+        for _ in range(2):
+            await listeners.replace_lost()
+        file.parent.unlink()
+        await listeners.replace_lost()
+        assert (len(servers), file.is_socket()) == (1, True)
+        servers[0].close()
+
+    asyncio.run(lose_folder())
+    assert [record.message.split()[0] for record in caplog.records] == ["socket_file_lost", "socket_file_replaced"]
+    assert "set another address" in caplog.text
+
+
+def wait_for_file(file: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_stopping_service_keeps_the_socket_of_its_successor(tmp_path: Path) -> None:

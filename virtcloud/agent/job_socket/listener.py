@@ -4,6 +4,7 @@ root and the users in the setting `socket_uids` may send all requests. A job's u
 """
 
 import json
+import os
 import pwd
 import select
 import socket
@@ -79,7 +80,10 @@ CREDENTIALS = struct.Struct("3i")
 
 
 class SocketListener:
-    """Listens at ``path``, checks callers with ``policy``, and sends the answers that ``answer`` returns."""
+    """Listens at ``path``, checks callers with ``policy``, and sends the answers that ``answer`` returns.
+
+    If another program removes the socket's file, the listener creates the file again within ``PROGRESS_S``.
+    """
 
     def __init__(self, path: Path, policy: CallerPolicy, answer: Callable[[SocketRequest], dict[str, Any]]) -> None:
         """Listen at ``path``. Replace a socket that a killed agent left.
@@ -92,6 +96,7 @@ class SocketListener:
         self._slots = {trusted: threading.BoundedSemaphore(limit) for trusted, limit in MAX_CONNECTIONS.items()}
         self._socket = _bind(path)
         self._inode = path.stat().st_ino
+        self._is_lost = False
         self._closing = threading.Event()
         self._wake_writer, self._wake_reader = socket.socketpair()
         self._thread: threading.Thread | None = None
@@ -125,7 +130,9 @@ class SocketListener:
             poll.register(source, select.POLLIN)
         while not self._closing.is_set():
             report_progress()
-            poll.poll(PROGRESS_S * 1000)
+            if not poll.poll(PROGRESS_S * 1000):
+                self._replace_removed_file(poll)
+                continue
             try:
                 connection, _ = self._socket.accept()
                 self._admit(connection)
@@ -135,6 +142,27 @@ class SocketListener:
                 # For example, all descriptors are in use until another request has been answered.
                 log.warning("accept_failed", error=error)
                 time.sleep(ACCEPT_RETRY_S)
+
+    def _replace_removed_file(self, poll: select.poll) -> None:
+        """If another program has removed the socket's file, listen at the path with a new socket.
+
+        If this fails, log the error once, and try again later.
+        """
+        if os.path.lexists(self._path):
+            return
+        try:
+            replacement = _bind(self._path)
+        except BadInput as error:
+            if not self._is_lost:
+                log.warning("socket_file_lost", path=self._path, error=error)
+            self._is_lost = True
+            return
+        poll.unregister(self._socket)
+        self._socket.close()
+        self._socket, self._inode, self._is_lost = replacement, self._path.stat().st_ino, False
+        self._socket.setblocking(False)
+        poll.register(self._socket, select.POLLIN)
+        log.warning("socket_file_replaced", path=self._path)
 
     def _admit(self, connection: socket.socket) -> None:
         connection.settimeout(LINE_TIMEOUT_S)

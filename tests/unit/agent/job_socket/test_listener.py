@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -211,6 +212,40 @@ def test_a_stopping_agent_does_not_remove_anothers_socket(path: Path) -> None:
         with socket.socket(socket.AF_UNIX) as other_socket:
             other_socket.bind(str(path))
     assert path.exists()
+
+
+@pytest.fixture
+def checks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PROGRESS_S", 0.05)
+
+
+def wait_for_text(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    deadline = time.monotonic() + 20
+    while words not in caplog.text and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert words in caplog.text
+
+
+@pytest.mark.usefixtures("checks_often")
+def test_a_removed_socket_file_is_created_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with listening(path):
+        path.unlink()
+        wait_for_text(caplog, "socket_file_replaced")
+        assert send(path, LIST)["ok"]
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("checks_often")
+def test_a_file_that_cannot_be_created_again_is_logged_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with listening(path):
+        path.unlink()
+        path.parent.rmdir()
+        path.parent.write_text("a file instead of the folder")
+        wait_for_text(caplog, "socket_file_lost")
+        time.sleep(0.2)
+        path.parent.unlink()
+        wait_for_text(caplog, "socket_file_replaced")
+    assert caplog.text.count("socket_file_lost") == 1
 
 
 def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
