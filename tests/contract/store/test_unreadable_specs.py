@@ -20,8 +20,13 @@ def cluster_id(world: World) -> str:
     for key in ("known", "later"):
         world.put(key, spec("brno-h1"))
     world.settle()
+    return make_unreadable(world, "later")
+
+
+def make_unreadable(world: World, key: str) -> str:
+    """Add a key of a later version to a cluster's spec. Return the cluster's ID."""
     with world.store.change() as unit:
-        row = unit.session.scalars(select(ClusterRow).where(ClusterRow.key == "later")).one()
+        row = unit.session.scalars(select(ClusterRow).where(ClusterRow.key == key)).one()
         row.spec = json.dumps(json.loads(row.spec) | {"later_key": 1})
         row.resolved = None
         return row.id
@@ -108,3 +113,24 @@ def test_the_key_of_an_ended_cluster_with_an_unreadable_spec_is_free(world: Worl
     world.settle()
     assert ask(world, "PUT", "/v1/clusters/later", body("brno-h1")).status_code == 201
     assert world.view("later").attempt == 1
+
+
+def test_a_deleted_member_with_an_unreadable_spec_leaves_its_network(world: World) -> None:
+    world.put("network", spec("brno-h1"))
+    world.put("member", spec(hosts=["brno-h1", "brno-h2"], joins="network"))
+    world.settle()
+    make_unreadable(world, "member")
+    assert ask(world, "DELETE", "/v1/clusters/member").status_code == 202
+    assert ask(world, "GET", "/v1/elements/brno-h1/wanted").status_code == 200
+    world.settle()
+    assert (world.view("member").state, world.view("network").state) == ("released", "active")
+
+
+def test_a_deleted_network_with_an_unreadable_spec_ends_its_members(world: World) -> None:
+    world.put("network", spec("brno-h1"))
+    world.put("member", spec(hosts=["brno-h2"], joins="network"))
+    world.settle()
+    make_unreadable(world, "network")
+    assert ask(world, "DELETE", "/v1/clusters/network").status_code == 202
+    world.settle()
+    assert (world.view("member").state, world.view("network").state) == ("released", "released")
