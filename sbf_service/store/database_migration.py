@@ -8,19 +8,21 @@ from importlib.resources import files
 from sqlalchemy import Connection, Engine, func, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from sbf_service.log import get_log
 from sbf_service.store.database import explain_error, show_address
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.errors import BadInput
 
 MIGRATION_LOCK = 0x76697274
 """The key of PostgreSQL's advisory lock during a migration (the letters "virt")."""
+log = get_log(__name__)
 
 
 def migrate(engine: Engine) -> bool:
     """Apply the missing migrations in one transaction. Idempotent, also with simultaneous replicas.
 
     Return whether the database had no tables of SBF before. Raise BadInput if the database cannot be opened or written,
-    or if a newer version migrated the database. Also raise BadInput if the encoding of a PostgreSQL database is not
+    or if a newer version migrated the database. Also raise BadInput if the encoding of a new PostgreSQL database is not
     UTF8, or if rows refer to missing rows after the migrations.
     """
     shown = show_address(engine)
@@ -94,7 +96,7 @@ def upgrade_database(connection: Connection, migration: str = "head") -> None:
 
 
 def check_encoding(connection: Connection) -> None:
-    """Raise BadInput for a PostgreSQL database whose encoding is not UTF8.
+    """Raise BadInput for a new PostgreSQL database whose encoding is not UTF8. Log a warning if it has SBF's tables.
 
     Such a database cannot store all texts. With the encoding SQL_ASCII, PostgreSQL also counts bytes instead of
     characters, so that texts of permitted lengths are too long.
@@ -102,12 +104,14 @@ def check_encoding(connection: Connection) -> None:
     if connection.dialect.name != "postgresql":
         return
     encoding = connection.execute(text("SHOW server_encoding")).scalar()
-    if encoding != "UTF8":
-        raise BadInput(
-            f"database {show_address(connection.engine)}: expected the encoding UTF8, found {encoding}, which cannot "
-            "store all texts: create a database with ENCODING 'UTF8' (createdb --encoding UTF8 --template template0), "
-            "copy existing tables with 'pg_dump --encoding=UTF8' and psql, and set the address of the new database"
-        )
+    if encoding == "UTF8":
+        return
+    why = f"expected the encoding UTF8, found {encoding}, which cannot store all texts"
+    create = "create a database with ENCODING 'UTF8' (createdb --encoding UTF8 --template template0)"
+    if not inspect(connection).has_table("alembic_version"):
+        raise BadInput(f"database {show_address(connection.engine)}: {why}: {create}")
+    remedy = f"stop SBF, {create}, copy the tables (sbf backup, sbf restore), and set the address of the new database"
+    log.warning("database_encoding", database=show_address(connection.engine), why=why, remedy=remedy)
 
 
 def check_migrated(store: Store) -> None:

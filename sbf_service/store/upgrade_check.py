@@ -53,8 +53,8 @@ class _RollBack(Exception):
 def plan_upgrade(engine: Engine) -> UpgradePlan:
     """Return the missing migrations.
 
-    Raise BadInput if the database cannot be read, if a newer version migrated the database, or if the encoding of a
-    PostgreSQL database is not UTF8.
+    Raise BadInput if the database cannot be read, if a newer version migrated the database, or in the case of
+    :func:`check_encoding`.
     """
     try:
         with engine.connect() as connection:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Engine, inspect, make_url, select, text
 
+from sbf_service.store import database_migration
 from sbf_service.store.columns import database_now
 from sbf_service.store.database import explain_error, make_engine
 from sbf_service.store.database_errors import translate_errors
@@ -61,7 +62,7 @@ def test_texts_are_texts_in_any_encoding_of_the_database(make_encoded: Callable[
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
 @pytest.mark.parametrize("check", [migrate, plan_upgrade])
-def test_a_database_that_cannot_store_all_texts_is_refused(
+def test_tables_are_not_created_in_another_encoding_than_utf8(
     make_encoded: Callable[[str], Engine], encoding: str, check: Callable[[Engine], object]
 ) -> None:
     engine = make_encoded(encoding)
@@ -69,6 +70,19 @@ def test_a_database_that_cannot_store_all_texts_is_refused(
         check(engine)
     with engine.connect() as connection:
         assert inspect(connection).get_table_names() == []
+
+
+def test_an_existing_database_in_another_encoding_causes_a_warning(
+    make_encoded: Callable[[str], Engine], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Earlier versions created tables in databases of any encoding. An upgrade must not stop these installations."""
+    engine = make_encoded("LATIN1")
+    with monkeypatch.context() as patch:
+        patch.setattr(database_migration, "check_encoding", lambda _connection: None)
+        migrate(engine)
+    migrate(engine)
+    (warning,) = [line for line in caplog.messages if line.startswith("database_encoding ")]
+    assert "why='expected the encoding UTF8, found LATIN1, which cannot store all texts' remedy=\"stop SBF, " in warning
 
 
 def test_options_in_the_address_keep_the_other_options(empty_postgresql: str) -> None:
