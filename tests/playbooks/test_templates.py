@@ -1,0 +1,102 @@
+"""Tests of files that the playbooks write.
+
+Ansible runs on the machine that runs the tests, and writes only to the test's folder.
+"""
+
+import subprocess
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_machines import PLAYBOOK, ROOT, ansible_environment
+
+ROLES = ROOT / "ansible/roles"
+LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
+AUTHORITY = {"ca_file": "/etc/prometheus/virtcloud-authority.crt"}
+ONE = {"sbf1": ["sbf.example.org"]}
+
+
+def write_files(replicas: Mapping[str, list[str]], certificate: str, folder: Path) -> None:
+    """Write the files of replicas with these ``sbf_names``. Without a certificate, virtcloud's authority issues one."""
+    sbf = {**read_defaults("sbf"), "sbf_certificate": certificate, "sbf_proxies": {"results": []}}
+    hosts = {name: {"sbf_names": names} for name, names in replicas.items()}
+    inventory = {
+        "all": {"vars": {**LOCAL, "folder": str(folder)}},
+        "sbf": {"hosts": hosts, "vars": sbf},
+        "monitoring": {"hosts": {"monitor": {}}, "vars": read_defaults("monitoring")},
+    }
+    plays = [
+        play("sbf", "sbf.toml.j2", "{{ folder }}/{{ inventory_hostname }}.toml"),
+        play("sbf", str(write_subjects(folder)), "{{ folder }}/{{ inventory_hostname }}.subjects"),
+        play("monitoring", "scrape.yml.j2", "{{ folder }}/scrape.yml"),
+    ]
+    (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
+    (folder / "play.yml").write_text(yaml.safe_dump(plays))
+    command = (PLAYBOOK, "-i", str(folder / "inventory.yml"), str(folder / "play.yml"))
+    done = subprocess.run(command, capture_output=True, text=True, env=ansible_environment(), check=False)  # noqa: S603
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def read_defaults(role: str) -> dict[str, object]:
+    defaults: dict[str, object] = yaml.safe_load((ROLES / role / "defaults/main.yml").read_text())
+    return defaults
+
+
+def write_subjects(folder: Path) -> Path:
+    """Write a template with the names that the role ``sbf`` requests for its certificate."""
+    tasks = yaml.safe_load((ROLES / "sbf/tasks/main.yml").read_text())
+    (variables,) = [task["vars"] for task in tasks if task["name"] == "Provide the certificate"]
+    template = folder / "subjects.j2"
+    template.write_text(variables["certificate_subjects"].replace("}}", "| join(' ') }}"))
+    return template
+
+
+def play(group: str, template: str, file: str) -> dict[str, object]:
+    written = {"src": str(ROLES / group / "templates" / template), "dest": file, "mode": "0644"}
+    task = {"name": "Write the file", "ansible.builtin.template": written}
+    return {"name": "Write files", "hosts": group, "gather_facts": False, "tasks": [task]}
+
+
+def read_jobs(folder: Path) -> list[dict[str, object]]:
+    jobs: list[dict[str, object]] = yaml.safe_load((folder / "scrape.yml").read_text())
+    return [{key: job[key] for key in ("job_name", "tls_config", "static_configs")} for job in jobs]
+
+
+def test_prometheus_calls_sbf_by_a_name_of_its_certificate(tmp_path: Path) -> None:
+    write_files(ONE, "", tmp_path)
+    targets = [{"targets": ["sbf1:8800"]}]
+    assert read_jobs(tmp_path) == [{"job_name": "virtcloud", "tls_config": AUTHORITY, "static_configs": targets}]
+    assert (tmp_path / "sbf1.subjects").read_text().split() == ["sbf.example.org", "sbf1"]
+
+
+def test_prometheus_verifies_the_names_of_own_certificates(tmp_path: Path) -> None:
+    write_files({"sbf1": ["one.example.org"], "sbf2": ["two.example.org"]}, "own.crt", tmp_path)
+    label = {"job": "virtcloud"}  # the alert rules expect this label
+    assert read_jobs(tmp_path) == [
+        {
+            "job_name": f"virtcloud-{replica}",
+            "tls_config": {**AUTHORITY, "server_name": name},
+            "static_configs": [{"targets": [f"{replica}:8800"], "labels": label}],
+        }
+        for replica, name in (("sbf1", "one.example.org"), ("sbf2", "two.example.org"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("certificate", "names", "address"),
+    [
+        ("", {"sbf1": ["one.example.org"], "sbf2": ["two.example.org"]}, "sbf1"),
+        ("own.crt", {"sbf1": ["one.example.org"], "sbf2": ["two.example.org"]}, "one.example.org"),
+        ("own.crt", {"sbf1": ["sbf.example.org", "sbf1"], "sbf2": ["sbf.example.org", "sbf2"]}, "sbf1"),
+        ("own.crt", {"sbf1": ["sbf.example.org"], "sbf2": ["sbf.example.org"]}, "sbf1"),
+    ],
+    ids=["authority of virtcloud", "own names", "inventory names", "common name"],
+)
+def test_agents_call_a_replica_by_a_name_of_its_own(
+    certificate: str, names: dict[str, list[str]], address: str, tmp_path: Path
+) -> None:
+    write_files(names, certificate, tmp_path)
+    settings = tomllib.loads((tmp_path / "sbf1.toml").read_text())
+    assert settings["relay"]["address"] == f"https://{address}:8800"
