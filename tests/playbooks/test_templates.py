@@ -74,7 +74,7 @@ def test_prometheus_calls_sbf_by_a_name_of_its_certificate(tmp_path: Path) -> No
 def test_prometheus_verifies_the_names_of_own_certificates(tmp_path: Path) -> None:
     write_files({"sbf1": ["one.example.org"], "sbf2": ["two.example.org"]}, "own.crt", tmp_path)
     label = {"job": "virtcloud"}  # the alert rules expect this label
-    assert read_jobs(tmp_path) == [
+    expected: list[dict[str, object]] = [
         {
             "job_name": f"virtcloud-{replica}",
             "tls_config": {**AUTHORITY, "server_name": name},
@@ -82,6 +82,7 @@ def test_prometheus_verifies_the_names_of_own_certificates(tmp_path: Path) -> No
         }
         for replica, name in (("sbf1", "one.example.org"), ("sbf2", "two.example.org"))
     ]
+    assert read_jobs(tmp_path) == expected
 
 
 @pytest.mark.parametrize(
