@@ -79,6 +79,10 @@ class TopologyEffects:
         both = (self.changed or frozenset()) & elements.before & elements.after
         return {name for name in both if self._is_changed_of(name, elements.cluster)}
 
+    def list_left_elements(self) -> set[Name]:
+        """Return the elements that a cluster leaves. Their wanted state can stay the same for another cluster."""
+        return {name for elements in self.known.values() for name in elements.before - elements.after}
+
     def _is_changed_of(self, name: Name, cluster: LiveCluster) -> bool:
         known, is_changed = self.of_clusters.get((cluster.id, name), (None, False))
         if known is not cluster:

@@ -18,10 +18,15 @@ from virtcloud.model.values import Name
 
 
 def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveCluster]) -> None:
-    """Change the placements of clusters, and increment the revisions of changed elements."""
+    """Change the placements of clusters.
+
+    Increment the revisions of changed elements, and of elements that a cluster leaves: the end of a placement needs a
+    later revision than its start, even if the element's wanted state stays the same.
+    """
     effects.update(live)
     moved = _move_services(unit, effects.change, live)
-    increment_revisions(unit, (effects.changed or set()) | _find_other_destinations(effects.change) | moved)
+    changed = (effects.changed or set()) | effects.list_left_elements()
+    increment_revisions(unit, changed | _find_other_destinations(effects.change) | moved)
     unit.session.flush()
     for elements in effects.known.values():
         of_cluster = effects.find_changed_elements_of(elements)

@@ -21,11 +21,13 @@ from sbf_service.store.topology import FormerTopology, change_topology, put_topo
 from sbf_service.store.topology_cache import TopologyCache
 from sbf_service.store.topology_elements import ElementChanges, prepare_elements
 from sbf_service.store.unit_of_work import Store, Unit
+from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import replace_site_part
 from virtcloud.model.values import Name
+from virtcloud.model.views import PlacementProgress
 from virtcloud.model.vlans import VlanSet
 
 
@@ -218,3 +220,30 @@ def test_a_moved_host_of_a_cluster_is_a_conflict(world: World) -> None:
     world.put("demo", spec("brno-h1", "praha-h1"))
     with pytest.raises(Conflict, match="change its kind or site"):
         change_topology(world.store, lambda former: with_moved_host(former.require()), who="eva")
+
+
+def with_two_leaf_switches(topology: Topology, port_of_h4: str) -> Topology:
+    """Return ``topology`` with two leaf switches at brno, each with two hosts. ``brno-h4`` is at ``port_of_h4``."""
+    document = topology.model_dump(mode="json")
+    brno = document["sites"][0]
+    ports = ["p1", "p2", "p3", "uplink"]
+    brno["switches"] = [{"name": f"brno-sw{n}", "platform": "fake", "ports": ports} for n in (1, 2, 3)]
+    brno["hosts"] = [{"name": f"brno-h{n}", "ports": ["eth0"]} for n in (1, 2, 3, 4)]
+    cables = {"brno-sw2:uplink": "brno-sw1:p1", "brno-sw3:uplink": "brno-sw1:p2", "brno-h1:eth0": "brno-sw2:p1"}
+    cables |= {"brno-h2:eth0": "brno-sw3:p1", "brno-h3:eth0": "brno-sw2:p2", "brno-h4:eth0": port_of_h4}
+    links = [link for link in document["links"] if not link["a"].startswith("brno")]
+    return Topology.model_validate({**document, "links": [*links, *({"a": a, "b": b} for a, b in cables.items())]})
+
+
+def test_a_member_leaves_a_switch_that_its_network_needs(world: World) -> None:
+    """The wanted state of the switch stays the same, but the member's placement there needs a later revision."""
+    world.put_topology(with_two_leaf_switches(world.topology(), "brno-sw3:p2"))
+    world.put("network", spec("brno-h1", "brno-h2"))
+    world.put("member", spec(hosts=["brno-h3", "brno-h4"], joins="network"))
+    world.settle()
+    world.put_topology(with_two_leaf_switches(world.topology(), "brno-sw2:p3"))
+    world.settle()
+    (left,) = (view for view in world.view("member").placements if view.element == "brno-sw1")
+    assert left.progress is PlacementProgress.REMOVED
+    assert world.view("member").state is world.view("network").state is ClusterState.ACTIVE
+    assert world.switches["brno-sw1"].carried() == {"p1": "100", "p2": "100"}
