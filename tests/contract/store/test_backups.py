@@ -272,6 +272,27 @@ def test_simultaneous_backups_to_one_name_yield_a_complete_file(small: Small, mo
     assert sorted(path.name for path in small.folder.iterdir()) == ["a.backup", "b.backup"]
 
 
+def test_a_row_that_no_restore_could_read_is_not_written(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbf_service.store.backup_format.MAX_LINE", 10_000)
+    assert back_up(small.world, small.folder, "short.backup").rows == small.backup.rows
+    put_long_row(small, 10_000)
+    with pytest.raises(BadInput, match=r"^backup: table audit, row \d+: expected at most 10000 bytes, found 10\d{3}: "):
+        back_up(small.world, small.folder, "long.backup")
+    assert sorted(path.name for path in small.folder.iterdir()) == ["a.backup", "short.backup"]
+
+
+def test_a_backup_with_a_row_of_65_mebibytes_is_restored(small: Small) -> None:
+    """The text is as long as the resolved spec of some thousands of guests with the maximum of user data."""
+    put_long_row(small, 65 << 20)
+    backup = back_up(small.world, small.folder, "long.backup")
+    assert restore(backup, small.other).rows == backup.rows
+
+
+def put_long_row(small: Small, length: int) -> None:
+    with small.world.store.change() as unit:
+        unit.session.add(AuditRow(at=unit.now, who="eva", what="x", why="x" * length))
+
+
 def test_an_error_leaves_the_database_unchanged(small: Small) -> None:
     """A row refers to a missing row. SBF detects the error after it has inserted most rows."""
     path = small.folder / "bad.backup"
