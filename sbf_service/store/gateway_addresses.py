@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, insert, select
 
 from sbf_service.domain.addressing import choose_device_addresses
 from sbf_service.domain.gateway_access import add_gateway_addresses
+from sbf_service.domain.publications import choose_addresses
 from sbf_service.log import get_log
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE
@@ -19,7 +20,9 @@ from sbf_service.store.gateway_tables import GatewayAddressRow
 from sbf_service.store.networks import read_network_addresses
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.unit_of_work import Unit, record_audit
+from virtcloud.model.element import Gateway
 from virtcloud.model.errors import NoAddressFree
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import HostWanted
 
@@ -49,6 +52,16 @@ def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> 
         why = f"{gateway} has {' and '.join(addresses)}"
         record_audit(unit, "gateway_addressed", element=gateway, why=why, cluster_id=network.id)
     return addresses
+
+
+def choose_guest_address(unit: Unit, guest: Guest, network: ClusterRow, gateway: Gateway) -> str:
+    """Return the guest's address that a gateway can publish. The gateway gets addresses in the network.
+
+    Raise BadInput or NoAddressFree, and leave the gateway unchanged, if the gateway cannot publish the guest.
+    """
+    with unit.session.begin_nested():
+        own = ensure_gateway_addresses(unit, network, gateway.name)
+        return str(choose_addresses(guest, gateway, own)[1])
 
 
 def assign_possible_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, select
 
-from sbf_service.domain.publications import choose_addresses, choose_port, list_publishing_sites, make_publisher
+from sbf_service.domain.publications import choose_port, list_publishing_sites, make_publisher
 from sbf_service.log import get_log
 from sbf_service.store.certified_networks import find_uncertified
 from sbf_service.store.cluster_documents import parse_current_spec
@@ -16,7 +16,7 @@ from sbf_service.store.cluster_gateways import find_alive_gateways
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import equals_any
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.gateway_addresses import choose_guest_address
 from sbf_service.store.gateway_tables import PublicationRow
 from sbf_service.store.live_clusters import make_live_clusters, read_networks
 from sbf_service.store.publications import describe_target, prefer_router, read_taken_ports
@@ -25,7 +25,7 @@ from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_grants import connect_gateways
 from virtcloud.model.cluster import WANTED_STATES
-from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.errors import BadInput, NoAddressFree, VirtcloudError
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import Name
 
@@ -98,9 +98,9 @@ def _list_sites(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Ite
 
 
 def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest, site: Name) -> bool:
-    """Move a publication to a gateway of ``site``: the first with a free port and an agent that is not stale.
+    """Move a publication to the first gateway of ``site`` that can publish the guest, and whose agent is not stale.
 
-    Return False if there is no such gateway.
+    Return False if no gateway with such an agent has a free port.
 
     Raise NoGateway, NoAddressFree, Conflict or BadInput if the gateways of the site cannot publish the guest.
     """
@@ -109,15 +109,23 @@ def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, gues
     if not any(gateway.name in alive for gateway in topology.site(site).gateways):
         return False
     names = connect_gateways(unit, row, make_publisher(topology, site))
+    refusal: VirtcloudError | None = None
     for name in prefer_router(unit, network.id, names):
         if name not in alive or _has_same(unit, publication, name):
             continue
         gateway = topology.gateways[name]
         port = choose_port(gateway, read_taken_ports(unit, name, publication.protocol), publication.port)
-        if port is not None:
-            _, address = choose_addresses(guest, gateway, ensure_gateway_addresses(unit, network, name))
-            _record_move(unit, row, publication, name, port, str(address))
-            return True
+        if port is None:
+            continue
+        try:
+            address = choose_guest_address(unit, guest, network, gateway)
+        except (BadInput, NoAddressFree) as error:
+            refusal = error
+            continue
+        _record_move(unit, row, publication, name, port, address)
+        return True
+    if refusal is not None:
+        raise refusal
     return False
 
 

@@ -13,7 +13,6 @@ from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.publications import (
     ActivePublication,
     add_publications,
-    choose_addresses,
     choose_port,
     describe_outdated,
     list_publishing_sites,
@@ -28,14 +27,14 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import equals_any
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.gateway_addresses import choose_guest_address
 from sbf_service.store.gateway_tables import NetworkRouterRow, PublicationRow
 from sbf_service.store.live_clusters import make_live_clusters, read_networks
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_grants import connect_gateways
 from virtcloud.model.cluster import WANTED_STATES
-from virtcloud.model.errors import BeyondLimit, Conflict, NotFound
+from virtcloud.model.errors import BadInput, BeyondLimit, Conflict, NoAddressFree, NotFound, VirtcloudError
 from virtcloud.model.gateway_access import PublishedPort, PublishedProtocol
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.message_text import count_of
@@ -206,25 +205,30 @@ def _check_count(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 
 
 def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest) -> PublicationRow:
-    """Add a publication at the site's first gateway that has a free port.
+    """Add a publication at the site's first gateway that has a free port and can publish the guest.
 
     Prefer gateways whose agents are not stale, and among these gateways the network's router.
     """
     topology, network = read_topology(unit), read_networks(unit, [row])[row.network or row.id]
     names = connect_gateways(unit, row, make_publisher(topology, request.site))
     alive = find_alive_gateways(unit)
+    refusal: VirtcloudError | None = None
     for name in sorted(prefer_router(unit, network.id, names), key=lambda one: one not in alive):
         gateway = topology.gateways[name]
         free = choose_port(gateway, read_taken_ports(unit, name, request.protocol))
         if free is None:
             continue
-        _, guest_address = choose_addresses(guest, gateway, ensure_gateway_addresses(unit, network, name))
+        try:
+            guest_address = choose_guest_address(unit, guest, network, gateway)
+        except (BadInput, NoAddressFree) as error:
+            refusal = error
+            continue
         added = PublicationRow(
             gateway=name,
             port=free,
             cluster_id=row.id,
             guest=guest.name,
-            guest_address=str(guest_address),
+            guest_address=guest_address,
             guest_port=request.port,
             protocol=request.protocol,
             created_at=unit.now,
@@ -232,7 +236,7 @@ def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest)
         )
         unit.session.add(added)
         return added
-    raise make_no_port(topology.gateways[name] for name in names)
+    raise refusal or make_no_port(topology.gateways[name] for name in names)
 
 
 def _read(unit: Unit, row: ClusterRow, request: PublicationRequest) -> Sequence[PublicationRow]:

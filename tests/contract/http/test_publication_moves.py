@@ -284,3 +284,32 @@ def test_an_unreadable_cluster_does_not_prevent_other_moves(world: World) -> Non
     with world.store.read() as unit:
         found = unit.session.execute(select(PublicationRow.cluster_id, PublicationRow.gateway)).all()
     assert sorted(gateway for _, gateway in found) == ["brno-gw", "brno-gw2"]
+
+
+@pytest.fixture
+def ipv6_world(tmp_path: Path) -> Iterator[World]:
+    """A cluster ``six`` with an IPv6 guest. The first of Brno's three gateways has only an IPv4 address outside."""
+    six = [outside(number) | {"addresses": [f"2001:db8::{number}"]} for number in (2, 3)]
+    links = {"brno-gw": outside(1), "brno-gw2": six[0], "brno-gw3": six[1]}
+    topology = topology_with_gateways(brno=tuple(gateway(name, outside=link) for name, link in links.items()))
+    installation = furnish(make_world(tmp_path), topology)
+    body = URL_IMAGE | {"sha256": "0" * 64}
+    assert ask(installation, "PUT", "/v1/images/good", body, token=token_of(installation)).is_success
+    certify(installation, "brno")
+    put(installation, "six", subnets=["fd00::/64"], guests=[{"name": "g1", "host": "brno-h1", "image": "good"}])
+    yield installation
+    installation.close()
+
+
+def test_the_gateway_with_the_ip_version_of_the_guest_publishes_it(ipv6_world: World) -> None:
+    view = publish(ipv6_world, "six")
+    assert (view["gateway"], view["address"]) == ("brno-gw2", "2001:db8::2")
+    (segment,) = (one for one in ipv6_world.wanted_of_host("brno-gw").segments if one.key == "six")
+    assert segment.gateway_addresses == ()  # an unused gateway gets no interface in the network
+
+
+def test_a_move_skips_a_gateway_without_the_ip_version_of_the_guest(ipv6_world: World) -> None:
+    publish(ipv6_world, "six")
+    stop_agents(ipv6_world, "brno-gw2")
+    (view,) = ask(ipv6_world, "GET", "/v1/clusters/six/publications", token=token_of(ipv6_world)).json()
+    assert (view["gateway"], view["address"]) == ("brno-gw3", "2001:db8::3")
