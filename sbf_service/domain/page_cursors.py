@@ -33,7 +33,10 @@ def _parse_moment(microseconds: int) -> datetime:
 
 Moment = Annotated[int, Field(ge=0, lt=YEAR_9999), AfterValidator(_parse_moment)]
 """A time. A cursor contains the time as microseconds since 1970."""
-Number = Annotated[int, Field(ge=0, lt=2**63)]
+Number = Annotated[int, Field(ge=0, lt=2**31)]
+"""A number that fits into a column with 32 bits. PostgreSQL does not compare such a column with a larger number."""
+LongNumber = Annotated[int, Field(ge=0, lt=2**63)]
+"""A number that fits into a column with 64 bits."""
 Word = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00]*$")]
 
 KeyValue = str | int | datetime

@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, func, literal, select, text
 
-from sbf_service.domain.page_cursors import MAX_PAGE, CursorFormat, Moment, Number
+from sbf_service.domain.page_cursors import MAX_PAGE, CursorFormat, LongNumber, Moment
 from sbf_service.store.cluster_queries import has_placement_at
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
@@ -23,9 +23,9 @@ from virtcloud.model.values import ClusterKey, Name, format_utc
 
 _DIFFERENCE: TypeAdapter[DeviceDifference] = TypeAdapter(DeviceDifference)
 _COLUMNS: Final = (AuditRow.at, AuditRow.id)
-OLDEST_FIRST: Final = PageOrder(CursorFormat("audit, oldest first", TypeAdapter(tuple[Moment, Number])), _COLUMNS)
+OLDEST_FIRST: Final = PageOrder(CursorFormat("audit, oldest first", TypeAdapter(tuple[Moment, LongNumber])), _COLUMNS)
 NEWEST_FIRST: Final = PageOrder(
-    CursorFormat("audit, newest first", TypeAdapter(tuple[Moment, Number])), _COLUMNS, newest_first=True
+    CursorFormat("audit, newest first", TypeAdapter(tuple[Moment, LongNumber])), _COLUMNS, newest_first=True
 )
 _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDifference | HostDifference)
 PAUSE_S, PATIENCE_S = 0.01, 1.0

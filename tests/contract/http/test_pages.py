@@ -242,6 +242,13 @@ def test_a_cursor_with_an_impossible_time_is_bad_input(world: World) -> None:
         assert problem(ask(world, "GET", f"/v1/clusters?order=oldest&cursor={cursor}"))[:2] == (422, "bad-input")
 
 
+def test_a_cursor_with_a_number_that_no_column_stores_is_bad_input(world: World) -> None:
+    """PostgreSQL refuses to compare a larger number with the columns, which have 32 bits."""
+    for turn, attempt, expected in ((2**31, 0, 422), (0, 2**31, 422), (2**31 - 1, 2**31 - 1, 200)):
+        cursor = cursor_of("clusters, oldest first", 0, "a", turn, attempt)
+        assert ask(world, "GET", f"/v1/clusters?order=oldest&cursor={cursor}").status_code == expected
+
+
 @pytest.mark.parametrize("limit", ["0", "-1", "1001", "99999999999999999999", "x", ""])
 def test_an_impossible_limit_is_explained(example: World, limit: str) -> None:
     for path in (*LISTS, "audit?order=newest"):
