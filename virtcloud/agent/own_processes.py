@@ -16,6 +16,7 @@ from pathlib import Path
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.model.errors import Refused
 
+PROC = Path("/proc")
 END_S = 5.0
 """Time limit in seconds for the end of a killed process."""
 EXEC_S = 0.2
@@ -38,8 +39,8 @@ def list_own_processes() -> set[int]:
 
     In other mount namespaces, for example in containers, processes of other agents can have the same arguments.
     """
-    own, found = Path("/proc/self/ns/mnt").readlink(), set()
-    for path in Path("/proc").iterdir():
+    own, found = (PROC / "self/ns/mnt").readlink(), set()
+    for path in PROC.iterdir():
         with suppress(OSError):  # the process has ended
             if path.name.isdigit() and (path / "ns/mnt").readlink() == own:
                 found.add(int(path.name))
@@ -52,7 +53,7 @@ def list_network_processes(namespace: int) -> set[int]:
     ``namespace`` is an open descriptor of the network namespace.
     """
     wanted, found = os.fstat(namespace), set()
-    for path in Path("/proc").iterdir():
+    for path in PROC.iterdir():
         with suppress(OSError):  # the process has ended
             if path.name.isdigit() and os.path.samestat(wanted, (path / "ns/net").stat()):
                 found.add(int(path.name))
@@ -66,11 +67,12 @@ def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]
     a guest can be slow, or deceive.
     """
     wanted, found = folder.stat(), []
-    for path in Path("/proc").iterdir():
+    for path in PROC.iterdir():
         with suppress(OSError):  # the process has ended, or has no such path
             if not path.name.isdigit():
                 continue
-            status = dict(line.split(":\t", 1) for line in (path / "status").read_text().splitlines() if ":\t" in line)
+            lines = (path / "status").read_bytes().decode(errors="replace").split("\n")
+            status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
             is_first = status["NSpid"].split()[1:] == ["1"]
             if is_first and set(status["Uid"].split()) == {str(user)}:
                 seen = (path / "root" / seen_at.relative_to("/")).stat()
@@ -125,13 +127,13 @@ def _has_argument(pid: int, argument: str) -> bool:
 
 def _read_file(pid: int, name: str) -> bytes:
     with refuse_os_errors(f"read {name} of process {pid}"), suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/{name}").read_bytes()
+        return (PROC / str(pid) / name).read_bytes()
     return b""
 
 
 def _has_program(pid: int) -> bool:
     """Return whether a process executes a file, unlike kernel threads and ended processes."""
     try:
-        return bool(Path(f"/proc/{pid}/exe").readlink())
+        return bool((PROC / str(pid) / "exe").readlink())
     except OSError:
         return False

@@ -175,7 +175,7 @@ def _bound_processors() -> Iterator[int]:
     """Yield the processor of each User-mode Linux process that is bound to one processor, for all labs."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has ended
-            if (folder / "comm").read_text().strip() == PROGRAM.name:
+            if (folder / "comm").read_text(errors="replace").strip() == PROGRAM.name:
                 bound = os.sched_getaffinity(int(folder.name))
                 if len(bound) == 1:
                     yield from bound

@@ -112,7 +112,7 @@ def process_start_time(pid: int) -> int | None:
     The start time distinguishes a process from a later process with the same id.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return None if fields[0] == "Z" else int(fields[19])

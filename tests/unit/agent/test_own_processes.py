@@ -12,7 +12,7 @@ import pytest
 
 from virtcloud.agent import own_processes
 from virtcloud.agent.host_services.server_processes import RecordedProcess, read_record, write_record
-from virtcloud.agent.own_processes import kill_processes, read_start_time
+from virtcloud.agent.own_processes import kill_processes, list_isolated_processes, read_start_time
 from virtcloud.model.errors import Refused
 
 send_signal = signal.pidfd_send_signal
@@ -41,6 +41,14 @@ def test_a_process_is_killed_directly_after_its_start(monkeypatch: pytest.Monkey
         pid = os.posix_spawn(argv[0], argv, {"PATH": os.defpath})
         kill_processes(argv[-1], [pid])
         assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+
+
+def test_an_isolated_process_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each user chooses the names of the user's processes (prctl(2), PR_SET_NAME)."""
+    (tmp_path / "8/root/seen").mkdir(parents=True)
+    (tmp_path / "8/status").write_bytes(b"Name:\t\xff\r\nUid:\t5\t5\t5\t5\nNSpid:\t8\t1\n")
+    monkeypatch.setattr(own_processes, "PROC", tmp_path)
+    assert list_isolated_processes(5, tmp_path / "8/root/seen", Path("/seen")) == [8]
 
 
 @contextmanager

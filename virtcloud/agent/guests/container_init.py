@@ -48,7 +48,7 @@ def power_off_systemd(name: str, controller: int) -> None:
 def _list_children(parent: int) -> Iterator[int]:
     for folder in PROC.glob("[0-9]*"):
         try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
         if int(fields[1]) == parent:

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from virtcloud.agent.guests import container_init
 from virtcloud.agent.guests.container_init import POWER_OFF_SYSTEMD, find_init, power_off_systemd
 from virtcloud.model.errors import Refused
 
@@ -52,3 +54,11 @@ def test_an_ended_container_has_no_first_process(controller: "subprocess.Popen[s
     read_number(controller)
     with pytest.raises(Refused, match="container demo has no process"):
         find_init("demo", controller.pid)
+
+
+def test_a_program_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each user of the host chooses the names of the user's processes (prctl(2), PR_SET_NAME)."""
+    (tmp_path / "8").mkdir()
+    (tmp_path / "8/stat").write_bytes(b"8 (\xff) S 7 8 8 0\n")
+    monkeypatch.setattr(container_init, "PROC", tmp_path)
+    assert find_init("demo", 7) == 8
