@@ -185,6 +185,8 @@ class LocalHost:
                 self._orphans_removed_for = wanted  # replaces an equal older object, whose memory becomes free
         except Refused as error:
             log.warning("orphaned_files_not_removed", error=error)
+        except Exception as error:  # noqa: BLE001 - the host must be reconciled nevertheless
+            log.exception("orphaned_files_not_removed", error=error)
 
     def find_end_cause(self, step: StartGuest, within_s: float) -> EndCause:
         """Return why a guest ended by itself within the last ``within_s`` seconds, or UNKNOWN.

@@ -23,7 +23,7 @@ MOUNT_ATTR_RDONLY, MOUNT_ATTR_IDMAP = 0x1, 0x00100000
 MOUNT_INFO = Path("/proc/thread-self/mountinfo")
 COMMAND_TIMEOUT_S = 60.0
 NAMESPACE_TIMEOUT_S = 10.0
-_ESCAPED = re.compile(r"\\([0-7]{3})")
+_ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
 
 
 class _MountAttributes(ctypes.Structure):
@@ -99,14 +99,15 @@ def sync_file_system(folder: Path) -> None:
 
 
 def list_mounts(folder: Path) -> list[Path]:
-    """Return the mount points below ``folder``, in the order of mounting."""
-    prefix = f"{folder}/"
-    points = (_unescape(line.split(" ", 5)[4]) for line in MOUNT_INFO.read_text().splitlines())
-    return [Path(point) for point in points if point.startswith(prefix)]
+    """Return the mount points below ``folder``, in the order of mounting. A mount point may have any bytes."""
+    prefix = os.fsencode(folder) + b"/"
+    lines = MOUNT_INFO.read_bytes().split(b"\n")
+    points = (_unescape(line.split(b" ", 5)[4]) for line in lines if line)
+    return [Path(os.fsdecode(point)) for point in points if point.startswith(prefix)]
 
 
-def _unescape(point: str) -> str:
-    return _ESCAPED.sub(lambda match: chr(int(match.group(1), 8)), point) if "\\" in point else point
+def _unescape(point: bytes) -> bytes:
+    return _ESCAPED.sub(lambda match: bytes([int(match.group(1), 8)]), point) if b"\\" in point else point
 
 
 def unmount(target: Path) -> None:

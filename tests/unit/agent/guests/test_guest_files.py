@@ -224,6 +224,23 @@ def test_a_host_is_read_despite_unremovable_orphaned_files(
     assert host.read() == ObservedHost()
 
 
+def test_an_unexpected_error_in_the_removal_is_logged(
+    qemu_guests: LocalGuests, images: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("unexpected")
+
+    (images / "state/vc-a-g1").mkdir(parents=True)
+    host = LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), qemu_guests)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", fail)
+        host.remove_orphaned_files(HostWanted())
+    assert "orphaned_files_not_removed" in caplog.text
+    assert "ValueError: unexpected" in caplog.text
+    host.remove_orphaned_files(HostWanted())
+    assert list((images / "state").iterdir()) == []
+
+
 def test_files_that_remain_after_an_error_are_removed_later(
     qemu_guests: LocalGuests, images: Path, make_segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

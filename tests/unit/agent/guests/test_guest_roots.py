@@ -243,6 +243,15 @@ def test_a_tree_of_any_depth_is_removed(roots: GuestRoots, image: Path, with_mou
     with_mounts(check)
 
 
+def test_mount_points_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel escapes only space, tab, newline and backslash (proc(5)). Users can create mounts with FUSE."""
+    names = (rb"a\040\011\012\134b", b"\xff", b"\r\x0b\x0c\x1c", b"\xc2\x85", b"\xe2\x80\xa8")
+    points = (os.fsencode(tmp_path) + b"/" + name for name in names)
+    (tmp_path / "mountinfo").write_bytes(b"".join(b"1 2 0:3 / %b rw - tmpfs x rw\n" % point for point in points))
+    monkeypatch.setattr(mounts, "MOUNT_INFO", tmp_path / "mountinfo")
+    assert [os.fsencode(path.name) for path in mounts.list_mounts(tmp_path)] == [b"a \t\n\\b", *names[1:]]
+
+
 def test_an_image_without_a_root_is_refused(roots: GuestRoots, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"cannot read the root of the image .*missing: No such file"):
         roots.ensure("g1", tmp_path / "missing")
