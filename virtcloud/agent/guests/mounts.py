@@ -99,11 +99,14 @@ def sync_file_system(folder: Path) -> None:
 
 
 def list_mounts(folder: Path) -> list[Path]:
-    """Return the mount points below ``folder``, in the order of mounting. A mount point may have any bytes."""
-    prefix = os.fsencode(folder) + b"/"
+    """Return the mount points below ``folder``, in the order of mounting. A mount point may have any bytes.
+
+    The paths begin with ``folder``, even if ``folder`` contains symbolic links, which the kernel resolves in its list.
+    """
+    prefix = os.fsencode(os.path.realpath(folder)) + b"/"
     lines = MOUNT_INFO.read_bytes().split(b"\n")
     points = (_unescape(line.split(b" ", 5)[4]) for line in lines if line)
-    return [Path(os.fsdecode(point)) for point in points if point.startswith(prefix)]
+    return [folder / os.fsdecode(point.removeprefix(prefix)) for point in points if point.startswith(prefix)]
 
 
 def _unescape(point: bytes) -> bytes:

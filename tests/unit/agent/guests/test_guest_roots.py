@@ -252,6 +252,19 @@ def test_mount_points_may_have_any_name(tmp_path: Path, monkeypatch: pytest.Monk
     assert [os.fsencode(path.name) for path in mounts.list_mounts(tmp_path)] == [b"a \t\n\\b", *names[1:]]
 
 
+def test_a_root_is_removed_in_a_linked_folder(roots: GuestRoots, image: Path, tmp_path: Path, with_mounts: Run) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    linked = GuestRoots(tmp_path / "link/guests")
+
+    def check() -> None:
+        root = linked.ensure("g1", image)
+        assert (root.folder, linked.find("g1")) == (tmp_path / "link/guests/g1/root", root)
+        linked.ensure_none("g1")
+        assert (list_names(tmp_path / "guests/g1"), roots.find("g1")) == (["ids"], None)
+
+    with_mounts(check)
+
+
 def test_an_image_without_a_root_is_refused(roots: GuestRoots, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"cannot read the root of the image .*missing: No such file"):
         roots.ensure("g1", tmp_path / "missing")
