@@ -55,7 +55,8 @@ def open_host(
 ) -> Iterator[LocalHost]:
     """Open this host's kernel and hypervisors, and close them at the end of the block.
 
-    ``pause`` waits a number of seconds while guests shut down. ``progress`` is called after each call to a hypervisor.
+    ``pause`` waits a number of seconds while guests shut down. ``progress`` is called after each call to a hypervisor,
+    and while files of guests are removed.
     ``cache`` contains the images of SBF's catalogue.
     """
     kernel = NetlinkKernel()
@@ -73,7 +74,15 @@ def open_host(
             accepts_filters=accepts_filters,
         )
         filters = _open_filters(settings)
-        guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles, kills=kills)
+        guests = LocalGuests(
+            hypervisors,
+            _guest_settings(settings),
+            pause,
+            cache=cache,
+            consoles=consoles,
+            kills=kills,
+            progress=progress,
+        )
         servers = DnsmasqServers(kernel, settings.state / "servers", has_filters=filters is not None)
         outside = OutsideRouting(kernel, fqdns)
         file_servers = NfsServers(namespaces.open_namespace, settings.state / "nfs")

@@ -7,7 +7,7 @@ shows which logs must be removed.
 """
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from virtcloud.agent import log
@@ -31,15 +31,22 @@ class GuestFiles:
     """The files of this host's guests."""
 
     def __init__(
-        self, folder: Path, roots: ContainerRoots, groups: ContainerGroups, libvirt_logs: Path = LIBVIRT_LOGS
+        self,
+        folder: Path,
+        roots: ContainerRoots,
+        groups: ContainerGroups,
+        progress: Callable[[], object],
+        libvirt_logs: Path = LIBVIRT_LOGS,
     ) -> None:
         """Create an object for guests' folders below ``folder``, which ``roots`` also uses.
 
-        When a guest's files are removed, its control group in ``groups`` is removed too.
+        When a guest's files are removed, its control group in ``groups`` is removed too. ``progress`` is called after
+        the removal of each guest's files.
         """
         self._folder = folder
         self._groups = groups
         self._roots = roots
+        self._progress = progress
         self._libvirt_logs = libvirt_logs
 
     def ensure(self, domain: str) -> Path:
@@ -84,15 +91,21 @@ class GuestFiles:
 
         Raise Refused if something cannot be removed.
         """
-        with refuse_os_errors(f"remove the files of the guest {domain}"):
-            for driver in DRIVERS:
-                _remove_logs(self._libvirt_logs / driver, domain)
-            _remove_logs(self._folder, domain)  # logs of earlier versions of the agent
-            if (self._folder / domain).exists():
-                self._groups.ensure_none(domain)
-                self._roots.ensure_none(domain)
-                shutil.rmtree(self._folder / domain)
-                log.info("guest_files_removed", domain=domain)
+        try:
+            with refuse_os_errors(f"remove the files of the guest {domain}"):
+                self._remove(domain)
+        finally:
+            self._progress()
+
+    def _remove(self, domain: str) -> None:
+        for driver in DRIVERS:
+            _remove_logs(self._libvirt_logs / driver, domain)
+        _remove_logs(self._folder, domain)  # logs of earlier versions of the agent
+        if (self._folder / domain).exists():
+            self._groups.ensure_none(domain)
+            self._roots.ensure_none(domain)
+            shutil.rmtree(self._folder / domain)
+            log.info("guest_files_removed", domain=domain)
 
     def ensure_none_of_cluster(self, cluster: str, kept: Iterable[str] = ()) -> None:
         """Remove the files of a cluster's guests, including guests that ended by themselves.

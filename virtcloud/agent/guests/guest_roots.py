@@ -25,6 +25,8 @@ import contextlib
 import errno
 import os
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -35,7 +37,7 @@ from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
 from virtcloud.agent.guests import mounts
 from virtcloud.agent.guests.id_ranges import FIRST_ID, IDS_PER_GUEST, IdRanges
-from virtcloud.agent.guests.shifted_owners import shift_owners
+from virtcloud.agent.guests.shifted_owners import PROGRESS_S, shift_owners
 from virtcloud.model.document import Document
 
 ROOT, LAYERS, IMAGE, LAYERS_FILE, RECORD = "root", "layers", "image", "layers.ext4", "root.json"
@@ -82,9 +84,13 @@ class ContainerRoots(Protocol):
 class GuestRoots:
     """The roots of this host's containers, in the guests' folders below ``folder``."""
 
-    def __init__(self, folder: Path, first_id: int = FIRST_ID) -> None:
-        """Create an object that allocates user IDs from ``first_id`` on."""
+    def __init__(self, folder: Path, first_id: int = FIRST_ID, progress: Callable[[], object] = lambda: None) -> None:
+        """Create an object that allocates user IDs from ``first_id`` on.
+
+        ``progress`` is called each second while many files are removed or get other owners.
+        """
         self._folder = folder
+        self._progress = progress
         self._ids = IdRanges(folder, first_id)
         self._devices_without_shift: set[int] = set()
 
@@ -130,7 +136,7 @@ class GuestRoots:
         for name in (RECORD, LAYERS_FILE):
             (path / name).unlink(missing_ok=True)
         for name in (ROOT, IMAGE, LAYERS):
-            _remove_tree(path / name)
+            _remove_tree(path / name, self._progress)
 
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
         """Create empty layers, and mount the root. Return how the owners are shifted (`RootRecord`).
@@ -150,7 +156,7 @@ class GuestRoots:
             else:
                 return "mount"
         _mount_root(path, image, shift, "files")
-        shift_owners(path / ROOT, shift, IDS_PER_GUEST)
+        shift_owners(path / ROOT, shift, IDS_PER_GUEST, self._progress)
         return "files"
 
 
@@ -199,16 +205,30 @@ def _read_record(path: Path) -> RootRecord | None:
         return None
 
 
-def _remove_tree(folder: Path) -> None:
+def _remove_tree(folder: Path, progress: Callable[[], object]) -> None:
     """Remove a folder to which a guest could write. rm(1) follows no symbolic links and handles deep trees."""
     with contextlib.suppress(OSError):
         folder.rmdir()  # faster than the start of rm(1), if the folder is empty
     if not folder.exists():
         return
     argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
-    try:
-        result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=REMOVE_TIMEOUT_S)  # noqa: S603 - no shell
-    except subprocess.TimeoutExpired as error:
-        raise OSError(0, f"rm took longer than {REMOVE_TIMEOUT_S:g} s", str(folder)) from error
-    if result.returncode:
-        raise OSError(result.returncode, " ".join(result.stderr.split()), str(folder))
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, errors="replace") as process:  # noqa: S603 - no shell
+        try:
+            messages = _wait_for_end(process, folder, progress)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise OSError(process.returncode, " ".join(messages.split()), str(folder))
+
+
+def _wait_for_end(process: "subprocess.Popen[str]", folder: Path, progress: Callable[[], object]) -> str:
+    """Wait for the end of rm(1), and return its error messages. Raise OSError after `REMOVE_TIMEOUT_S`."""
+    deadline = time.monotonic() + REMOVE_TIMEOUT_S
+    while True:
+        try:
+            return process.communicate(timeout=PROGRESS_S)[1]
+        except subprocess.TimeoutExpired as error:
+            progress()
+            if time.monotonic() > deadline:
+                raise OSError(0, f"rm took longer than {REMOVE_TIMEOUT_S:g} s", str(folder)) from error

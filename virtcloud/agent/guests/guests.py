@@ -43,22 +43,24 @@ class LocalGuests:
         consoles: GuestConsoles | None = None,
         groups: ContainerGroups | None = None,
         kills: MemoryKills | None = None,
+        progress: Callable[[], object] = lambda: None,
     ) -> None:
         """Create an object that runs guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
         ``roots`` creates the root file systems of containers; the default is a `GuestRoots` that uses the guests'
         folders. ``cache`` has the images of SBF's catalogue. The consoles of running guests are added to ``consoles``.
         ``groups`` limits containers; the default is a `ControlGroups`. ``kills`` has the guests whose processes the
-        kernel killed for lack of memory.
+        kernel killed for lack of memory. ``progress`` is called while files of guests are removed, and while files of
+        a container get other owners.
         """
         self._kills = kills
         self._consoles = consoles
         self._hypervisors = HostHypervisors(hypervisors, pause)
         self._settings = settings
-        self._roots = roots or GuestRoots(settings.folders, settings.first_id)
+        self._roots = roots or GuestRoots(settings.folders, settings.first_id, progress)
         groups = groups or ControlGroups()
         self.root_reservations = RootReservations(self._roots, settings.folders)
-        self._files = GuestFiles(settings.folders, self._roots, groups)
+        self._files = GuestFiles(settings.folders, self._roots, groups, progress)
         self._preparation = DomainPreparation(settings, self._roots, groups, self._files, cache)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:

@@ -8,24 +8,33 @@ import errno
 import os
 import stat
 import struct
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 CAPABILITIES = "security.capability"
 REVISION_MASK, REVISION_2, REVISION_3 = 0xFF000000, 0x02000000, 0x03000000  # linux/capability.h
 DATA_BYTES = 20  # struct vfs_cap_data: a word with revision and flags, and four words with capabilities
 EXECUTABLE = 0o111
+PROGRESS_S = 1.0
+"""Seconds between two reports of progress while many files of a guest are changed or removed."""
 
 
-def shift_owners(folder: Path, shift: int, count: int) -> None:
+def shift_owners(folder: Path, shift: int, count: int, progress: Callable[[], object] = lambda: None) -> None:
     """Change the owners of all files and folders in the tree ``folder``, but not the owner of ``folder`` itself.
 
     Add ``shift`` to each owner ID and each group ID that is less than ``count``. Follow no symbolic links. ``shift``
     must be at least ``count``, so that a file with several hard links is changed only once. The caller ensures that no
-    other user can change the tree. Raise OSError if an owner cannot be changed.
+    other user can change the tree. Raise OSError if an owner cannot be changed. ``progress`` is called every
+    `PROGRESS_S` seconds.
     """
+    reported = time.monotonic()
     for _, folders, files, descriptor in os.fwalk(folder, onerror=_raise):
         for name in (*folders, *files):
             _shift_owner(name, descriptor, shift, count)
+            if time.monotonic() - reported >= PROGRESS_S:
+                progress()
+                reported = time.monotonic()
 
 
 def _raise(error: OSError) -> None:

@@ -224,6 +224,18 @@ def test_a_host_is_read_despite_unremovable_orphaned_files(
     assert host.read() == ObservedHost()
 
 
+def test_the_removal_of_each_guests_files_is_progress(images: Path, logs: Path, hypervisor: FakeHypervisor) -> None:
+    settings, progress = GuestSettings(images, images / "state", "x86_64"), list[str]()
+    guests = LocalGuests(
+        {Hypervisor.QEMU: hypervisor}, settings, lambda _: None, progress=lambda: progress.append("made")
+    )
+    for name in ("vc-a-g1", "vc-a-g2"):
+        (images / "state" / name).mkdir(parents=True)
+        (logs / f"qemu/{name}.log").touch()
+    guests.remove_orphaned_files(HostWanted())
+    assert progress == ["made", "made"]
+
+
 def test_an_unexpected_error_in_the_removal_is_logged(
     qemu_guests: LocalGuests, images: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

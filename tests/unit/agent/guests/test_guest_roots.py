@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from network_namespaces import Run
 
-from virtcloud.agent.guests import guest_roots, mounts
+from virtcloud.agent.guests import guest_roots, mounts, shifted_owners
 from virtcloud.agent.guests.guest_roots import GuestRoots
-from virtcloud.agent.guests.shifted_owners import CAPABILITIES
+from virtcloud.agent.guests.shifted_owners import CAPABILITIES, shift_owners
 from virtcloud.model.errors import Refused
 
 SHIFT = 0x10000000
@@ -241,6 +241,15 @@ def test_a_tree_of_any_depth_is_removed(roots: GuestRoots, image: Path, with_mou
         assert list_names(folder.parent) == ["ids"]
 
     with_mounts(check)
+
+
+def test_a_long_change_of_owners_reports_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(shifted_owners, "PROGRESS_S", 0.0)
+    progress: list[str] = []
+    shift_owners(tmp_path, SHIFT, 65536, lambda: progress.append("made"))
+    assert progress == ["made", "made"]
 
 
 def test_mount_points_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
