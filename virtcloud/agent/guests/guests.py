@@ -3,7 +3,7 @@
 Several threads can start different guests at the same time.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
 
 from virtcloud.agent.difference import digest
@@ -150,7 +150,8 @@ class LocalGuests:
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...], kept: tuple[str, ...] = ()) -> None:
         """Stop all ``guests`` at the same time: request their shutdown, and destroy them after the grace period.
 
-        Then remove their disks and logs, except those of ``kept``. If a guest cannot be destroyed, stop the other
+        Then remove their disks and logs, except those of ``kept``. Also remove those of guests that have already ended,
+        unless a hypervisor does not answer: such a guest may run there. If a guest cannot be destroyed, stop the other
         guests nevertheless, then raise Refused, or Unreachable if the guest's hypervisor does not answer. Also raise
         Unreachable if a guest may run on a hypervisor that does not list its domains.
         """
@@ -166,16 +167,23 @@ class LocalGuests:
         leaving = [(hypervisor, domain.name) for hypervisor, domain in owned]
         self._hypervisors.wait_for_end(leaving, self._settings.stop_grace_s)
         failures = self._hypervisors.destroy(leaving)
-        stopped = [domain for _, domain in owned if domain.name not in failures]
-        for domain in stopped:
-            self._remove_console(domain.name)
-        for domain in stopped:
-            if domain.owner and domain.owner.guest not in kept:
-                self._files.ensure_none(domain.name)
+        stopped = [name for _, name in leaving if name not in failures]
+        if not unreachable:
+            present = {domain.name for _, domain in domains}
+            stopped += [name for guest in guests if (name := names.domain_name(cluster, guest)) not in present]
+        self._forget_stopped(stopped, {names.domain_name(cluster, guest) for guest in kept})
         for error in failures.values():
             raise error
         if unreachable and len(owned) < len(guests):
             raise Unreachable("; ".join(unreachable))
+
+    def _forget_stopped(self, stopped: Collection[str], kept: Container[str]) -> None:
+        """Remove the consoles of domains, and the disks and logs of those that are not in ``kept``."""
+        for name in stopped:
+            self._remove_console(name)
+        for name in stopped:
+            if name not in kept:
+                self._files.ensure_none(name)
 
     def _has_systemd(self, domain: str) -> bool:
         root = self._roots.find(domain)

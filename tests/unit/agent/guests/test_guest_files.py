@@ -10,6 +10,7 @@ import pytest
 from fake_machine import FakeHypervisor, FakeKernel, FakeUplinkRecords
 
 from virtcloud.agent.guests.domain_preparation import GuestSettings
+from virtcloud.agent.guests.domains import GuestDomain
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.local_host import LocalHost
@@ -96,6 +97,29 @@ def test_a_stopped_guest_leaves_no_disk_or_log(
         ["vc-b-g1/disk.json", "vc-b-g1/disk.qcow2"],
         ["qemu/vc-a-g10.log", "qemu/vc-b-g1.log"],
     )
+
+
+def test_stopping_a_guest_that_has_ended_removes_its_files(
+    qemu_guests: LocalGuests, images: Path, logs: Path, hypervisor: FakeHypervisor, make_segment: Make
+) -> None:
+    """A guest can end by itself between the reading of the host and the step that stops the guest."""
+    segment = make_segment("a", 100, ("g1", "g2", "g3"))
+    for guest in segment.guests:
+        qemu_guests.ensure_guest(segment, guest.model_copy(update={"image": "cloud"}))
+    (logs / "qemu/vc-a-g1.log").touch()
+    hypervisor.by_name.clear()
+    qemu_guests.ensure_no_guests("a", ("g1", "g2"), kept=("g2",))
+    assert {path.name for path in (images / "state").iterdir()} == {"vc-a-g2", "vc-a-g3"}
+    assert list_files(logs) == []
+
+
+def test_stopping_guests_keeps_the_files_of_a_foreign_domain(
+    qemu_guests: LocalGuests, logs: Path, hypervisor: FakeHypervisor
+) -> None:
+    hypervisor.by_name["vc-a-g1"] = GuestDomain("vc-a-g1", running=True)
+    (logs / "qemu/vc-a-g1.log").touch()
+    qemu_guests.ensure_no_guests("a", ("g1",))
+    assert list_files(logs) == ["qemu/vc-a-g1.log"]
 
 
 def test_removing_a_cluster_removes_files_of_ended_guests(
