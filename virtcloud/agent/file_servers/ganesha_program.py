@@ -31,6 +31,7 @@ from virtcloud.agent.host_services.server_isolation import (
     read_specification,
 )
 
+MOUNT_INFO = Path("/proc/self/mountinfo")
 CLONE_NEWNS = 0x00020000  # linux/sched.h
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32  # linux/mount.h
 MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE, MS_SLAVE = 4096, 8192, 1 << 14, 1 << 18, 1 << 19
@@ -176,8 +177,8 @@ def find_mounted_root(descriptor: int) -> tuple[bytes, bytes]:
     """
     info = Path(f"/proc/self/fdinfo/{descriptor}").read_bytes()
     number = next(line.split()[1] for line in info.splitlines() if line.startswith(b"mnt_id:"))
-    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
-        fields = line.split()
+    for line in MOUNT_INFO.read_bytes().split(b"\n"):
+        fields = line.split(b" ")
         if fields[0] == number:
             return fields[3], fields[4]
     return b"", b""
