@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -121,7 +121,7 @@ class Junos(ConfirmTimerSwitch):
             diff = "\n".join(compare(build_configuration(self.running), self.edited_configuration))
             output = f"<configuration-output>\n{diff}\n</configuration-output>"
             return f"<configuration-information>{output}</configuration-information>"
-        return render_xml(build_configuration(self.running))
+        return render_xml(build_configuration(self.running), self.running.ports)
 
     def do_commit_configuration(self, session: NetconfSession, operation: etree._Element) -> str:
         state = self.validate(self.edited_configuration)
@@ -164,7 +164,7 @@ class Junos(ConfirmTimerSwitch):
         self.revision_time, self.comment = int(time.time()), comment
 
     def running_config(self) -> str:
-        return render_xml(build_configuration(self.running))
+        return render_xml(build_configuration(self.running), self.running.ports)
 
     def validate(self, config: JunosConfiguration) -> SwitchState:
         """Return the state that the switch would have with ``config``. Raise RpcFault for an invalid configuration."""
@@ -266,15 +266,18 @@ def render_lines(config: JunosConfiguration) -> Iterator[str]:
         yield from (f"interfaces {name} vlan members {member};" for member in interface.members)
 
 
-def render_xml(config: JunosConfiguration) -> str:
+def render_xml(config: JunosConfiguration, ports: Iterable[str]) -> str:
+    """Return the XML of a configuration. Each port has an interface, which may have no switching family."""
     vlans = "".join(
         f"<vlan><name>{name}</name><vlan-id>{number}</vlan-id></vlan>" for name, number in config.vlans.items()
     )
-    interfaces = "".join(interface_xml(name, interface) for name, interface in config.interfaces.items())
+    interfaces = "".join(interface_xml(name, config.interfaces.get(name)) for name in ports)
     return f"<configuration><interfaces>{interfaces}</interfaces><vlans>{vlans}</vlans></configuration>"
 
 
-def interface_xml(name: str, interface: JunosInterface) -> str:
+def interface_xml(name: str, interface: JunosInterface | None) -> str:
+    if interface is None:
+        return f"<interface><name>{name}</name></interface>"
     members = "".join(f"<members>{member}</members>" for member in interface.members)
     mode = f"<interface-mode>{interface.mode}</interface-mode>" if interface.mode else ""
     native = f"<native-vlan-id>{interface.native}</native-vlan-id>" if interface.native else ""

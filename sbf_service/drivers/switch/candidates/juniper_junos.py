@@ -61,8 +61,9 @@ PORTS = JunosPorts({})
 class JunosReading(SwitchReading):
     """The configuration read from a switch, with the entries of each port's list ``vlan members``.
 
-    ``members`` maps each port to a mapping of these entries (members). The key is the text of a member, such as
-    ``20-29``; the value is the VLANs that the text denotes. A command that deletes a member must repeat the text.
+    ``members`` maps each port whose unit 0 has a switching family to a mapping of these entries (members). The key is
+    the text of a member, such as ``20-29``; the value is the VLANs that the text denotes. A command that deletes a
+    member must repeat the text. A deactivated family has no members. Junos refuses to delete a family that is absent.
     """
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
@@ -72,10 +73,9 @@ def parse_configuration(shown: Sequence[str]) -> JunosReading:
     """Parse the XML of VLANs and interfaces. Raise ValueError for any other document."""
     root = _parse_root(shown[0], "configuration")
     names = dict[int, str](_parse_vlans(root))
-    members = {PORTS.canonical(name): _parse_members(unit, names) for name, unit in _find_units(root)}
-    ports = {
-        PORTS.canonical(name): _parse_port(unit, members[PORTS.canonical(name)]) for name, unit in _find_units(root)
-    }
+    units = {PORTS.canonical(name): unit for name, unit in _find_units(root)}
+    members = {port: _parse_members(unit, names) for port, unit in units.items()}
+    ports = {port: _parse_port(unit, members[port]) for port, unit in units.items() if _is_active(unit)}
     return JunosReading(
         vlans=VlanSet(names),
         ports={
@@ -118,8 +118,12 @@ def _find_active(parent: Any, path: str) -> Iterator[Any]:  # noqa: ANN401
     """Yield the elements at a path, except deactivated elements and elements inside them."""
     step, _, rest = path.partition("/")
     for element in parent.findall(step):
-        if element.get("inactive") is None:
+        if _is_active(element):
             yield from _find_active(element, rest) if rest else (element,)
+
+
+def _is_active(element: Any) -> bool:  # noqa: ANN401
+    return element.get("inactive") is None
 
 
 def _parse_vlans(root: Any) -> Iterator[tuple[VlanId, str]]:  # noqa: ANN401
@@ -130,12 +134,12 @@ def _parse_vlans(root: Any) -> Iterator[tuple[VlanId, str]]:  # noqa: ANN401
 
 
 def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """Yield the name and the switching family of each interface whose unit 0 has this family."""
+    """Yield the name and the switching family of each interface whose unit 0 has this family, also if deactivated."""
     for interface in _find_active(root, "interfaces/interface"):
         for unit in _find_active(interface, "unit"):
             if unit.findtext("name") == "0":
                 yield from (
-                    (interface.findtext("name"), family) for family in _find_active(unit, "family/ethernet-switching")
+                    (interface.findtext("name"), family) for family in unit.findall("family/ethernet-switching")
                 )
 
 
@@ -170,7 +174,8 @@ def _parse_members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  
     by_name: dict[str, set[int]] = {}
     for vlan, name in names.items():
         by_name.setdefault(name, set()).add(vlan)
-    texts = [element.text.strip() for element in _find_active(unit, "vlan/members")]
+    found = _find_active(unit, "vlan/members") if _is_active(unit) else ()
+    texts = [element.text.strip() for element in found]
     return {
         text: ALL_VLANS if text == "all" else VlanSet(by_name.get(text, ())) or _parse_member(text) for text in texts
     }
@@ -261,8 +266,8 @@ def _render_removal(port: PortName, vlans: VlanSet, reading: JunosReading) -> It
 def _render_addition(port: PortName, vlans: Iterable[VlanId], reading: JunosReading) -> Iterator[str]:
     before = reading.ports.get(PORTS.canonical(port))
     if before is None or not before.ready:
-        lines = _fill_commands("prepare a port", port)
-        yield from lines[1:] if before is None else lines
+        yield from _render_vacating(port, reading)
+        yield from _fill_commands("prepare a port", port)[1:]
     for vlan in vlans:
         yield from _fill_commands(
             "allow on a port", port, name=reading.names.get(vlan, make_vlan_name(vlan, reading.names))

@@ -44,6 +44,15 @@ JUNOS = """<configuration>
 </configuration>"""
 
 
+DEACTIVATED = """<configuration>
+ <interfaces>
+  <interface><name>ge-0/0/6</name><unit><name>0</name><family><ethernet-switching inactive="inactive">
+    <interface-mode>trunk</interface-mode><vlan><members>all</members></vlan>
+  </ethernet-switching></family></unit></interface>
+ </interfaces>
+</configuration>"""
+
+
 def test_a_junos_configuration_is_parsed() -> None:
     """The ``members`` of a port are VLAN IDs, ranges of VLAN IDs, VLAN names, or ``all``.
 
@@ -71,12 +80,14 @@ READING = JunosReading(
     ports={
         "ge-0/0/1": PortReading(vlans("112,130,140-141"), ready=True),
         "ge-0/0/2": PortReading(ALL_VLANS, ready=True, open=True),
-        "ge-0/0/3": PortReading(untagged=vlans("50")),
+        "ge-0/0/3": PortReading(untagged=vlans("50"), access=VlanId(50), mode="access"),
+        "ge-0/0/5": PortReading(),
     },
     names={VlanId(112): "blue", VlanId(130): "other", VlanId(140): "two", VlanId(141): "two"},
     members={
         "ge-0/0/1": {"blue": vlans("112"), "130": vlans("130"), "140-141": vlans("140-141")},
         "ge-0/0/2": {"all": ALL_VLANS},
+        "ge-0/0/3": {"50": vlans("50")},
     },
 )
 
@@ -106,6 +117,28 @@ def test_one_change_needs_these_junos_lines() -> None:
         f"set interfaces ge-0/0/3 {unit} vlan members vc-113",
         f"set interfaces ge-0/0/4 {unit} interface-mode trunk",
         f"set interfaces ge-0/0/4 {unit} vlan members vc-113",
+    ]
+
+
+def test_an_absent_switching_family_is_not_deleted() -> None:
+    """Junos refuses to delete a statement that does not exist. The interface itself may be configured."""
+    unit = "unit 0 family ethernet-switching"
+    assert render(add={"ge-0/0/5": "112"}) == [
+        f"set interfaces ge-0/0/5 {unit} interface-mode trunk",
+        f"set interfaces ge-0/0/5 {unit} vlan members blue",
+    ]
+
+
+def test_a_deactivated_switching_family_is_deleted_first() -> None:
+    """Statements that are added to a deactivated family would be deactivated too."""
+    unit = "unit 0 family ethernet-switching"
+    dialect = CANDIDATE_DIALECTS["juniper_junos"]
+    reading = dialect.see([DEACTIVATED])
+    assert reading.ports == {"ge-0/0/6": PortReading()}
+    assert dialect.lines(difference(add={"ge-0/0/6": "113"}), reading) == [
+        f"delete interfaces ge-0/0/6 {unit}",
+        f"set interfaces ge-0/0/6 {unit} interface-mode trunk",
+        f"set interfaces ge-0/0/6 {unit} vlan members vc-113",
     ]
 
 
