@@ -28,7 +28,7 @@ class Interface:
             "flags": ["BROADCAST", "UP"] if self.up else ["BROADCAST"],
             "mtu": 1500,
         }
-        shown |= {"link": self.link} if self.link else {}
+        shown |= {"link": self.link} if self.link or self.kind == "sit" else {}
         shown |= {"master": self.master} if self.master else {}
         info = {"info_kind": self.kind} | ({"info_data": self.data} if self.data else {})
         slave = {"info_slave_kind": "bridge", "info_slave_data": {"learning": self.learning}} if self.master else {}
@@ -104,7 +104,8 @@ class LinuxPe:
             return "RTNETLINK answers: File exists"
         options = dict(zip(rest[::2], rest[1::2], strict=False))
         if kind == "vxlan":
-            data = {"id": int(options["id"]), "local": options["local"], "port": int(options["dstport"])}
+            local = "local6" if ":" in options["local"] else "local"
+            data = {"id": int(options["id"]), local: options["local"], "port": int(options["dstport"])}
             self.links[name] = Interface(kind, data | {"learning": "nolearning" not in rest})
         elif kind == "vlan":
             tag = {"protocol": options.get("proto", "802.1Q"), "id": int(options["id"])}

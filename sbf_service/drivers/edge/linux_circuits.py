@@ -28,6 +28,9 @@ PREFIXES = {TransportKind.EVPN: "vni", TransportKind.QINQ: "stag"}
 VXLAN_PORT = 4789
 """The UDP port that IANA assigned to VXLAN (RFC 7348). Linux uses a different port by default."""
 TAGGING = "802.1ad"
+LOCAL_KEYS = {4: "local", 6: "local6"}
+REMOTE_KEYS = {"group", "group6", "remote", "remote6"}
+"""The keys that iproute2 prints for the addresses of a VXLAN device. The keys differ by IP version."""
 
 
 class LinkInfo(BaseModel):
@@ -41,14 +44,17 @@ class LinkInfo(BaseModel):
 
 
 class LinuxLink(BaseModel):
-    """One interface of ``ip -details -json link show``."""
+    """One interface of ``ip -details -json link show``.
+
+    ``link`` is the interface below; None if there is none. iproute2 prints ``null`` for tunnels such as ``sit0``.
+    """
 
     model_config = ConfigDict(strict=True)
 
     name: str = Field(alias="ifname")
     flags: list[str] = []
     master: str = ""
-    link: str = ""
+    link: str | None = None
     info: LinkInfo = Field(default=LinkInfo(), alias="linkinfo")
 
     @property
@@ -89,8 +95,11 @@ class ServiceDevices:
         """Return whether a service's device is in use and has all parameters that :meth:`render_creation` sets."""
         if transport.kind is TransportKind.QINQ:
             return link.is_in_use
-        data, expected = link.info.data, {"local": str(self._edge.loopback), "port": VXLAN_PORT, "learning": False}
-        is_static = not {"group", "remote"} & data.keys() and link.info.slave.get("learning") is False
+        loopback, data = self._edge.loopback, link.info.data
+        if loopback is None:
+            return False
+        expected = {LOCAL_KEYS[loopback.version]: str(loopback), "port": VXLAN_PORT, "learning": False}
+        is_static = not REMOTE_KEYS & data.keys() and link.info.slave.get("learning") is False
         return link.is_in_use and is_static and expected.items() <= data.items()
 
     def render_creation(self, transport: Transport, service: int) -> tuple[str, ...]:
@@ -114,8 +123,8 @@ class ServiceDevices:
 
     def _is_of(self, transport: Transport, link: LinuxLink) -> bool:
         if transport.kind is TransportKind.QINQ:
-            on_core = link.info.kind == "vlan" and link.link == self._edge.core_port
-            return on_core and link.info.data.get("protocol") == TAGGING
+            on_core = link.link is not None and link.link == self._edge.core_port
+            return on_core and link.info.kind == "vlan" and link.info.data.get("protocol") == TAGGING
         return link.info.kind == "vxlan"
 
 

@@ -1,10 +1,11 @@
 """Tests of the Linux edge driver on a simulated edge, whose state is checked after every line."""
 
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 
 import pytest
 from edge_claims import EDGE, MANAGED, OVERLAY, STAGS, A, B, EdgeClaims, circuit, converge
-from sbf_fakes.linux_edge import LinuxPe, PeLine
+from sbf_fakes.linux_edge import Interface, LinuxPe, PeLine
 
 from sbf_service.drivers.contract import Backbone, EdgeDriver
 from sbf_service.drivers.edge.linux_edge import LinuxEdge
@@ -86,6 +87,40 @@ def test_customer_vlans_are_removed_first_and_devices_enabled_last(bench: InMemo
         "ip link set vni10042 up",
     )
     assert driver.list_commands(EdgeDifference()) == ()
+
+
+def test_circuits_of_an_edge_with_an_ipv6_loopback_are_complete(bench: InMemory) -> None:
+    """For an IPv6 address, iproute2 prints ``local6`` instead of ``local``."""
+    edge = EDGE.model_copy(update={"loopback": IPv6Address("2001:db8::1")})
+    bench.driver = LinuxEdge(edge, BACKBONE, PeLine(bench.machine))
+    assert not converge(bench, A)
+    assert bench.driver.read(MANAGED).circuits == (A,)
+
+
+@pytest.mark.parametrize("key", ["group", "group6", "remote", "remote6"])
+def test_a_device_with_a_remote_address_is_created_again(bench: InMemory, key: str) -> None:
+    assert not converge(bench, A)
+    bench.machine.links["vni10042"].data[key] = "2001:db8::2" if key.endswith("6") else "192.0.2.2"
+    assert not bench.driver.read(MANAGED).circuits
+    assert not converge(bench)
+    assert not converge(bench, A)
+    assert key not in bench.machine.links["vni10042"].data
+
+
+@pytest.mark.parametrize("core_port", ["core", None])
+def test_a_tunnel_without_an_interface_below_is_ignored(bench: InMemory, core_port: str | None) -> None:
+    """For such a tunnel, iproute2 prints ``"link": null``."""
+    bench.machine.links["sit0"] = Interface("sit")
+    edge = EDGE.model_copy(update={"core_port": core_port})
+    bench.driver = LinuxEdge(edge, BACKBONE, PeLine(bench.machine))
+    assert not converge(bench, A)
+
+
+def test_a_vlan_of_another_namespace_is_no_service(bench: InMemory) -> None:
+    """iproute2 prints no ``link`` for a VLAN of an interface in another network namespace."""
+    bench.machine.links["outer"] = Interface("vlan", {"protocol": "802.1ad", "id": 2007})
+    bench.driver = LinuxEdge(EDGE.model_copy(update={"core_port": None}), BACKBONE, PeLine(bench.machine))
+    assert not converge(bench, A)
 
 
 def test_a_bridge_with_a_default_pvid_is_unsafe(bench: InMemory) -> None:
