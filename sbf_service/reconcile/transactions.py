@@ -14,13 +14,16 @@ from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import read_task
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.confirmations import ElementClusterErrors, confirm_revision, reset_confirmation
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, renew_lease
 from sbf_service.store.network_scopes import find_confirmation_scope, find_element_scope
 from sbf_service.store.observed_state import record_failed_save, record_pending_save, record_saved
 from sbf_service.store.pools import find_clusters_of_vlans
+from sbf_service.store.ports import parse_removed_switch
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import ElementRow
+from sbf_service.store.topology_elements import is_other_device
 from sbf_service.store.transitions import fail_refused_clusters
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from sbf_service.store.vlan_ownership import record_created_vlans, record_foreign_vlans, replace_created_vlans
@@ -58,17 +61,19 @@ class WorkerTransactions(Protocol):
 
         The difference consists of the changes that turn the observed state into the wanted state. ``why`` is the reason
         of these changes, for the audit log. If the difference changes anything outside the device's current scope
-        (`SwitchScope` or `EdgeScope`), return False and record nothing. If the device has ``drifted``, reset its
-        confirmed revision, even if the difference is empty. For example, if somebody shut down a port, the device has
-        drifted, but the difference is empty, because SBF does not enable this port. Raise LeaseLostError if another
-        worker has acquired the lease.
+        (`SwitchScope` or `EdgeScope`), or if the topology now describes another device with this name, return False and
+        record nothing. If the device has ``drifted``, reset its confirmed revision, even if the difference is empty.
+        For example, if somebody shut down a port, the device has drifted, but the difference is empty, because SBF does
+        not enable this port. Raise LeaseLostError if another worker has acquired the lease. Raise NotFound if the
+        device was removed from the topology.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        Raise LeaseLostError if another worker has acquired the lease. If this worker has also ``changed`` the device,
-        record that the next worker must read the device again, and then raise the error.
+        If the topology now describes another device with this name, record nothing and return True. Raise
+        LeaseLostError if another worker has acquired the lease. If this worker has also ``changed`` the device, record
+        that the next worker must read the device again, and then raise the error.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
@@ -108,13 +113,16 @@ class StoreWorkerTransactions:
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
         """Record a change and its pending save, and renew the lease, in one transaction.
 
-        Return False if the difference is outside the current scope, which may be smaller than the task's scope.
+        Return False if the difference is outside the current scope, which may be smaller than the task's scope. Also
+        return False if the topology now describes another device.
         """
         task, difference = reading.task, reading.difference
 
         def record(unit: Unit) -> bool:
             if not renew_lease(unit, task.name, task.fence, self.timing.lease):
                 raise LeaseLostError(task.name)
+            if _is_replaced(unit, task):
+                return False
             try:
                 reading.check_scope(task.read_scope(unit, task.device, task.site, task.wanted))
                 task.record_announced(unit, difference)
@@ -133,14 +141,16 @@ class StoreWorkerTransactions:
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        If another worker has acquired the lease, commit before raising LeaseLostError. If this worker has also
-        ``changed`` the device, the committed transaction increments the device's wanted revision, so that the next
-        worker reads the device again.
+        If the topology now describes another device, record nothing and return True. If another worker has acquired the
+        lease, commit before raising LeaseLostError. If this worker has also ``changed`` the device, the committed
+        transaction increments the device's wanted revision, so that the next worker reads the device again.
         """
         task = reading.task
 
         def record(unit: Unit) -> tuple[bool, bool]:
             still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)
+            if still_held and _is_replaced(unit, task):
+                return still_held, True
             if still_held:
                 self._record_confirmation(unit, reading)
             elif changed:
@@ -200,3 +210,14 @@ class StoreWorkerTransactions:
         return record_error(
             unit, row.name, report.message, self.timing.drain, reachable=report.reachable, clusters=clusters
         )
+
+
+def _is_replaced(unit: Unit, task: ReconcileTask) -> bool:
+    """Return whether the topology has changed since the task was read, and the name may now denote another device.
+
+    Raise NotFound for a removed element. A removed switch with ports to restore is still the same device.
+    """
+    row = require_element(unit, task.name)
+    if row.wanted_revision == task.revision:
+        return False  # each change of an element's description increments its wanted revision
+    return is_other_device(task.device, parse_removed_switch(row) or read_topology(unit).element(task.name))
