@@ -22,7 +22,7 @@ from sbf_service.reconcile.task import SwitchTask
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.audit_log import find_last_change, find_newest_id
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.elements import make_element_view
+from sbf_service.store.elements import make_element_view, make_last_view
 from sbf_service.store.revisions import require_element
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.changes import ElementDifference, ElementReconciliation
@@ -122,7 +122,9 @@ class OnDemandReader:
         if outcome is ReconcileOutcome.BUSY:
             raise _make_busy_error(name)
         with self.store.read() as unit:
-            element, mended = make_element_view(unit, name), find_last_change(unit, name, before)
+            # After its last port is restored, a removed switch is no longer a known element.
+            make_view = make_last_view if outcome is ReconcileOutcome.CONFIRMED else make_element_view
+            element, mended = make_view(unit, name), find_last_change(unit, name, before)
             return ElementReconciliation(element=element, mended=mended)
 
     def _read_clock(self) -> datetime:

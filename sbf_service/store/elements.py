@@ -182,6 +182,11 @@ def make_element_view(unit: Unit, name: str) -> ElementView:
     return view.model_copy(update={"notices": find_name_faults(unit, name)})
 
 
+def make_last_view(unit: Unit, name: str) -> ElementView:
+    """Return the view of an element, also after its removal. The element must have been known earlier in this call."""
+    return _format_element(unit.session.get_one(ElementRow, name))
+
+
 def _format_element(row: ElementRow) -> ElementView:
     return ElementView(
         name=Name(row.name),

@@ -27,7 +27,7 @@ from sbf_service.store.ports import adopt_ports, parse_removed_switch, read_port
 from sbf_service.store.revisions import require_element
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.element import Switch
-from virtcloud.model.errors import Conflict
+from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.port_use import PortRelease
 from virtcloud.model.switch_state import SwitchDifference, SwitchWanted
 from virtcloud.model.topology import Topology
@@ -373,6 +373,24 @@ def test_ports_of_a_removed_switch_are_restored(small: World, attach: Attach) ->
     small.settle()
     assert switch.running.ports[name] == switch.startup.ports[name] == before
     assert elements_of_brno(small) == []
+
+
+def test_a_reconciliation_on_demand_restores_a_removed_switch(small: World, attach: Attach) -> None:
+    """Its answer contains the change, although the switch is no longer a known element afterwards."""
+    switch = attach("cisco_ios")
+    name = adopt_access_port(switch, small)
+    before = replace(switch.running.ports[name])
+    run_cluster(small)
+    remove_brno(small)
+    reader = OnDemandReader(small.store, small.service.scheduler)
+    reconciliation = reader.reconcile(Name("brno-sw1"))
+    element = reconciliation.element
+    assert (element.name, element.trouble, element.confirmed_revision) == ("brno-sw1", None, element.wanted_revision)
+    assert reconciliation.mended is not None
+    assert switch.startup.ports[name] == before
+    assert elements_of_brno(small) == []
+    with pytest.raises(NotFound, match="element brno-sw1 is not known"):
+        reader.reconcile(Name("brno-sw1"))
 
 
 def test_a_removed_unreachable_switch_stays_until_forgotten(small: World, attach: Attach) -> None:
