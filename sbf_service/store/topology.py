@@ -13,6 +13,7 @@ from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.topology_change import TopologyChange, list_path_changes
 from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.large_documents import take_short_turns
+from sbf_service.store.certified_networks import suspend_uncertified
 from sbf_service.store.cluster_queries import find_cluster_ids
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
@@ -155,6 +156,7 @@ def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
         version = _store_change(unit, prepared)
     update_placements(unit, prepared.effects, live)
     _replace_routers(unit, change)
+    _suspend_at_moved_gateways(unit, change)
     return version
 
 
@@ -183,6 +185,17 @@ def _replace_routers(unit: Unit, change: TopologyChange) -> None:
             replace_routers(unit, name)
         else:
             take_over_routers(unit, name)
+
+
+def _suspend_at_moved_gateways(unit: Unit, change: TopologyChange) -> None:
+    """Suspend uncertified publications if a gateway returns to the topology, or moves to another site.
+
+    While the gateway was removed, a certification may have been revoked, or a guest with an uncertified image may have
+    joined the network. The administrators of the new site may have certified other images.
+    """
+    former, current = change.former.site_of, change.topology.site_of
+    if any(name not in former or former[name].name != current[name].name for name in change.topology.gateways):
+        suspend_uncertified(unit)
 
 
 def _read_clusters_at(unit: Unit, change: TopologyChange, earlier: ClusterReading) -> ClusterReading:

@@ -275,6 +275,39 @@ def test_a_gateway_that_returns_publishes_again(world: World, drained: dict[str,
     assert ([one.port for one in published(world)], suspensions(world)) == ([40000], [None])
 
 
+def remove_gateway(world: World) -> None:
+    for brno in ((gateway("brno-gw", vpn=None),), ()):
+        world.put_topology(topology_with_gateways(brno=brno, praha=(gateway("praha-gw"),)))
+        world.settle()
+
+
+@pytest.mark.parametrize("change", ["revoked certification", "uncertified member"])
+def test_a_gateway_that_returns_publishes_no_uncertified_guest(world: World, change: str) -> None:
+    put(world)
+    publish(world)
+    remove_gateway(world)
+    if change == "uncertified member":
+        put(world, "extra", image="own", joins="demo")
+    else:
+        certify(world, "DELETE")
+    world.put_topology(
+        topology_with_gateways(brno=(gateway("brno-gw", outside=OUTSIDE),), praha=(gateway("praha-gw"),))
+    )
+    world.settle()
+    assert published(world) == ()
+    assert f"image {'own' if change == 'uncertified member' else 'good'}" in (suspensions(world)[0] or "")
+
+
+def test_a_gateway_that_moves_to_another_site_needs_its_certifications(world: World) -> None:
+    put(world, sites=["praha"])
+    publish(world)
+    remove_gateway(world)
+    world.put_topology(topology_with_gateways(praha=(gateway("praha-gw"), gateway("brno-gw", outside=OUTSIDE))))
+    world.settle()
+    assert published(world) == ()
+    assert "praha" in (suspensions(world)[0] or "")
+
+
 def test_another_call_replaces_a_port_that_the_topology_lacks(world: World) -> None:
     put(world)
     publish(world)
