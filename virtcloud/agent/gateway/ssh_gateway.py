@@ -183,7 +183,7 @@ class SshGateway:
     def _ensure_requests(self) -> None:
         """Start two threads, unless they run: one answers relays, the other controls connections.
 
-        Take over the recorded connections of an earlier agent process.
+        Take over the recorded connections of an earlier agent process. After an error, the next call tries again.
         """
         if self._requests is not None:
             return
@@ -191,15 +191,18 @@ class SshGateway:
         # `close` could also end the `run` of a new thread.
         for thread in self._threads:
             thread.join()
-        path = self._folder / REQUESTS / SOCKET
-        self._requests = SshRequests(path, find_ssh_user().pw_uid, self._grants, self._sessions, self._connect)
-        self._sessions.take_over()
-        runs = {"SSH requests": self._requests.run, "SSH sessions": self._sessions.run}
-        self._threads = [
-            threading.Thread(target=run_again, args=(run,), name=name, daemon=True) for name, run in runs.items()
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads, path = [], self._folder / REQUESTS / SOCKET
+        requests = SshRequests(path, find_ssh_user().pw_uid, self._grants, self._sessions, self._connect)
+        try:
+            self._sessions.take_over()
+            for name, run in (("SSH requests", requests.run), ("SSH sessions", self._sessions.run)):
+                thread = threading.Thread(target=run_again, args=(run,), name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:
+            requests.close()
+            raise
+        self._requests = requests
 
     def _render(self, server: SshServer) -> dict[str, str]:
         user = find_ssh_user()

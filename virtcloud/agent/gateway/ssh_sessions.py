@@ -72,9 +72,17 @@ class SshSessions:
         os.eventfd_write(self._wake, 1)  # `run` computes its pause again: a grant may end earlier
 
     def take_over(self) -> None:
-        """Read the connections that an earlier agent process recorded. Manage those whose relays still run."""
+        """Read the connections that an earlier agent process recorded. Manage those whose relays still run.
+
+        Skip managed connections, so that a call after an error is correct. Raise Refused if a relay cannot be examined,
+        for example because the agent has reached its limit of open files.
+        """
+        managed = {(session.pid, session.started) for session in self.sessions}
         for session in self._read():
-            with suppress(OSError):
+            # A thread may have got the ID of an ended relay. pidfd_open(2) fails for threads.
+            if (session.pid, session.started) in managed or read_start_time(session.pid) != session.started:
+                continue
+            with refuse_os_errors(f"take over the SSH connection of {session.user}"), suppress(ProcessLookupError):
                 self._add(session)
         self.end_expired()
 

@@ -299,6 +299,49 @@ def test_the_thread_of_the_connections_continues_after_an_error(
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("name", ["SSH requests", "SSH sessions"])
+def test_a_thread_that_did_not_start_is_started_later(
+    world: SshWorld, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    start, failed = threading.Thread.start, list[threading.Thread]()
+
+    def fail_once(thread: threading.Thread) -> None:
+        if thread.name == name and not failed:
+            failed.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with opened(StockSsh(world)):
+        world.wait_for_sessions(1)
+        world.gateway.close()
+        world.gateway = world.make_gateway()
+        world.grant(make_segment("alice"))
+        monkeypatch.setattr(threading.Thread, "start", fail_once)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            world.gateway.read()
+        world.gateway.read()
+        assert len(world.gateway.sessions.sessions) == 1
+        assert StockSsh(world).run()[1] == "c1 10.0.0.1/24 22\n"
+    world.wait_for_sessions(0)
+
+
+def test_a_connection_that_cannot_be_taken_over_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the error was ignored, the connection would continue after the end of its grant."""
+    session = make_session(os.getpid(), read_start_time(os.getpid()) or 0)
+    recorded = ssh_sessions.RecordedSshSessions(sessions=(session,))
+    (tmp_path / "sessions.json").write_text(recorded.model_dump_json())
+    sessions = SshSessions(tmp_path / "sessions.json")
+    monkeypatch.setattr(ssh_sessions.os, "pidfd_open", Mock(side_effect=OSError(24, "Too many open files")))
+    with pytest.raises(Refused, match="cannot take over the SSH connection of alice: "):
+        sessions.take_over()
+    monkeypatch.undo()
+    sessions.take_over()
+    sessions.take_over()
+    assert sessions.sessions == (session,)
+    for descriptor in sessions._open:
+        os.close(descriptor)
+
+
 def test_the_gateway_is_read_even_if_sshds_user_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh_gateway, "USER", "nosuchuser")
     wanted = HostWanted(ssh=make_ssh_server(SECRET, GATEWAY, LISTENER))
