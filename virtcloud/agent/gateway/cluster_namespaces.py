@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.gateway.namespace_config import (
+    DEVICE,
     PORT,
     derive_gateway_mac,
     make_namespace_config,
@@ -144,6 +145,10 @@ class ClusterNamespaces:
             if "connections" in answer:
                 log.warning("published_connections_not_removed", cluster=segment.id, error=answer["connections"])
             self._kernel.change(port, up=True)
+            announced = {"descriptor": descriptor, "device": DEVICE, "announced": specification["addresses"][DEVICE]}
+            (answer,) = run_program([announced])
+            if "error" in answer:
+                log.warning("addresses_not_announced", cluster=segment.id, error=answer["error"])
 
     def receive(self, segments: Sequence[Segment]) -> None:
         """Write the gateway's own addresses to the namespaces of networks if the addresses have changed.

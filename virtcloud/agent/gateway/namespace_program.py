@@ -3,10 +3,11 @@
 The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program is a child
 process, because it enters one namespace after the other: the agent's threads must stay in the host's namespace. The
 input is a JSON array of requests. The ``descriptor`` of each request is the file descriptor of a namespace. A request
-with ``tables`` configures the namespace. A request with ``sets`` corrects the sets of addresses in the packet filter.
-All other requests read the namespace. The output is a JSON array with one object for each request. After a reading, the
-object is the state of the namespace. After a change, the object is empty, or has ``connections``
-(`_remove_connections`). After a failure, the object has ``error``.
+with ``tables`` configures the namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. A
+request with ``announced`` announces addresses to the computers in the network. All other requests read the namespace.
+The output is a JSON array with one object for each request. After a reading, the object is the state of the namespace.
+After a change, the object is empty, or has ``connections`` (`_remove_connections`). After a failure, the object has
+``error``.
 """
 
 import ctypes
@@ -17,6 +18,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +36,8 @@ JSON_OUTPUT = 1 << 4
 TABLES = {"bridge": "bridge virtcloud", "inet": "inet virtcloud"}
 """The tables of a namespace, by family."""
 IPV6_VERSION = 6
+CARRIER_S = 2.0
+"""Time limit in seconds for the kernel to activate an interface. The kernel may delay the activation by a second."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -50,6 +54,9 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
             return _remove_connections(request)
         if "sets" in request:
             _correct_sets(request["sets"])
+            return {}
+        if "announced" in request:
+            _announce(request["device"], request["announced"])
             return {}
         return _read(request["sysctls"])
     except OSError as error:
@@ -79,7 +86,6 @@ def _configure(wanted: Mapping[str, Any]) -> None:
             *(_route_command("replace", router) for router in wanted["routers"]),
         )
     )
-    _announce(bridge, present[port]["mac"], wanted["addresses"][bridge])
 
 
 def _remove_connections(wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,12 +146,13 @@ def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address 
     return " nodad" if address.version == IPV6_VERSION else ""
 
 
-def _announce(device: str, mac: str, addresses: Iterable[str]) -> None:
-    """Announce that ``mac`` has these addresses, because other computers may have cached another gateway's MAC address.
+def _announce(device: str, addresses: Iterable[str]) -> None:
+    """Announce the addresses of ``device``, because other computers may have cached another gateway's MAC address.
 
-    Use ARP for IPv4 (RFC 5227), and neighbour advertisements for IPv6 (RFC 4861, 4.4).
+    Use ARP for IPv4 (RFC 5227), and neighbour advertisements for IPv6 (RFC 4861, 4.4). Call this function after both
+    ends of the veth pair are set up: before, the kernel drops the packets.
     """
-    octets = bytes.fromhex(mac.replace(":", ""))
+    octets = bytes.fromhex(_wait_for_carrier(device)["address"].replace(":", ""))
     for address in map(ipaddress.ip_interface, addresses):
         packed = address.ip.packed
         if address.version == IPV6_VERSION:
@@ -161,6 +168,16 @@ def _announce(device: str, mac: str, addresses: Iterable[str]) -> None:
                 link.bind((device, 0))
                 request = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + octets + packed + bytes(6) + packed
                 link.send(b"\xff" * 6 + octets + b"\x08\x06" + request)
+
+
+def _wait_for_carrier(device: str) -> dict[str, Any]:
+    """Wait until the kernel has activated ``device``, at most `CARRIER_S` seconds. Return the interface."""
+    deadline = time.monotonic() + CARRIER_S
+    while True:
+        (found,) = json.loads(_run((*_find_ip(), "-json", "link", "show", "dev", device)))
+        if found["operstate"] == "UP" or time.monotonic() >= deadline:
+            return dict(found)
+        time.sleep(0.02)
 
 
 def _read(sysctls: Iterable[str]) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Tests of a gateway's namespaces on the real kernel."""
 
+import json
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
@@ -19,6 +21,7 @@ from network_namespaces import Run
 
 from virtcloud.agent.gateway import cluster_namespaces, namespace_requests
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
+from virtcloud.agent.gateway.namespace_config import derive_gateway_mac
 from virtcloud.agent.gateway.namespace_difference import find_namespace_changes, find_unwanted_namespaces
 from virtcloud.agent.network import names
 from virtcloud.agent.network.kernel import NetlinkKernel
@@ -138,6 +141,30 @@ def connect(address: str = GATEWAY4) -> str:
 
 def test_a_guest_can_ping_the_gateway(with_gateway: Callable[..., object]) -> None:
     assert with_gateway(lambda gateway: (gateway.ping(), gateway.ping(GATEWAY6))) == (True, True)
+
+
+def read_neighbours() -> dict[str, str]:
+    """Return the MAC addresses that the guest has cached, by IP address."""
+    command = [shutil.which("ip") or "ip", "-json", "neighbour", "show", "dev", "guest100"]
+    listed = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: S603 - iproute2
+    return {one["dst"]: one["lladdr"] for one in listed if one["dst"] in {GATEWAY4, GATEWAY6}}
+
+
+def test_guests_learn_the_mac_address_of_a_new_gateway(with_gateway: Callable[..., object]) -> None:
+    """The guest has cached the MAC address of the former gateway."""
+
+    def work(gateway: Gateway) -> object:
+        gateway.namespaces.ensure_no_namespace("c100")
+        for address in (GATEWAY4, GATEWAY6):
+            ip(f"neighbour replace {address} lladdr 02:00:00:00:00:99 dev guest100 nud stale")
+        gateway.reconcile()
+        wanted = dict.fromkeys((GATEWAY4, GATEWAY6), derive_gateway_mac(gateway.segments[0]))
+        deadline = time.monotonic() + 2
+        while read_neighbours() != wanted and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return read_neighbours() == wanted
+
+    assert with_gateway(work) is True
 
 
 def test_identical_networks_have_namespaces_of_their_own(with_gateway: Callable[..., object]) -> None:
