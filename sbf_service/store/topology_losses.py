@@ -101,7 +101,11 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
     """Return whether a cluster with paths in both topologies keeps its sites, its transport and its ports."""
-    lost = chain(_list_lost_sites(change.topology, [cluster]), list_detached_clusters(change.topology, [cluster]))
+    lost = chain(
+        _list_lost_sites(change.topology, [cluster]),
+        list_detached_clusters(change.topology, [cluster]),
+        _list_distant_gateways(change.topology, [cluster]),
+    )
     if next(lost, None) is not None:
         return False
     return not change.lost_ports or change.lost_ports.isdisjoint(find_cluster_ports(change.former, cluster))
@@ -130,11 +134,24 @@ def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterato
             yield f"cluster {cluster.network.key} names site {site}, which would vanish: end the cluster first"
 
 
+def _list_distant_gateways(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
+    """Yield an error for each gateway of a cluster that returns to the topology at a site without the cluster."""
+    for cluster in live:
+        for name in (name for name in cluster.gateways if name in topology.gateways):
+            site, keys = topology.site_of[name].name, list_role_keys(topology.gateways[name])
+            if keys and site not in cluster.vlans:
+                yield (
+                    f"cluster {cluster.key} used gateway {name} at another site, and is not at {site}: give the "
+                    "gateway another name, or end the cluster first"
+                )
+
+
 def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> Iterator[str]:
     if change.changes_transports:
         yield from list_transport_losses(unit, change.former, change.topology)
     yield from _list_lost_sites(change.topology, live)
     yield from list_detached_clusters(change.topology, live)
+    yield from _list_distant_gateways(change.topology, live)
     for element, row in _list_users(unit, change.lost_elements):
         remedy = QUARANTINE_REMEDY if row.quarantined else _describe_remedy(change.former.gateways.get(element))
         user = f"cluster {row.key} ({row.state})"

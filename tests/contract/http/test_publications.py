@@ -13,6 +13,7 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.revisions import require_element
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.errors import Conflict
 from virtcloud.model.gateway_access import GATEWAY_PUBLICATIONS, UDP_PUBLICATIONS, PublishedPort
 
 OUTSIDE = {"interface": "eth1", "addresses": ["198.51.100.7"], "publish_ports": "40000-40001"}
@@ -306,6 +307,14 @@ def test_a_gateway_that_moves_to_another_site_needs_its_certifications(world: Wo
     world.settle()
     assert published(world) == ()
     assert "praha" in (suspensions(world)[0] or "")
+
+
+def test_a_gateway_cannot_return_at_a_site_without_its_clusters(world: World) -> None:
+    put(world)
+    publish(world)
+    remove_gateway(world)
+    with pytest.raises(Conflict, match="cluster demo used gateway brno-gw at another site, and is not at praha: "):
+        world.put_topology(topology_with_gateways(praha=(gateway("praha-gw"), gateway("brno-gw", outside=OUTSIDE))))
 
 
 def test_another_call_replaces_a_port_that_the_topology_lacks(world: World) -> None:

@@ -331,7 +331,7 @@ def test_a_connection_that_cannot_be_taken_over_is_an_error(tmp_path: Path, monk
     recorded = ssh_sessions.RecordedSshSessions(sessions=(session,))
     (tmp_path / "sessions.json").write_text(recorded.model_dump_json())
     sessions = SshSessions(tmp_path / "sessions.json")
-    monkeypatch.setattr(ssh_sessions.os, "pidfd_open", Mock(side_effect=OSError(24, "Too many open files")))
+    monkeypatch.setattr(os, "pidfd_open", Mock(side_effect=OSError(24, "Too many open files")))
     with pytest.raises(Refused, match="cannot take over the SSH connection of alice: "):
         sessions.take_over()
     monkeypatch.undo()
