@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from sqlalchemy import make_url
-
+from sbf_service.database_address import parse_address
 from virtcloud.model.errors import BadInput
 
 PRIVATE_MODE = 0o600
@@ -79,6 +78,6 @@ def synchronize_folder(folder: Path) -> None:
 
 
 def _sqlite_file(database: str) -> Path | None:
-    address = make_url(database)
+    address = parse_address(database)
     is_file = address.get_backend_name() == "sqlite" and address.database not in {None, "", ":memory:"}
     return Path(str(address.database)) if is_file and "uri" not in address.query else None

@@ -40,7 +40,7 @@ def find_public_mode(path: Path) -> int | None:
 
 def _list_secret_files(settings: ServiceSettings, settings_file: Path | None) -> Iterator[tuple[str, Path]]:
     """Yield a pair for each file: the key in the settings, and the path."""
-    if settings_file is not None and _has_password(settings.database):
+    if settings_file is not None and make_url(settings.database).password is not None:
         yield "database", settings_file
     if settings.tls_key is not None:
         yield "tls_key", settings.tls_key
@@ -53,8 +53,3 @@ def _list_secret_files(settings: ServiceSettings, settings_file: Path | None) ->
     oidc = settings.console.oidc
     if oidc is not None and oidc.client_secret is not None and oidc.client_secret.file is not None:
         yield "console.oidc.client_secret.file", oidc.client_secret.file
-
-
-def _has_password(database: str) -> bool:
-    address = make_url(database)
-    return address.password is not None or "password" in address.query

@@ -6,9 +6,10 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from sbf_service.credential_settings import Credential, SecretSource
+from sbf_service.database_address import check_address
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.authentication import LocalUsers
 from sbf_service.domain.image_rules import ImageLimits
@@ -192,7 +193,9 @@ class ConsoleKeys(Document):
 class ServiceSettings(Document):
     """All settings of the service."""
 
-    database: str = Field(DEFAULT_DATABASE, description="Address of the database, as SQLAlchemy writes it.")
+    database: Annotated[str, AfterValidator(check_address)] = Field(
+        DEFAULT_DATABASE, description="Address of the database, as SQLAlchemy writes it."
+    )
     listen: ListenAddress = Field(ListenAddress(DEFAULT_LISTEN), description="Address to listen on, `host:port`.")
     allow_plaintext: bool = Field(
         default=False, description="`true` allows unencrypted tokens on a `listen` address other than the loopback."

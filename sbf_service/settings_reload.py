@@ -12,9 +12,7 @@ from inspect import isclass
 from pathlib import Path
 from types import FrameType
 
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
-
+from sbf_service.database_address import hide_password
 from sbf_service.log import get_log
 from sbf_service.settings import ServiceSettings, read_settings
 from virtcloud.model.document import Document
@@ -135,10 +133,7 @@ def _replace(settings: ServiceSettings, change: SettingChange) -> None:
 
 def _describe(key: str, value: object) -> str:
     if key == "database":
-        try:
-            return make_url(str(value)).render_as_string(hide_password=True)
-        except ArgumentError:
-            return "an invalid address"
+        return hide_password(str(value))
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {part}" for name, part in value.items()) or "none"
     return "none" if value is None else str(value)

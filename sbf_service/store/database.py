@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError
 
+from sbf_service.database_address import parse_address
 from sbf_service.store.postgresql_connections import make_postgresql_engine
 from sbf_service.store.service_tables import ReplicaRow
 from sbf_service.store.sqlite_file import make_sqlite_engine
@@ -18,18 +19,16 @@ def make_engine(url: str, *, create: bool = True) -> Engine:
 
     If ``create`` is false, also raise BadInput if the SQLite file does not exist.
     """
+    address = parse_address(url)
+    is_sqlite = address.get_backend_name() == "sqlite"
+    if not create and is_sqlite and not Path(str(address.database)).is_file():
+        raise BadInput(f"database {address.database}: expected a file, found none: check the setting 'database'")
     try:
-        address = make_url(url)
-        if not create and address.get_backend_name() == "sqlite" and not Path(str(address.database)).is_file():
-            raise BadInput(f"database {address.database}: expected a file, found none: check the setting 'database'")
-        makers = {"sqlite": make_sqlite_engine, "postgresql": make_postgresql_engine}
-        if address.get_backend_name() not in makers:
-            raise ArgumentError("neither SQLite nor PostgreSQL")  # noqa: TRY301 - reported like any other invalid address
-        return makers[address.get_backend_name()](address)
+        return make_sqlite_engine(address) if is_sqlite else make_postgresql_engine(address)
     except (ArgumentError, ImportError) as error:
         raise BadInput(
-            "database: expected an address such as sqlite:////var/lib/virtcloud/sbf.db or postgresql://user@host/name, "
-            f"got an unusable address: {error}"
+            f"database {address.render_as_string(hide_password=True)}: the address cannot be used: {error}; correct "
+            "the setting 'database', or install the missing Python package"
         ) from error
 
 

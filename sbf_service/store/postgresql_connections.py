@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import URL, Dialect, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, InvalidatePoolError
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection
 
 POSTGRESQL_SETTINGS: Final[Mapping[str, Any]] = {
@@ -40,11 +40,7 @@ USED_AT = "used_at"
 
 
 def make_postgresql_engine(address: URL) -> Engine:
-    """Create an engine with a pool of connections. Raise ArgumentError if the address contains a password after '?'."""
-    if "password" in address.query:
-        raise ArgumentError(
-            "a password after '?' would appear in logs: put the password into a file, and write ?passfile=FILE"
-        )
+    """Create an engine with a pool of connections."""
     url = address.set(drivername="postgresql+psycopg")
     engine = create_engine(url, connect_args=choose_settings(address), hide_parameters=True, **POOL_SETTINGS)
     event.listen(engine, "do_connect", _connect)

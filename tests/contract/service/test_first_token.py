@@ -49,6 +49,18 @@ def state_folder(folder: Path) -> Path:
     return state
 
 
+@pytest.mark.parametrize("address", ["/var/lib/word.db", "postgresql://sbf:p@ss:word@db/sbf"])
+def test_an_invalid_address_is_bad_input(folder: Path, address: str) -> None:
+    config = folder / "sbf.toml"
+    config.write_text(f'database = "{address}"\n')
+    ended = run_sbf("token", "create", "eva", "--role", "operator", "--config", str(config))
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"sbf: {config}: database: expected an address such as sqlite:////")
+    assert "Traceback" not in ended.stderr
+    assert "word.db" not in ended.stderr
+    assert "word@" not in ended.stderr
+
+
 def test_a_database_of_a_running_older_service_is_not_migrated(folder: Path) -> None:
     (folder / "state").mkdir()
     database = folder / "state/sbf.db"

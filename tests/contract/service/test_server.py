@@ -255,6 +255,7 @@ def test_committed_clusters_survive_a_kill(tmp_path: Path) -> None:
         ({"listen": "127.0.0.1:70000"}, "listen = '127.0.0.1:70000': expected a port up to 65535"),
         ({"database": "sqlite:////proc/sbf.db"}, "database sqlite:////proc/sbf.db cannot be opened for writing"),
         ({"database": "oracle"}, "database: "),
+        ({"database": "postgresql://sbf:p@ss:w@db/sbf"}, "database: expected an address such as sqlite:///"),
         ({"socket": "/proc/sbf.sock"}, "socket = '/proc/sbf.sock': "),
         ({"workers": "many"}, "workers: expected a valid integer"),
     ],
@@ -265,6 +266,7 @@ def test_invalid_settings_exit_with_code_2(tmp_path: Path, changes: dict[str, st
     assert ended.stderr.startswith("sbf: ")
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
+    assert "w@db" not in ended.stderr
 
 
 @pytest.mark.parametrize(

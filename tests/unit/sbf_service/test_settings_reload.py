@@ -80,6 +80,23 @@ def test_an_invalid_file_changes_nothing(file: Path, caplog: pytest.LogCaptureFi
     assert "settings_not_reloaded" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["sbf@db:54e2/sbf", "sbf:p@ss:hidden@db/sbf", "sbf@db/sbf?password=hidden"],
+    ids=["port", "password with @", "password after ?"],
+)
+def test_an_invalid_database_address_changes_nothing(
+    file: Path, caplog: pytest.LogCaptureFixture, address: str
+) -> None:
+    settings = copy_settings(read_settings(file))
+    file.write_text(FORMER.replace("sbf:secret@db/sbf", address).replace("60", "7"))
+    with caplog.at_level(logging.INFO):
+        reload_settings(settings, file)
+    assert (settings.database, settings.timing.drain_deadline) == ("postgresql://sbf:secret@db/sbf", 60)
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["settings_not_reloaded"]
+    assert "hidden" not in caplog.text
+
+
 def test_a_reload_changes_no_default(file: Path) -> None:
     """Without ``copy_settings``, settings objects share nested documents that are default values, such as ``timing``.
 

@@ -1,0 +1,50 @@
+"""The address of the database: its check, which never quotes the address, and its form for the log, without secrets."""
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from virtcloud.model.errors import BadInput
+
+BACKENDS = frozenset({"sqlite", "postgresql"})
+
+
+def parse_address(address: str) -> URL:
+    """Parse a database's address. Raise BadInput for an invalid address.
+
+    The message does not quote the address, and the error has no cause: SQLAlchemy's messages can contain parts of the
+    password.
+    """
+    try:
+        url = make_url(address)
+    except ArgumentError:
+        raise _fault("a text that is no address") from None
+    except ValueError:
+        raise _fault(
+            "a port that is no number: correct the port, or write %40 for each '@' and %3A for each ':' in the password"
+        ) from None
+    if url.get_backend_name() not in BACKENDS:
+        raise _fault("an address of neither SQLite nor PostgreSQL")
+    if "password" in url.query:
+        raise _fault(
+            "a password after '?', which would appear in logs: put the password into a file, and write ?passfile=FILE"
+        )
+    if "@" in (url.host or "")[1:]:  # libpq: '@' at the beginning of a host means a socket in the abstract namespace
+        raise _fault("a host that contains '@': write %40 for each '@' in the password")
+    return url
+
+
+def check_address(address: str) -> str:
+    """Return ``address``. Raise BadInput, without quoting the address, if it is invalid."""
+    parse_address(address)
+    return address
+
+
+def hide_password(address: str) -> str:
+    """Return a valid address for the log, with ``***`` for the password."""
+    return parse_address(address).render_as_string(hide_password=True)
+
+
+def _fault(found: str) -> BadInput:
+    return BadInput(
+        f"expected an address such as sqlite:////var/lib/virtcloud/sbf.db or postgresql://user@host/name, found {found}"
+    )
