@@ -5,7 +5,7 @@ admission rule that admits only certain users, or only batch jobs. The topology 
 choose, and the hosts that allow open filters.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -198,6 +198,8 @@ QUOTA_UNITS: Final = {
     "memory_mb": ("MiB of memory", "MiB of memory"),
 }
 """The singular and plural units of quotas in error messages. The quota of clusters has a different message."""
+GUEST_QUOTAS: Final = frozenset({"guests", "cpus", "memory_mb"})
+"""The quotas whose usage is the sum over all guests of an owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,8 @@ class QuotaRequest:
     """An owner's request for one more cluster.
 
     ``used`` is the usage of the owner's existing clusters. ``added``, ``sites`` and ``duration_s`` describe the
-    requested cluster: its usage, its number of sites, and its duration in seconds.
+    requested cluster: its usage, its number of sites, and its duration in seconds. ``unreadable`` contains the keys of
+    the existing clusters whose stored specs SBF cannot read: ``used`` omits the guests of these clusters.
     """
 
     owner: str
@@ -213,6 +216,7 @@ class QuotaRequest:
     added: ResourceUsage
     sites: int
     duration_s: float
+    unreadable: Sequence[str] = ()
 
 
 def sum_usage(specs: Iterable[ClusterSpec]) -> ResourceUsage:
@@ -251,6 +255,12 @@ def find_quota_violation(limits: QuotaLimits, request: QuotaRequest) -> str | No
             return (
                 f"{owner} already has {count_of(used, *unit)}, and with {added} more would have {used + added} "
                 f"(limit {limit})"
+            )
+        if limit is not None and added and request.unreadable and name in GUEST_QUOTAS:
+            return (
+                f"{owner} has a limit of {count_of(limit, *unit)}, but this version of SBF cannot read the stored spec "
+                f"and count the guests of cluster {', '.join(request.unreadable)}: end this cluster first, or install "
+                "the version of SBF that stored the spec, or a later version"
             )
     return find_lease_violation(limits, owner, request.duration_s)
 

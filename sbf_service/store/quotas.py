@@ -1,5 +1,6 @@
 """Quotas of users. Each check runs in the transaction that makes the checked change."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -15,6 +16,7 @@ from sbf_service.domain.admission import (
 )
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.domain.paths import find_sites
+from sbf_service.log import get_log
 from sbf_service.store.cluster_documents import parse_spec
 from sbf_service.store.cluster_queries import NOT_ENDED
 from sbf_service.store.cluster_tables import ClusterRow
@@ -37,9 +39,11 @@ IS_STORED: Final = ImageRow.url.is_(None), ImageRow.file.is_(None)
 _STORED_BYTES = select(func.coalesce(func.sum(ImageRow.size), 0)).where(
     ImageRow.owner == bindparam("owner"), *IS_STORED
 )
-_RUNNING = select(func.coalesce(ClusterRow.resolved, ClusterRow.spec)).where(
-    ClusterRow.owner == bindparam("owner"), NOT_ENDED
-)
+_RUNNING = select(
+    func.coalesce(ClusterRow.resolved, ClusterRow.spec).label("spec"), ClusterRow.id, ClusterRow.key, ClusterRow.network
+).where(ClusterRow.owner == bindparam("owner"), NOT_ENDED)
+
+log = get_log(__name__)
 
 
 def check_new_cluster(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> None:
@@ -48,8 +52,9 @@ def check_new_cluster(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> No
     if limits == NO_LIMITS:
         return
     sites = len(find_sites(read_topology(unit), spec.all_hosts, spec.sites))
-    used = _read_usage(unit, spec.owner)
-    violation = find_quota_violation(limits, QuotaRequest(spec.owner, used, sum_usage([spec]), sites, spec.lease_s))
+    used, unreadable = _read_usage(unit, spec.owner)
+    request = QuotaRequest(spec.owner, used, sum_usage([spec]), sites, spec.lease_s, unreadable)
+    violation = find_quota_violation(limits, request)
     if violation is not None:
         raise QuotaExceeded(violation)
 
@@ -63,14 +68,15 @@ def check_lease(unit: Unit, default: QuotaLimits, owner: str, duration_s: float)
 
 
 def make_quota_view(unit: Unit, user: UserName, default: QuotaLimits) -> QuotaView:
-    """Return a user's quota and usage."""
+    """Return a user's quota and usage. The usage omits the guests of clusters whose stored specs SBF cannot read."""
     own = _read_limits(unit, user)
+    usage, _ = _read_usage(unit, user)
     return QuotaView(
         user=user,
         limits=merge_limits(own, default),
         own=own or NO_LIMITS,
         images_mb=to_mib(read_stored_bytes(unit, user)),
-        **asdict(_read_usage(unit, user)),
+        **asdict(usage),
     )
 
 
@@ -118,8 +124,17 @@ def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
     return known[owner]
 
 
-def _read_usage(unit: Unit, owner: str) -> ResourceUsage:
-    return sum_usage(parse_spec(text) for (text,) in unit.connection.execute(_RUNNING, {"owner": owner}))
+def _read_usage(unit: Unit, owner: str) -> tuple[ResourceUsage, Sequence[str]]:
+    """Return the usage of a user's running clusters, and the keys of the clusters whose guests SBF cannot count."""
+    specs, counted, unreadable = [], ResourceUsage(), []
+    for row in unit.connection.execute(_RUNNING, {"owner": owner}):
+        try:
+            specs.append(parse_spec(row.spec))
+        except ValueError as error:
+            log.fault("cluster_unreadable", error, cluster=row.id)
+            counted += ResourceUsage(clusters=1, networks=int(row.network is None))
+            unreadable.append(row.key)
+    return sum_usage(specs) + counted, unreadable
 
 
 def _describe_limits(limits: QuotaLimits) -> str:

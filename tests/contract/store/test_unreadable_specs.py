@@ -134,3 +134,34 @@ def test_a_deleted_network_with_an_unreadable_spec_ends_its_members(world: World
     assert ask(world, "DELETE", "/v1/clusters/network").status_code == 202
     world.settle()
     assert (world.view("member").state, world.view("network").state) == ("released", "released")
+
+
+@pytest.mark.usefixtures("cluster_id")
+def test_quotas_count_a_cluster_with_an_unreadable_spec(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.put("member", spec(hosts=["brno-h2"], joins="known"))
+    make_unreadable(world, "member")
+    ask(world, "PUT", "/v1/quotas/alice", {"clusters": 4})
+    (view,) = ask(world, "GET", "/v1/quotas").json()
+    assert (view["clusters"], view["networks"], view["guests"]) == (3, 2, 1)
+    assert ask(world, "GET", "/v1/quotas/alice").json() == view
+    assert "cluster_unreadable" in caplog.text
+
+
+@pytest.mark.usefixtures("cluster_id")
+def test_a_quota_without_guests_permits_a_cluster_beside_an_unreadable_spec(world: World) -> None:
+    ask(world, "PUT", "/v1/quotas/alice", {"clusters": 3})
+    assert ask(world, "PUT", "/v1/clusters/other", body("brno-h2")).status_code == 201
+    status, slug, _ = problem(ask(world, "PUT", "/v1/clusters/more", body("brno-h2")))
+    assert (status, slug) == (409, "quota-exceeded")
+
+
+@pytest.mark.parametrize("limit", ["guests", "cpus", "memory_mb"])
+@pytest.mark.usefixtures("cluster_id")
+def test_a_quota_of_guests_refuses_guests_beside_an_unreadable_spec(world: World, limit: str) -> None:
+    """SBF cannot count the guests of the unreadable cluster. The owner could exceed the quota."""
+    ask(world, "PUT", "/v1/quotas/alice", {limit: 100_000})
+    without_guests = {"spec": spec(hosts=["brno-h2"]).model_dump(mode="json")}
+    assert ask(world, "PUT", "/v1/clusters/plain", without_guests).status_code == 201
+    status, slug, detail = problem(ask(world, "PUT", "/v1/clusters/other", body("brno-h2")))
+    assert (status, slug) == (409, "quota-exceeded")
+    assert "this version of SBF cannot read the stored spec and count the guests of cluster later: end this" in detail
