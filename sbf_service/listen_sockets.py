@@ -1,14 +1,15 @@
 """The sockets on which the server listens: TCP, and an AF_UNIX socket if configured."""
 
 import errno
-import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from sbf_service.local_files import open_lock_file, try_file_lock
 from sbf_service.settings import ListenAddress, ServiceSettings
 from virtcloud.model.errors import BadInput
 
@@ -16,6 +17,10 @@ BACKLOG: Final = 4096
 """The maximum number of waiting connections. Linux limits this number to net.core.somaxconn (4,096)."""
 MAX_PORT: Final = 65535
 SOCKET_MODE: Final = 0o660
+LOCK_MODE: Final = 0o600
+"""The mode of the lock file beside an AF_UNIX socket. A user who can open the file could prevent SBF's start."""
+LOCK_PATIENCE_S, LOCK_POLL_S = 5.0, 0.1
+"""In seconds: the longest wait of a starting SBF for the lock, and the pause between two attempts."""
 CLOSED: Final = -1
 SOCKET_FAULTS: Final = {
     errno.EADDRINUSE: "in use by another process: stop that process, or set another address",
@@ -53,8 +58,11 @@ def find_removed_files(sockets: Iterable[socket.socket]) -> list[socket.socket]:
 
 
 def reopen(lost: socket.socket) -> socket.socket:
-    """Return a new socket with the path of ``lost``, which stays open. Raise BadInput if the path cannot be used."""
-    return _listen_unix(Path(lost.getsockname()))
+    """Return a new socket with the path of ``lost``, which stays open. Raise BadInput if the path cannot be used.
+
+    Do not wait for the lock of the path: the caller is the event loop, which repeats the call later.
+    """
+    return _listen_unix(Path(lost.getsockname()), patience=0)
 
 
 def remove_socket_files(sockets: Iterable[socket.socket]) -> None:
@@ -94,11 +102,11 @@ def _listen_tcp(address: ListenAddress) -> socket.socket:
     return opened
 
 
-def _listen_unix(path: Path) -> socket.socket:
+def _listen_unix(path: Path, patience: float = LOCK_PATIENCE_S) -> socket.socket:
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _lock_folder(path.parent):
+        with _lock_path(path, patience):
             _remove_stale(path)
             opened.bind(str(path))
             path.chmod(SOCKET_MODE)
@@ -113,17 +121,26 @@ def _listen_unix(path: Path) -> socket.socket:
 
 
 @contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder (flock(2)).
+def _lock_path(path: Path, patience: float) -> Iterator[None]:
+    """Lock a file beside the socket. Raise BadInput if another process still holds the lock after ``patience`` seconds.
 
-    Without the lock, another starting service could remove the file of a socket that does not listen yet.
+    Without the lock, another starting service could remove the file of a socket that does not listen yet. The lock is
+    no lock of the folder, because every user who can read the folder could hold such a lock.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    lock, ends = path.with_name(f".{path.name}.lock"), time.monotonic() + patience
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        opened = open_lock_file(lock, LOCK_MODE)
+    except OSError as error:
+        raise BadInput(f"socket = '{path}': lock file {lock}: {_describe_socket_error(error)}") from error
+    with opened as file:
+        while not try_file_lock(file):
+            if time.monotonic() >= ends:
+                raise BadInput(
+                    f"socket = '{path}': expected to lock the file {lock}, but another process holds the lock: end "
+                    f"that process (fuser {lock}), or set another path"
+                )
+            time.sleep(LOCK_POLL_S)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _remove_stale(path: Path) -> None:

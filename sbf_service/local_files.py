@@ -1,14 +1,15 @@
-"""Files on the service's host: token files that only their owner can read, and the database file.
+"""Files on the service's host: token files that only their owner can read, the database file, and lock files.
 
 Root can run ``sbf token create`` before the service's first start. This command must not create a database file that
 belongs to root, because the service could not open the file.
 """
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import IO, TextIO
 
 from sbf_service.database_address import parse_address
 from virtcloud.model.errors import BadInput
@@ -66,6 +67,32 @@ def ensure_database_file(database: str) -> None:
             f"database {file}: cannot be created: {error.strerror}; start the service once, which creates the folder "
             "(systemctl start virtcloud-sbf), or run this command as the service's user"
         ) from error
+
+
+def open_lock_file(path: Path, mode: int) -> IO[bytes]:
+    """Open a lock file, for the caller to close. Raise OSError if the file cannot be opened or created.
+
+    Create a missing file with ``mode``. A user who can open the file can lock it, and prevent SBF's start: ``mode``
+    must exclude other users. If root runs this process, the file gets the owner of the folder.
+    """
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode), "rb+")
+    try:
+        if os.geteuid() == 0:  # the service's user must be able to open the file later
+            owner = path.parent.stat()
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def try_file_lock(file: IO[bytes]) -> bool:
+    """Lock a file until it is closed (flock(2)). Return False if another process, or this process, has locked it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def synchronize_folder(folder: Path) -> None:

@@ -6,8 +6,6 @@ process. PostgreSQL releases the lock of an unreachable host after half a minute
 service acquires the lock again.
 """
 
-import fcntl
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +16,7 @@ from typing import IO
 from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from sbf_service.local_files import open_lock_file, try_file_lock
 from sbf_service.log import get_log
 from sbf_service.store.database import show_address
 from sbf_service.store.database_errors import translate_errors
@@ -106,7 +105,7 @@ def hold_task(engine: Engine, task: str) -> Iterator[bool]:
             yield bool(connection.scalar(select(func.pg_try_advisory_lock(TASK_LOCK_CLASS, func.hashtext(task)))))
         return
     with _open_lock_file(Path(f"{engine.url.database}.{task}.lock")) as file:
-        yield _try_file_lock(file.fileno())
+        yield try_file_lock(file)
 
 
 @contextmanager
@@ -150,7 +149,7 @@ _COUNT_SERVICES = text(
 @contextmanager
 def _lock_file_of_sqlite(engine: Engine, _name: str, patience: float) -> Iterator[None]:
     with _open_lock_file(Path(f"{engine.url.database}.lock")) as file:
-        if not _retry_for(patience, lambda: _try_file_lock(file.fileno())):
+        if not _retry_for(patience, lambda: try_file_lock(file)):
             raise BadInput(
                 f"database {engine.url.database}: another service uses this file: stop that service, "
                 f"or set another database; only on PostgreSQL can several services share a database"
@@ -161,32 +160,12 @@ def _lock_file_of_sqlite(engine: Engine, _name: str, patience: float) -> Iterato
 def _open_lock_file(path: Path) -> IO[bytes]:
     """Open a lock file, for the caller to close. Raise BadInput if the file cannot be opened or created."""
     try:
-        file = open(path, "wb", opener=_open_for_group)  # noqa: SIM115 - closed by the caller; Path.open has no opener
+        return open_lock_file(path, GROUP_MODE)
     except OSError as error:
         raise BadInput(
             f"lock file {path}: expected a file that this user can write, found: {error.strerror}; run this command as "
             f"the service's user, or give the service's user the folder {path.parent} and this file"
         ) from error
-    if os.geteuid() == 0:  # the service's user must be able to open the file later
-        owner = path.parent.stat()
-        os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-    return file
-
-
-def _open_for_group(path: str, flags: int) -> int:
-    """Open a file. If the file is missing, create it with access only for its user and its group.
-
-    Other users with access could lock the file, and prevent SBF's start.
-    """
-    return os.open(path, flags, GROUP_MODE)
-
-
-def _try_file_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _retry_for(seconds: float, done: Callable[[], bool]) -> bool:

@@ -1,8 +1,11 @@
 """Tests of the service as a process."""
 
 import asyncio
+import fcntl
 import json
+import os
 import re
+import shutil
 import signal
 import socket
 import sqlite3
@@ -391,8 +394,7 @@ def test_a_socket_file_that_cannot_be_created_again_is_logged_once(
         sockets, servers = [_listen_unix(file)], list[asyncio.Server]()
         listeners = LocalListeners(sockets, servers, asyncio.Protocol)
         await listeners.start()
-        file.unlink()
-        file.parent.rmdir()
+        shutil.rmtree(file.parent)
         file.parent.write_text("a file instead of the folder")
         for _ in range(2):
             await listeners.replace_lost()
@@ -404,6 +406,96 @@ def test_a_socket_file_that_cannot_be_created_again_is_logged_once(
     asyncio.run(lose_folder())
     assert [record.message.split()[0] for record in caplog.records] == ["socket_file_lost", "socket_file_replaced"]
     assert "set another address" in caplog.text
+
+
+@contextmanager
+def holding_lock(path: Path, flags: int) -> Iterator[None]:
+    """Hold the lock of a file or folder, as another process can (`flock PATH sleep infinity`)."""
+    descriptor = os.open(path, flags)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def lock_file_of(file: Path) -> Path:
+    return file.with_name(f".{file.name}.lock")
+
+
+def test_a_lock_of_the_folder_does_not_prevent_the_start(tmp_path: Path) -> None:
+    """Every user who can read a folder can lock the folder."""
+    settings = ServiceSettings.model_validate({"listen": "127.0.0.1:0", "socket": str(tmp_path / "sbf.sock")})
+    opened = list[socket.socket]()
+    with holding_lock(tmp_path, os.O_RDONLY | os.O_DIRECTORY):
+        start = threading.Thread(target=lambda: opened.extend(listen(settings)), daemon=True)
+        start.start()
+        start.join(10)
+        assert not start.is_alive()
+    assert [each.family for each in opened] == [socket.AF_UNIX, socket.AF_INET]
+    for each in opened:
+        each.close()
+
+
+def test_the_lock_of_a_socket_is_closed_to_other_users(tmp_path: Path) -> None:
+    file = tmp_path / "sbf.sock"
+    _listen_unix(file).close()
+    status = lock_file_of(file).stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o600, tmp_path.stat().st_uid)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owner of a folder")
+def test_the_services_user_can_lock_after_root(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    _listen_unix(tmp_path / "sbf.sock").close()
+    status = lock_file_of(tmp_path / "sbf.sock").stat()
+    assert (status.st_uid, status.st_gid) == (65534, 65534)
+
+
+def test_a_locked_socket_is_refused_after_the_patience(tmp_path: Path) -> None:
+    file = tmp_path / "sbf.sock"
+    _listen_unix(file).close()
+    lock = lock_file_of(file)
+    with holding_lock(lock, os.O_RDWR), pytest.raises(BadInput) as raised:
+        _listen_unix(file, patience=0.2)
+    assert str(raised.value) == (
+        f"socket = '{file}': expected to lock the file {lock}, but another process holds the lock: end that process "
+        f"(fuser {lock}), or set another path"
+    )
+
+
+def test_a_symbolic_link_is_no_lock_file(tmp_path: Path) -> None:
+    """In a folder such as `/tmp`, another user could create the link."""
+    target = tmp_path / "target"
+    target.write_text("content")
+    lock_file_of(tmp_path / "sbf.sock").symlink_to(target)
+    with pytest.raises(BadInput, match=r"socket = '.*/sbf\.sock': lock file .*\.lock: Too many levels"):
+        _listen_unix(tmp_path / "sbf.sock")
+    assert target.read_text() == "content"
+
+
+@pytest.mark.parametrize("locked", ["folder", "lock file"])
+def test_a_lock_does_not_stop_a_running_service(tmp_path: Path, caplog: pytest.LogCaptureFixture, locked: str) -> None:
+    file = tmp_path / "sbf.sock"
+    events = {"folder": ["socket_file_replaced"], "lock file": ["socket_file_lost", "socket_file_replaced"]}
+
+    async def lose_file() -> None:
+        sockets, servers = [_listen_unix(file)], list[asyncio.Server]()
+        listeners = LocalListeners(sockets, servers, asyncio.Protocol)
+        await listeners.start()
+        file.unlink()
+        lock = (tmp_path, os.O_RDONLY | os.O_DIRECTORY) if locked == "folder" else (lock_file_of(file), os.O_RDWR)
+        with holding_lock(*lock):
+            started = time.monotonic()
+            for _ in range(2):
+                await listeners.replace_lost()
+            assert time.monotonic() - started < 1
+        await listeners.replace_lost()
+        assert (len(servers), file.is_socket()) == (1, True)
+        servers[0].close()
+
+    asyncio.run(lose_file())
+    assert [record.message.split()[0] for record in caplog.records] == events[locked]
 
 
 def wait_for_file(file: Path) -> None:
