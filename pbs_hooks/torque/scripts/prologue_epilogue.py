@@ -183,6 +183,13 @@ def _is_removed(call: ScriptCall, settings: ScriptSettings, patience: RetryBudge
         time.sleep(RETRY_PAUSE_S)
 
 
+REPORT_S = 15
+"""SBF's deadline for the cluster precedes the end of ``settings.patience`` by this many seconds.
+
+The script can therefore report SBF's reason.
+"""
+
+
 def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
     """Request the job's cluster and wait until the cluster is up. Withdraw the cluster after any error.
 
@@ -192,10 +199,11 @@ def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
     patience = RetryBudget(settings.patience)
     sbf = JobSbfClient(settings.where, call.key, patience)
     run = _build_run(call, settings)
+    deadline = max(1, settings.patience - REPORT_S)  # equal at each try: SBF refuses a try with another spec
     with _withdraw_on_error(call, settings):
         announce_job(settings.socket, call, patience)
         with _abort_if_deleted(call, settings, patience):
-            sbf.put(lambda: build_spec(run, request, call.network, sbf), sbf.next_attempt())
+            sbf.put(lambda: dict(build_spec(run, request, call.network, sbf), deadline_s=deadline), sbf.next_attempt())
             facts = wait_until_up(settings.socket, call, patience)
             ensure_environment(settings.environments, call, facts)
 

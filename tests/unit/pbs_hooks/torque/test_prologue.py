@@ -28,6 +28,7 @@ SPEC = {
         for n, address in ((1, "10.0.0.1/24"), (2, "10.0.0.2/24"))
     ],
     "lease_s": 3600 + 600 + 300,
+    "deadline_s": 225,
 }
 
 
@@ -87,6 +88,23 @@ def test_the_keys_of_the_users_home_may_log_in(
     bench.settings(user_keys=setting)
     bench.run("prologue")
     assert bench.sbf_calls[-1].document["spec"] == SPEC | sent
+
+
+@pytest.mark.parametrize("resources", [RESOURCES, "nodes=2,net=private,walltime=1:0:0"])
+@pytest.mark.parametrize(("patience", "deadline"), [(260, 245), (10, 1)])
+def test_sbf_fails_a_late_cluster_before_the_script_gives_up(
+    bench: TorqueHost, resources: str, patience: int, deadline: int
+) -> None:
+    bench.settings(patience=patience)
+    bench.run("prologue", resources)
+    assert bench.sbf_calls[-1].document["spec"]["deadline_s"] == deadline
+
+
+def test_every_try_has_the_same_deadline(bench: TorqueHost) -> None:
+    answers = [problem(503, "database-unavailable", "the database does not answer"), (201, {})]
+    bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else answers.pop(0)
+    bench.run("prologue")
+    assert [call.document["spec"]["deadline_s"] for call in bench.sbf_calls if call.method == "PUT"] == [225, 225]
 
 
 def test_a_rerun_is_a_later_attempt(bench: TorqueHost) -> None:
