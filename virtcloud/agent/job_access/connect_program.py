@@ -5,8 +5,8 @@ The agent copies this file to the job's folder. The job's user runs the copy wit
 
 With ``--hand-over``, the program passes the connected socket to the parent process and ends (``ProxyUseFdpass``,
 ssh_config(5)). Without this option, the program copies its input to the socket, and data from the socket to its output.
-With ``--wait``, the program retries for S seconds if the guest refuses the connection: the guest's network may be up
-before sshd starts.
+With ``--wait``, the program retries for S seconds if the guest or the relay refuses the connection: the guest's network
+may be up before sshd starts, and the relay answers a limited number of requests at the same time.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from errno import ECONNREFUSED, EIO
 from typing import Sequence
 
@@ -56,7 +57,8 @@ def _connect_with_retry(path: str, line: str, wait_s: float) -> socket.socket:
 def request_connection(path: str, line: str) -> socket.socket:
     """Return a socket that is connected to a guest. ``path`` is the relay's socket. ``line`` is ``HOST PORT``.
 
-    Raise ConnectionRefusedError if the guest refuses the connection. Raise OSError for other errors of the relay.
+    Raise ConnectionRefusedError if the guest refuses the connection, or if the relay has too many requests. Raise
+    OSError for other errors of the relay.
     """
     with socket.socket(socket.AF_UNIX) as relay:
         try:
@@ -65,7 +67,8 @@ def request_connection(path: str, line: str) -> socket.socket:
             raise OSError(
                 EIO, f"cannot connect to the job's relay {path}: {error.strerror}; check that the job still runs"
             ) from error
-        relay.sendall(f"{line}\n".encode())
+        with suppress(BrokenPipeError):  # the relay may refuse a request before the relay has read the line
+            relay.sendall(f"{line}\n".encode())
         # The agent calls this function too: programs that the agent starts must not inherit the connection.
         answer, ancillary, _, _ = relay.recvmsg(CHUNK, socket.CMSG_SPACE(DESCRIPTOR), socket.MSG_CMSG_CLOEXEC)
     if ancillary:

@@ -34,6 +34,8 @@ from typing import Any
 DEVICE = "job0"
 NOBODY = 65534
 MAX_LINE = 300
+MAX_ANSWERS = 64
+"""Maximum number of simultaneous answers to the job's user. Each answer occupies a thread of the agent's service."""
 REQUEST_S, CONNECT_S, ACCEPT_RETRY_S = 10.0, 20.0, 0.1
 """In seconds: the time limits for a request and for connecting to a guest, and the pause after a failed accept."""
 CLONE_NEWNET = 0x40000000  # linux/sched.h
@@ -68,6 +70,7 @@ class Relay:
         self._uid: int = spec["uid"]
         self._hosts: dict[str, str] = spec["hosts"]
         self._subnets = [ipaddress.ip_network(subnet) for subnet in spec["subnets"]]
+        self._slots = threading.BoundedSemaphore(MAX_ANSWERS)
         self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._netlink.bind((0, RTMGRP_LINK))
         _configure_interface(spec["addresses"])
@@ -102,22 +105,38 @@ class Relay:
             self._start_answer(caller)
 
     def _start_answer(self, caller: socket.socket) -> None:
-        try:
-            threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
-        except RuntimeError as error:
-            with caller, suppress(OSError):
-                caller.sendall(f"failed: the relay cannot start a thread: {error}\n".encode())
+        """Answer a request in a thread. Refuse the request if too many requests of the job's user are unanswered.
 
-    def _answer(self, caller: socket.socket) -> None:
-        with caller, suppress(OSError):  # the caller may have closed the connection
-            line = _read_line(caller)
-            caller.settimeout(REQUEST_S)
-            if _peer_uid(caller) not in {0, self._uid}:
-                caller.sendall(b"forbidden: only the job's user may send requests\n")
-            elif line == "about":
-                caller.sendall(f"ok {self._digest}\n".encode())
-            else:
-                self._pass_connection(caller, line)
+        Requests of the agent, which runs as root, are not limited: the agent recreates a relay that does not answer.
+        """
+        slots = None if _peer_uid(caller) == 0 else self._slots
+        if slots is not None and not slots.acquire(blocking=False):
+            # The word "refused" makes the connect program try again.
+            _refuse(caller, "refused: too many simultaneous requests; try again")
+            return
+        try:
+            threading.Thread(target=self._answer, args=(caller, slots), daemon=True).start()
+        except RuntimeError as error:
+            if slots is not None:
+                slots.release()
+            _refuse(caller, f"failed: the relay cannot start a thread: {error}")
+
+    def _answer(self, caller: socket.socket, slots: threading.BoundedSemaphore | None) -> None:
+        try:
+            with caller, suppress(OSError):  # the caller may have closed the connection
+                self._answer_line(caller, _read_line(caller))
+        finally:
+            if slots is not None:
+                slots.release()
+
+    def _answer_line(self, caller: socket.socket, line: str) -> None:
+        caller.settimeout(REQUEST_S)
+        if _peer_uid(caller) not in {0, self._uid}:
+            caller.sendall(b"forbidden: only the job's user may send requests\n")
+        elif line == "about":
+            caller.sendall(f"ok {self._digest}\n".encode())
+        else:
+            self._pass_connection(caller, line)
 
     def _pass_connection(self, caller: socket.socket, line: str) -> None:
         try:
@@ -264,6 +283,11 @@ def _read_line(caller: socket.socket) -> str:
             raise OSError(errno.EPROTO, "expected one line")
         text += chunk
     return text.decode(errors="replace").strip()
+
+
+def _refuse(caller: socket.socket, answer: str) -> None:
+    with caller, suppress(OSError):
+        caller.sendall(f"{answer}\n".encode())
 
 
 def _peer_uid(caller: socket.socket) -> int:

@@ -3,10 +3,13 @@
 A relay is a process that opens TCP connections to the guests of a job's cluster for the job's user.
 """
 
+import os
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import kernel_links
@@ -17,7 +20,8 @@ from network_namespaces import Run
 from virtcloud.agent.job_access import connect_program
 from virtcloud.agent.job_access.connect_program import request_connection
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
-from virtcloud.agent.job_access.relay_processes import find_listener_pid, wait_for_end
+from virtcloud.agent.job_access.relay_processes import find_listener_pid, query_relay, wait_for_end
+from virtcloud.agent.job_access.relay_program import MAX_ANSWERS
 from virtcloud.model.errors import Refused
 
 
@@ -128,6 +132,48 @@ def _address_of_the_port(host: Host) -> str:
         "addr",
     ]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1].partition("/")[0]  # noqa: S603
+
+
+def test_a_user_occupies_a_limited_number_of_threads(in_namespace: Run, root: Path) -> None:
+    """The agent's own requests are not limited, because the agent replaces a relay that does not answer."""
+
+    def work() -> tuple[str, bool, int, bytes]:
+        with open_host(root) as host:
+            host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")
+            path = host.relays.ensure(JOB, UID)
+            with ExitStack() as silent:
+                with _effective_user(UID):
+                    for _ in range(MAX_ANSWERS + 6):
+                        silent.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
+                    with pytest.raises(ConnectionRefusedError) as raised:
+                        request_connection(str(path), "g1 7")
+                is_answered = (query_relay(path, "about") or "").startswith("ok ")
+                threads = len(list(Path(f"/proc/{find_listener_pid(path)}/task").iterdir()))
+            with _effective_user(UID):
+                return str(raised.value.strerror), is_answered, threads, _send_when_possible(host, "g1 7")
+
+    refusal, is_answered, threads, answer = in_namespace(work)
+    assert refusal == "refused: too many simultaneous requests; try again"
+    assert (is_answered, threads <= MAX_ANSWERS + 2, answer) == (True, True, b"hello")
+
+
+@contextmanager
+def _effective_user(uid: int) -> Iterator[None]:
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def _send_when_possible(host: Host, line: str) -> bytes:
+    ends = time.monotonic() + 30
+    while True:
+        try:
+            return host.send(JOB, line)
+        except ConnectionRefusedError:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
 
 
 def test_equal_addresses_are_reached_by_the_own_job_only(in_namespace: Run, root: Path) -> None:

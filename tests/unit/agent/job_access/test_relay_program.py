@@ -4,10 +4,13 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from virtcloud.agent.job_access import relay_program
+from virtcloud.agent.job_access.connect_program import request_connection
 
 
 def test_a_caller_that_sends_single_bytes_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,6 +32,19 @@ def test_a_caller_that_sends_single_bytes_ends_in_time(monkeypatch: pytest.Monke
             relay_program._read_line(relay)
         is_refused.set()
         sender.join()
+
+
+def test_a_refusal_that_precedes_the_request_is_reported(tmp_path: Path) -> None:
+    """The relay closes the connection while the caller still sends the line."""
+    path = str(tmp_path / "relay")
+    with socket.socket(socket.AF_UNIX) as relay, ThreadPoolExecutor() as threads:
+        relay.bind(path)
+        relay.listen()
+        request = threads.submit(request_connection, path, "x" * 10_000_000)
+        caller, _ = relay.accept()
+        relay_program._refuse(caller, "refused: try again")
+        with pytest.raises(ConnectionRefusedError, match="refused: try again"):
+            request.result(30)
 
 
 UNINSPECTED = """
