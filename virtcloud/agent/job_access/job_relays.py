@@ -73,13 +73,14 @@ class JobRelays:
     def ensure(self, access: JobAccess, uid: int) -> Path:
         """Create a job's relay, to which the user ``uid`` can connect. Return the path of the relay's socket.
 
-        Raise NoFreeAddress if no subnet has a free address. Raise Refused if the bridge is missing or the kernel
-        refuses a change.
+        Raise NoFreeAddress if no subnet has a free address. Raise Refused if the bridge is missing, the kernel refuses
+        a change, or connections through an ended relay still exist (`is_lost`).
         """
         with self._lock, self._open_kernel() as kernel:
             bridge = find_bridge(access.vlan, access.key, kernel.list_interfaces(), access.network)
             spec = _relay_spec(access, uid, self.socket_path(access.key), bridge)
             if not self._is_current(kernel, access, bridge, spec["about"]):
+                self._check_no_connections(kernel, access.key, bridge)
                 self._ensure_none(kernel, access.key)
                 self._create(kernel, access, bridge, spec)
         return self.socket_path(access.key)
@@ -95,8 +96,7 @@ class JobRelays:
         A connection keeps the ended relay's namespace and port. If the relay were created again, the port would be
         deleted, and the connection lost. Raise Refused if the relay process runs, but accepts no connection.
         """
-        path = self.socket_path(key)
-        if not path.exists() or find_listener_pid(path) is not None:
+        if not self._has_ended(key):
             return False
         with self._lock, self._open_kernel() as kernel:
             return not any(names.is_job_port(interface.name, key) for interface in kernel.list_interfaces())
@@ -104,6 +104,21 @@ class JobRelays:
     def socket_path(self, key: str) -> Path:
         """Return the path of a relay's socket. Its file name begins with a dot; the names of jobs' folders do not."""
         return self._root / f".relay-{names.file_name(key)}"
+
+    def _has_ended(self, key: str) -> bool:
+        path = self.socket_path(key)
+        return path.exists() and find_listener_pid(path) is None
+
+    def _check_no_connections(self, kernel: JobPortKernel, key: str, bridge: KernelInterface) -> None:
+        """Raise Refused if connections through an ended relay still use the relay's port on the bridge."""
+        if self._has_ended(key) and any(
+            names.is_job_port(interface.name, key) and interface.master == bridge.index
+            for interface in kernel.list_interfaces()
+        ):
+            raise Refused(
+                f"cluster {key}: the job's relay has ended, but connections through it still exist; the relay will be "
+                "created again after the end of these connections"
+            )
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:
         """Return whether the job's relay runs with the specification whose digest is ``digest``.

@@ -222,25 +222,77 @@ def test_a_dead_relay_is_lost_when_its_last_connection_ends(in_namespace: Run, r
         with open_host(root) as host:
             host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")
             path, before = host.relays.ensure(JOB, UID), host.relays.is_lost(JOB.key)
-            with request_connection(str(path), "g1 7"):
+            with request_connection(str(path), "g1 7") as connection:
                 kill_relay(path)
                 wait_for_end(path, find_listener_pid(path))
                 connected = host.relays.is_lost(JOB.key)
-            ends = time.monotonic() + 30
-            while not host.relays.is_lost(JOB.key):  # the kernel deletes the namespace in the background
-                assert time.monotonic() < ends
-                time.sleep(0.01)
-            return before, connected
+                host.restart()
+                with pytest.raises(Refused) as raised:
+                    host.relays.ensure(JOB, UID)
+                connection.settimeout(10)
+                connection.sendall(b"still here")
+                received = connection.recv(100)
+            _wait_until_lost(host)
+            host.relays.ensure(JOB, UID)
+            return before, connected, str(raised.value), received, host.send(JOB, "g1 7")
 
-    assert in_namespace(work) == (False, False)
+    assert in_namespace(work) == (
+        False,
+        False,
+        (
+            "cluster 12.pbs: the job's relay has ended, but connections through it still exist; the relay will be "
+            "created again after the end of these connections"
+        ),
+        b"still here",
+        b"hello",
+    )
+
+
+def _wait_until_lost(host: Host) -> None:
+    ends = time.monotonic() + 30
+    while not host.relays.is_lost(JOB.key):  # the kernel deletes the namespace in the background
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def test_a_changed_access_replaces_a_dead_relay_with_connections(in_namespace: Run, root: Path) -> None:
+    """The agent closes the former access before it opens the changed access."""
+
+    def work() -> object:
+        with open_host(root) as host:
+            host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")
+            path = host.relays.ensure(JOB, UID)
+            with request_connection(str(path), "g1 7"):
+                kill_relay(path)
+                wait_for_end(path, find_listener_pid(path))
+                host.relays.ensure_none(JOB.key)
+                host.relays.ensure(job_access("12.pbs", 100, g1=["10.0.0.1/24"]), UID)
+            return host.send(JOB, "g1 7")
+
+    assert in_namespace(work) == b"hello"
+
+
+def test_a_live_relay_is_replaced_when_its_specification_changes(in_namespace: Run, root: Path) -> None:
+    def work() -> tuple[bool, bytes]:
+        with open_host(root) as host:
+            host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")
+            path = host.relays.ensure(JOB, UID)
+            before = find_listener_pid(path)
+            with request_connection(str(path), "g1 7"):
+                host.relays.ensure(job_access("12.pbs", 100, g2=["10.0.0.1/24"]), UID)
+            return find_listener_pid(path) == before, host.send(JOB, "g2 7")
+
+    assert in_namespace(work) == (False, b"hello")
 
 
 def test_a_dead_relay_is_created_again(in_namespace: Run, root: Path) -> None:
     def work() -> object:
         with open_host(root) as host:
             host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")
-            host.relays.ensure(JOB, UID)
-            kill_relay(host.relays.socket_path(JOB.key))
+            path = host.relays.ensure(JOB, UID)
+            kill_relay(path)
+            wait_for_end(path, find_listener_pid(path))
+            _wait_until_lost(host)
             host.relays.ensure(JOB, UID)
             return host.send(JOB, "g1 7")
 
