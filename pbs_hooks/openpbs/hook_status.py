@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from pbs_hooks.kit.hook_settings import read_names
 from pbs_hooks.openpbs import install, qmgr, server_state
 from pbs_hooks.openpbs.install import HOOK_NAMES, HookSources, RequestedSettings
 from pbs_hooks.openpbs.qmgr import PbsInstallation, QmgrServer
@@ -161,12 +162,20 @@ def _check_hosts(
     server: QmgrServer, keys: Mapping[str, Any], elements: Iterable[ElementView], now: datetime
 ) -> Iterator[HookFinding]:
     nodes = list(parse_qmgr_list(server.run_line("list node @default")))
-    wrong = list(find_host_faults(nodes, keys.get("hosts", {}), elements, now))
+    wrong = list(find_host_faults(nodes, _read_host_names(keys), elements, now))
     for host, text in wrong:
         yield HookFinding(f"host {host}", good=False, seen=text)
     yield HookFinding(
         "hosts", good=not wrong, seen=f"{len(nodes) - len(wrong)} of {len(nodes)} are in SBF and have a running agent"
     )
+
+
+def _read_host_names(keys: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the setting ``hosts``, or an empty mapping if the setting is invalid. `_check_hooks` reports the fault."""
+    try:
+        return read_names(keys.get("hosts", {}))
+    except ValueError:
+        return {}
 
 
 def _check_copies(installation: PbsInstallation) -> Iterator[HookFinding]:

@@ -4,10 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pbs_hooks.openpbs import hook_status
+from pbs_hooks.openpbs import hook_status, install
 from pbs_hooks.openpbs.server_state import InstalledHook, ServerState
 from virtcloud.jobs.host_names import element_of_host
 from virtcloud.model.element import ElementKind
+from virtcloud.model.errors import BadInput
 from virtcloud.model.views import ElementView
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -63,3 +64,21 @@ def test_each_faulty_host_is_listed_with_its_fault() -> None:
         ("n4", "its agent is stale: last call 2025-12-31 23:56:00 UTC; read its log there"),
         ("n5", "its agent reports: no space left"),
     ]
+
+
+class OneNodeServer:
+    """A PBS server with the node n1."""
+
+    def run_line(self, line: str) -> str:
+        return "Node n1\n"
+
+    def import_text(self, hook: str, kind: str, text: str) -> None:
+        raise AssertionError(f"{kind} of {hook}")
+
+
+@pytest.mark.parametrize("hosts", [None, ["n1"], {"n1": 1}])
+def test_an_invalid_setting_of_hosts_is_reported_and_ignored(hosts: object) -> None:
+    with pytest.raises(BadInput, match="mom: the hook's setting hosts: expected an object"):
+        install.check_settings("mom", {"hosts": hosts})
+    findings = hook_status._check_hosts(OneNodeServer(), {"hosts": hosts}, [element("n1")], NOW)
+    assert [finding.seen for finding in findings] == ["1 of 1 are in SBF and have a running agent"]
