@@ -126,14 +126,12 @@ def render_hostfile(guests: Iterable[Guest]) -> str:
 def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
     """Return an ssh configuration (ssh_config(5)) for guests' names, and for addresses in the cluster's subnets. Pure.
 
-    ssh reaches all addresses through the job's relay, by the ProxyCommand ``command``. At least one guest of ``access``
-    must have an address.
+    ssh reaches all guests through the job's relay, by the ProxyCommand ``command``. The relay chooses the address of a
+    guest, so the configuration has no HostName. At least one guest of ``access`` must have an address.
     """
     addressed_guests = [guest for guest in access.guests if guest.addresses]
     user = f"  User {access.login}\n" if access.login not in {None, access.user} else ""
-    entries = [
-        f"Host {guest.name}\n  HostName {ip_interface(guest.addresses[0]).ip}\n{user}" for guest in addressed_guests
-    ]
+    entries = [f"Host {guest.name}\n{user}" for guest in addressed_guests]
     return SSH_CONFIG.format(
         key=access.key, folder=folder, first=addressed_guests[0].name, hosts="".join(entries), command=command
     )

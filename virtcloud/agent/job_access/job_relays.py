@@ -23,6 +23,7 @@ from virtcloud.agent.network import names
 from virtcloud.agent.network.address_probe import OpenProber
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.model.errors import Refused
+from virtcloud.model.guest_spec import Guest
 
 
 class JobPortKernel(Protocol):
@@ -137,6 +138,7 @@ class JobRelays:
         self._root.mkdir(parents=True, exist_ok=True)
         with start_relay() as relay:  # starts in the background while addresses are probed
             spec["addresses"] = self._find_free_addresses(access, bridge)
+            spec["hosts"] = find_reachable_addresses(access.guests, spec["addresses"])
             relay.wait_for_namespace()
             _attach_port(kernel, access, bridge, relay.pid)
             relay.configure(spec)
@@ -181,15 +183,30 @@ def find_bridge(
     return bridge
 
 
+def find_reachable_addresses(guests: Iterable[Guest], relay_addresses: Iterable[str]) -> dict[str, str]:
+    """Return an address of each guest that has addresses, by the guest's name. Pure.
+
+    The address is the guest's first address in a subnet of ``relay_addresses``. If the guest has no such address, the
+    address is the guest's first address.
+    """
+    subnets = {ip_interface(address).network for address in relay_addresses}
+    listed = {guest.name: [ip_interface(address) for address in guest.addresses] for guest in guests if guest.addresses}
+    return {
+        name: str(next((address for address in addresses if address.network in subnets), addresses[0]).ip)
+        for name, addresses in listed.items()
+    }
+
+
 def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface) -> dict[str, Any]:
     """Return the specification of a relay.
 
-    The value of ``about`` is a digest of the other values, and of the bridge's alias and name.
+    The value of ``about`` is a digest of the other values, and of the bridge's alias and name. The digest must not
+    depend on the addresses that are free when the relay is created.
     """
     spec: dict[str, Any] = {
         "uid": uid,
         "socket": str(path),
-        "hosts": {guest.name: str(ip_interface(guest.addresses[0]).ip) for guest in access.guests if guest.addresses},
+        "hosts": find_reachable_addresses(access.guests, ()),
         "subnets": [str(subnet) for subnet in guest_subnets(access.guests)],
     }
     digested = json.dumps([spec, bridge.alias, bridge.name], sort_keys=True)

@@ -339,6 +339,19 @@ def test_a_subnet_without_a_free_address_is_named(in_namespace: Run, root: Path)
     assert in_namespace(work) == message
 
 
+def test_a_guest_is_reached_in_a_subnet_with_a_free_address(in_namespace: Run, root: Path) -> None:
+    def work() -> tuple[bytes, bool]:
+        with open_host(root) as host:
+            host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/30", "10.0.0.2/30", "10.1.0.1/24")
+            access = job_access("12.pbs", 100, g1=["10.0.0.1/30", "10.1.0.1/24"])
+            path = host.relays.ensure(access, UID)
+            before = find_listener_pid(path)
+            host.restart()
+            return host.send(access, "g1 7"), find_listener_pid(host.relays.ensure(access, UID)) == before
+
+    assert in_namespace(work) == (b"hello", True)
+
+
 def test_a_missing_bridge_is_named(in_namespace: Run, root: Path) -> None:
     def work() -> object:
         with open_host(root) as host, pytest.raises(Refused) as raised:
