@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pbs_hooks.kit.hook_settings import read_names
+from pbs_hooks.kit.hook_settings import SettingsError, read_names, validate_settings
 from pbs_hooks.openpbs import install, qmgr, server_state
+from pbs_hooks.openpbs.hooks.openpbs_settings import SERVER_SETTINGS
 from pbs_hooks.openpbs.install import HOOK_NAMES, HookSources, RequestedSettings
 from pbs_hooks.openpbs.qmgr import PbsInstallation, QmgrServer
 from pbs_hooks.openpbs.server_state import MOM_HOOK, RESOURCES, SERVER_HOOK, ServerState, parse_qmgr_list
@@ -16,7 +17,7 @@ from virtcloud.client.api import Client
 from virtcloud.jobs.host_names import element_of_host
 from virtcloud.model.access import Role
 from virtcloud.model.element import ElementKind
-from virtcloud.model.errors import Forbidden, VirtcloudError
+from virtcloud.model.errors import BadInput, Forbidden, VirtcloudError
 from virtcloud.model.views import ElementView
 from virtcloud.scheduler.status import read_status
 
@@ -145,8 +146,14 @@ def read_hook_settings(server: ServerState, name: str) -> Mapping[str, Any]:
 def _read_elements(keys: Mapping[str, Any]) -> Sequence[ElementView]:
     """Read the elements from SBF with the token of the hooks.
 
-    Raises the errors of the client, and Forbidden if the token's role is neither scheduler nor operator.
+    Raises the errors of the client, BadInput for an invalid setting, and Forbidden if the token's role is neither
+    scheduler nor operator.
     """
+    tables = {name: SERVER_SETTINGS[name] for name in ("sbf", "token_file", "ca_file") if name in keys}
+    try:
+        validate_settings({name: keys[name] for name in tables}, tables)
+    except SettingsError as error:
+        raise BadInput("; ".join(str(error).splitlines())) from error
     with Client(keys.get("sbf"), token_file=keys.get("token_file"), ca_file=keys.get("ca_file")) as client:
         caller = client.sbf.whoami()
         if caller.role not in {Role.SCHEDULER, Role.OPERATOR}:

@@ -82,3 +82,9 @@ def test_an_invalid_setting_of_hosts_is_reported_and_ignored(hosts: object) -> N
         install.check_settings("mom", {"hosts": hosts})
     findings = hook_status._check_hosts(OneNodeServer(), {"hosts": hosts}, [element("n1")], NOW)
     assert [finding.seen for finding in findings] == ["1 of 1 are in SBF and have a running agent"]
+
+
+@pytest.mark.parametrize("name", ["sbf", "token_file", "ca_file"])
+def test_an_invalid_setting_of_the_connection_is_named(name: str) -> None:
+    with pytest.raises(BadInput, match=f"the hook's setting {name}: expected .*, got 5"):
+        hook_status._read_elements({"sbf": "http://127.0.0.1:1", name: 5})
