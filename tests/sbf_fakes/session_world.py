@@ -150,12 +150,12 @@ def serve_world(world: World, stack: ExitStack) -> tuple[str, uvicorn.Server]:
 def serve_worlds(folder: Path) -> Iterator[Start]:
     """Yield a function that serves a world.
 
-    With the argument ``agent=False``, the function starts no agent. All other keyword arguments of the function are
-    settings of the relay.
+    With the argument ``agent=False``, the function starts no agent. ``agent_timeout`` is the timeout in seconds of the
+    agent's calls. All other keyword arguments of the function are settings of the relay.
     """
     with ExitStack() as stack:
 
-        def make(*, agent: bool = True, **relay: float) -> Installation:
+        def make(*, agent: bool = True, agent_timeout: float = 10.0, **relay: float) -> Installation:
             world = make_world(folder)
             world.clock.stands = False
             stack.callback(world.close)
@@ -168,7 +168,7 @@ def serve_worlds(folder: Path) -> Iterator[Start]:
             stack.callback(lambda: [end.close() for end, _ in made.guests.served])
             await_true(lambda: server.started)
             if agent:
-                sbf = made.client(Role.AGENT, "brno-h1").sbf
+                sbf = made.client(Role.AGENT, "brno-h1").sbf.with_timeout(agent_timeout)
                 listener = SessionListener(Name("brno-h1"), sbf, made.guests.connect, no_bridge)
                 stack.callback(listener.stop)
                 listener.start(start_unsupervised)

@@ -5,6 +5,7 @@ The import is delayed until a session is opened, because most commands open no s
 
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -47,6 +48,7 @@ class SessionStream:
         """Store an open WebSocket, which :meth:`close` closes."""
         self._closing = ExitStack()
         self._connection = self._closing.enter_context(opening)
+        self._sending = threading.Lock()
 
     def __enter__(self) -> Self:
         """Return the stream. The end of the context closes the stream."""
@@ -73,7 +75,8 @@ class SessionStream:
         from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - see the module's docstring
 
         try:
-            self._connection.send(message)
+            with self._sending:
+                self._connection.send(message)
         except ConnectionClosed as error:
             raise ServiceUnreachable(f"the session has ended: {_describe(error)}") from error
 
@@ -94,8 +97,12 @@ class SessionStream:
                 return message
 
     def close(self) -> None:
-        """Close the stream. Idempotent."""
+        """Close the stream. Idempotent. If a thread sends for ``CLOSE_S`` more seconds, interrupt the connection."""
         with suppress(OSError):
+            if self._sending.acquire(timeout=CLOSE_S):
+                self._sending.release()
+            else:
+                self._connection.socket.shutdown(socket.SHUT_RDWR)
             self._closing.close()
 
 
@@ -159,6 +166,7 @@ def _connect(
 
 
 def _connect_socket(scheme: str, host: str | None, port: int | None, path: str, timeout: float) -> socket.socket:
+    """Return a connected socket without a timeout, because the other side may read nothing for any time."""
     if scheme == "unix":
         connection = socket.socket(socket.AF_UNIX)
         try:
@@ -167,8 +175,10 @@ def _connect_socket(scheme: str, host: str | None, port: int | None, path: str, 
         except BaseException:
             connection.close()
             raise
+        connection.settimeout(None)
         return connection
     connection = socket.create_connection((host or "", port or (443 if scheme == "https" else 80)), timeout)
+    connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE:

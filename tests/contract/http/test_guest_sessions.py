@@ -104,6 +104,44 @@ def test_a_slow_reader_slows_the_guest_down(start: Start) -> None:
     assert received == size
 
 
+def test_a_reader_may_pause_longer_than_the_agents_timeout(start: Start) -> None:
+    made, size = start(agent_timeout=0.5), 64 << 20
+    stream = made.connect()
+    guest, _ = made.guests.served[0]
+    writer = threading.Thread(target=lambda: (guest.sendall(bytes(size)), guest.close()), daemon=True)
+    writer.start()
+    time.sleep(2)
+    received = 0
+    while data := stream.receive():
+        received += len(data)
+    writer.join()
+    assert received == size
+
+
+def test_a_blocked_send_does_not_delay_the_end_of_a_session(start: Start) -> None:
+    made = start()
+    stream = made.connect()
+    failed: list[ServiceUnreachable] = []
+
+    def send() -> None:
+        with pytest.raises(ServiceUnreachable) as caught:
+            stream.send(bytes(64 << 20))
+        failed.append(caught.value)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    time.sleep(1)
+    began = time.monotonic()
+    stream.close()
+    assert time.monotonic() - began < 8
+    sender.join(10)
+    assert len(failed) == 1
+    while made.guests.served[0][0].recv(CHUNK):
+        pass  # the agent ends the session after the guest has read the earlier bytes
+    assert made.guests.ended.acquire(timeout=10)
+    await_true(lambda: made.open_sessions == 0)
+
+
 def test_the_agents_refusal_reaches_the_user(start: Start) -> None:
     made = start()
     made.guests.refusal = "no process of guest g1 listens at port 22 (10.0.0.1)"
