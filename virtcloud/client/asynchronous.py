@@ -21,7 +21,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 
 from virtcloud.client.api import Client
 from virtcloud.client.call_threads import CallThreads, run_waiting
@@ -161,8 +161,10 @@ class AsyncCluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Delete the cluster and wait until it is removed everywhere."""
-        await self.delete(wait=True)
+        """Delete the cluster and wait until it is removed everywhere. A cancelled task only sends the deletion."""
+        with CancelScope(shield=True):
+            await self.delete(wait=False)
+        await self.wait_ended()
 
     refresh = _asynchronous(Cluster.refresh)
     wait_active = _asynchronous_wrapped(Cluster.wait_active, _return_self)
@@ -233,8 +235,11 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections, after the threads of cancelled calls have ended (usually within a second)."""
-        await to_thread.run_sync(self.threads.wait_idle)
-        self.sync.close()
+        try:
+            with CancelScope(shield=True):
+                await to_thread.run_sync(self.threads.wait_idle)
+        finally:
+            self.sync.close()
 
     create = _asynchronous_wrapped(Client.create, _wrap_cluster)
     preview = _asynchronous(Client.preview)

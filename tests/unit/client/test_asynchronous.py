@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
+import anyio
 import pytest
 
 from virtcloud import AsyncClient
@@ -16,7 +17,7 @@ from virtcloud.client.cluster import Cluster
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.cluster import ClusterSpec, ClusterState
-from virtcloud.model.errors import NotFound, TimedOut
+from virtcloud.model.errors import BadInput, NotFound, TimedOut
 from virtcloud.model.topology import Topology
 from virtcloud.model.views import ClusterView, Pool
 from virtcloud.model.vlans import VlanSet
@@ -134,3 +135,18 @@ def test_a_blocking_method_cannot_be_called_by_mistake(sbf: str, service: SbfCli
             _ = cluster._wait
 
     run(sbf, work)
+
+
+def test_a_cancelled_block_deletes_its_cluster_and_closes_the_client(sbf: str, service: SbfClient) -> None:
+    """In a cancelled scope of anyio or trio, each unshielded await raises at once."""
+    sync = Client(sbf)
+
+    async def work() -> None:
+        with anyio.move_on_after(0.5):
+            async with AsyncClient(sync) as client, await client.create("left", SPEC):
+                await anyio.sleep_forever()
+
+    asyncio.run(work())
+    assert service.cluster("left").state in {ClusterState.DRAINING, ClusterState.RELEASED}
+    with pytest.raises(BadInput, match="this client is closed"):
+        sync.list()
