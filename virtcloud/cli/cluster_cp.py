@@ -1,7 +1,7 @@
 """``virtcloud cluster cp``: copies of files and folders to and from the guests of a cluster."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -143,11 +143,11 @@ class GuestCopy:
                 "in guests and a local destination; between guests, use scp inside a guest"
             )
 
-    def _find(self, guests: set[str | None]) -> dict[str, Sequence[str]]:
+    def _find(self, guests: set[str | None]) -> Mapping[str, Sequence[str]]:
         if self._names and guests != {None}:
             raise BadInput("expected either --guest with :path, or NAME:path, got both")
         chosen = list(self._names) if None in guests else sorted(name for name in guests if name)
-        found = dict(find_batch_logins(self._logins, self._options, chosen))
+        found = find_batch_logins(self._logins, self._options, chosen)
         self.guests = list(found)
         return found
 

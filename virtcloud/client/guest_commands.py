@@ -20,7 +20,7 @@ from typing import IO, Protocol
 from virtcloud.client.fan_out import DEFAULT_JOBS, GuestTask, ShowFanOut, fan_out
 from virtcloud.client.ssh_arguments import ClusterLogins, SshArguments, SshOptions
 from virtcloud.client.ssh_failures import SSH_FAILED, explain_failure, is_temporary
-from virtcloud.model.errors import BadInput, GuestsFailed
+from virtcloud.model.errors import BadInput, GuestsFailed, VirtcloudError
 
 CONNECT_S = 60
 """Seconds for which ssh waits for the answer of a guest's sshd."""
@@ -154,7 +154,7 @@ def run_collected(  # noqa: PLR0913, PLR0917 - the options of Cluster.run
     return run_commands(find_batch_logins(logins, options, guests), command, None, jobs, timeout, progress, wait)
 
 
-def find_batch_logins(logins: ClusterLogins, options: SshOptions, guests: Sequence[str]) -> dict[str, SshArguments]:
+def find_batch_logins(logins: ClusterLogins, options: SshOptions, guests: Sequence[str]) -> Mapping[str, SshArguments]:
     """Return the arguments of ssh for each guest. ssh asks no questions, because many processes share a terminal."""
     batch = replace(options, options=(*options.options, *BATCH_OPTIONS))
     return logins.find(batch, guests)
@@ -179,9 +179,9 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
     def work(name: str, task: GuestTask) -> GuestResult:
         collected = CollectedOutput()
         running = RunningCommand(collected if open_sink is None else open_sink(name))
-        returncode, error = running.run(logins[name], command, task)
+        returncode, error = running.log_in(logins, name, command, task)
         while returncode is None and is_temporary(error) and task.seconds < wait and task.pause(RETRY_S):
-            returncode, error = running.run(logins[name], command, task)
+            returncode, error = running.log_in(logins, name, command, task)
         running.close()
         if task.is_late:
             returncode, error = None, running.describe_lateness(timeout)
@@ -227,6 +227,16 @@ class RunningCommand:
         self._word = mark
         self._stdout = MarkedStream(f"{mark}\n".encode(), sink.write_stdout)
         self._stderr = MarkedStream(f"{mark}\n".encode(), sink.write_stderr)
+
+    def log_in(
+        self, logins: Mapping[str, SshArguments], name: str, command: GuestCommand, task: GuestTask
+    ) -> tuple[int | None, str | None]:
+        """Run the command on the guest ``name``; see :meth:`run`. If SBF refuses the login, return the reason."""
+        try:
+            login = logins[name]
+        except VirtcloudError as error:
+            return None, str(error)
+        return self.run(login, command, task)
 
     def run(self, login: SshArguments, command: GuestCommand, task: GuestTask) -> tuple[int | None, str | None]:
         """Run the command. Return (exit code, None), or (None, the reason why the command did not start)."""

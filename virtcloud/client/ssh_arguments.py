@@ -8,9 +8,11 @@ ssh configuration that the agent wrote for the job.
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,7 +35,10 @@ from virtcloud.client.gateway_logins import (
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.guest_seed import ClusterPeers, Peer, render_known_hosts
+from virtcloud.model.ssh_access import SshCertificateView
 
+RENEWAL_S = 60.0
+"""Time in seconds before the end of a gateway's certificate, from which the next login gets a new certificate."""
 SERVER_ALIVE_S = 60
 """Interval in seconds of ssh's messages on an idle connection, so that SBF does not end the session."""
 
@@ -152,6 +157,72 @@ def find_job_guests(key: str, environment: Mapping[str, str]) -> tuple[str, list
     return config, environment.get("VCLUSTER_GUESTS", "").split()
 
 
+def compute_renewal(now: datetime, expires_at: datetime) -> datetime:
+    """Return when a certificate that was received at ``now`` is renewed: ``RENEWAL_S`` before its end. Pure.
+
+    A short certificate is renewed after half of its validity.
+    """
+    return expires_at - min(timedelta(seconds=RENEWAL_S), (expires_at - now) / 2)
+
+
+class GatewayLogins(Mapping[str, SshArguments]):
+    """The arguments of ssh through a gateway, by the guest's name. Thread-safe.
+
+    An access requests a new certificate if the former certificate ends soon, and raises the errors of the request. Each
+    certificate has a separate folder, because running ssh processes may still read the former files.
+    """
+
+    def __init__(
+        self,
+        request: Callable[[Path], SshCertificateView],
+        folder: Path,
+        options: SshOptions,
+        names: Sequence[str | None],
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Request the first certificate. ``request`` writes the files of a login to a new folder.
+
+        ``folder`` is the folder of the first certificate, which will contain the later folders. ``names`` are as in
+        `ClusterLogins.find`, whose errors this method raises.
+        """
+        self._request = request
+        self._root = folder
+        self._options = options
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._renewals = 0
+        self._renew(folder)
+        guests = [peer.name for peer in self._found.peers if peer.cluster == self._found.key]
+        self._names = dict.fromkeys(choose_guest(self._found, guests, name).name for name in names or guests or [None])
+
+    def __getitem__(self, name: str) -> SshArguments:
+        """Return the arguments for one login that starts now. Raise KeyError for a name that was not requested."""
+        if name not in self._names:
+            raise KeyError(name)
+        with self._lock:
+            if self._clock() >= self._renew_at:
+                self._renew(self._root / f"renewal-{self._renewals + 1}")
+                self._renewals += 1
+            found, gateways, folder = self._found, self._gateways, self._folder
+        login = replace(self._options, user=self._options.user or found.user)
+        proxy = make_proxy_arguments(gateways, folder, name)
+        return build_ssh_arguments(login, choose_guest(found, (), name), proxy, folder / KNOWN_HOSTS)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the guests."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return the number of guests."""
+        return len(self._names)
+
+    def _renew(self, folder: Path) -> None:
+        certificate = self._request(folder)
+        self._found = ClusterPeers(key=certificate.cluster, user=certificate.guest_user, peers=certificate.peers)
+        self._gateways, self._folder = certificate.gateways, folder
+        self._renew_at = compute_renewal(self._clock(), certificate.expires_at)
+
+
 class ClusterLogins:
     """Finds the arguments of ssh for the guests of one cluster. ``folder`` is a private folder for known host keys.
 
@@ -165,9 +236,10 @@ class ClusterLogins:
         self._folder = folder
         self._cluster_id = cluster_id
 
-    def find(self, options: SshOptions, names: Sequence[str | None]) -> dict[str, SshArguments]:
+    def find(self, options: SshOptions, names: Sequence[str | None]) -> Mapping[str, SshArguments]:
         """Return the arguments for each guest of ``names``, by the guest's name.
 
+        Read the arguments from the result before each start of ssh: through a gateway, they change (`GatewayLogins`).
         None in ``names`` means the first guest. If ``names`` is empty, return the arguments for all guests. Raise
         NotFound for an unknown guest. Raise BadInput if ``names`` is empty or contains None, and the cluster has no
         guests.
@@ -183,7 +255,7 @@ class ClusterLogins:
         chosen = [choose_guest(found, guests, name).name for name in names or guests or [None]]
         return {name: build_job_arguments(options, config, name) for name in chosen}
 
-    def _find_by_sbf(self, options: SshOptions, names: Sequence[str | None]) -> dict[str, SshArguments]:
+    def _find_by_sbf(self, options: SshOptions, names: Sequence[str | None]) -> Mapping[str, SshArguments]:
         if options.through == "gateway":
             return self._find_by_gateway(options, names, self._cluster_id)
         view = self._sbf.cluster(self._key, cluster_id=self._cluster_id)
@@ -199,16 +271,9 @@ class ClusterLogins:
 
     def _find_by_gateway(
         self, options: SshOptions, names: Sequence[str | None], cluster_id: str | None
-    ) -> dict[str, SshArguments]:
-        folder = make_login_folder(self._folder)
-        certificate = request_login_files(self._sbf, self._key, folder, cluster_id)
-        found = ClusterPeers(key=certificate.cluster, user=certificate.guest_user, peers=certificate.peers)
-        guests = [peer.name for peer in found.peers if peer.cluster == certificate.cluster]
-        peers = [choose_guest(found, guests, name) for name in names or guests or [None]]
-        login = replace(options, user=options.user or found.user)
-        build = partial(build_ssh_arguments, login, known_hosts=folder / KNOWN_HOSTS)
-        gateways = certificate.gateways
-        return {peer.name: build(peer, make_proxy_arguments(gateways, folder, peer.name)) for peer in peers}
+    ) -> Mapping[str, SshArguments]:
+        request = partial(request_login_files, self._sbf, self._key, cluster_id=cluster_id)
+        return GatewayLogins(request, make_login_folder(self._folder), options, names)
 
 
 @contextmanager

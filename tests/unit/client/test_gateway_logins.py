@@ -5,7 +5,7 @@ import platform
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,10 +21,11 @@ from virtcloud.client.gateway_logins import (
     render_login_hosts,
     request_login_files,
 )
-from virtcloud.client.guest_commands import find_batch_logins
+from virtcloud.client.guest_commands import find_batch_logins, make_command, run_commands
+from virtcloud.client.guest_copies import put_files
 from virtcloud.client.sbf import SbfClient
-from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions
-from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, compute_renewal
+from virtcloud.model.errors import BadInput, GuestsFailed, NotFound, ServiceUnreachable
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateRequest, SshCertificateView
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ"
@@ -225,3 +226,65 @@ def test_logins_through_a_gateway_need_only_the_certificate(tmp_path: Path) -> N
     found = ClusterLogins(FakeSbf(), "demo", tmp_path).find(SshOptions(through="gateway"), [None])
     (proxy,) = (word for word in found["g1"] if word.startswith("ProxyCommand="))
     assert "gw1.gateway g1" in proxy
+
+
+class ShortSbf(FakeSbf):
+    """An SBF whose certificates last one second. It issues at most ``limit`` certificates."""
+
+    limit = 2
+
+    def create_ssh_certificate(
+        self, key: str, request: SshCertificateRequest, cluster_id: str | None = None
+    ) -> SshCertificateView:
+        if self.certificates == self.limit:
+            raise ServiceUnreachable("SBF does not answer")
+        view = super().create_ssh_certificate(key, request, cluster_id)
+        peers = tuple(view.peers[0].model_copy(update={"name": name}) for name in ("g1", "g2"))
+        return view.model_copy(update={"expires_at": datetime.now(UTC) + timedelta(seconds=1), "peers": peers})
+
+
+@pytest.fixture
+def slow_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An ssh that writes its arguments to the returned file, and runs the command on this computer for 2 s."""
+    (ssh := tmp_path / "ssh").write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$*" >>{tmp_path}/logins\n'
+        'for last; do :; done\neval "(${last#exec })"\ncode=$?; sleep 2; exit $code\n'
+    )
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path / "logins"
+
+
+def test_a_login_after_the_certificates_end_gets_a_new_certificate(tmp_path: Path, slow_ssh: Path) -> None:
+    sbf = ShortSbf()
+    logins = find_batch_logins(ClusterLogins(sbf, "demo", tmp_path), SshOptions(through="gateway"), [])
+    results = run_commands(logins, make_command("echo in"), jobs=1)
+    assert [(name, result.stdout) for name, result in results.items()] == [("g1", "in\n"), ("g2", "in\n")]
+    first, second = slow_ssh.read_text().splitlines()
+    assert sbf.certificates == 2
+    assert "/renewal-1/config gw1.gateway g2" in second
+    assert "renewal" not in first
+
+
+def test_a_refused_renewal_fails_one_command_only(tmp_path: Path, slow_ssh: Path) -> None:
+    sbf = ShortSbf()
+    sbf.limit = 1
+    logins = find_batch_logins(ClusterLogins(sbf, "demo", tmp_path), SshOptions(through="gateway"), [])
+    results = run_commands(logins, make_command("true"), jobs=1)
+    assert [result.error for result in results.values()] == [None, "SBF does not answer"]
+
+
+def test_a_refused_renewal_fails_one_copy_only(tmp_path: Path, slow_ssh: Path) -> None:
+    sbf = ShortSbf()
+    sbf.limit = 1
+    (source := tmp_path / "source").touch()
+    logins = find_batch_logins(ClusterLogins(sbf, "demo", tmp_path), SshOptions(through="gateway"), [])
+    with pytest.raises(GuestsFailed) as caught:
+        put_files(logins, {"source": source}, str(tmp_path / "copy"), jobs=1)
+    assert caught.value.failures == {"g2": "SBF does not answer"}
+    assert (tmp_path / "copy").exists()
+
+
+def test_a_certificate_is_renewed_a_minute_before_its_end() -> None:
+    assert compute_renewal(NOW, NOW + timedelta(minutes=10)) == NOW + timedelta(minutes=9)
+    assert compute_renewal(NOW, NOW + timedelta(minutes=1)) == NOW + timedelta(seconds=30)
