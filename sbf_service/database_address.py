@@ -28,8 +28,13 @@ def parse_address(address: str) -> URL:
         raise _fault(
             "a password after '?', which would appear in logs: put the password into a file, and write ?passfile=FILE"
         )
-    if "@" in (url.host or "")[1:]:  # libpq: '@' at the beginning of a host means a socket in the abstract namespace
-        raise _fault("a host that contains '@': write %40 for each '@' in the password")
+    parts = [(url.host or "")[1:]]  # libpq: '@' at the beginning of a host means a socket in the abstract namespace
+    if url.get_backend_name() == "postgresql":  # the path of an SQLite file may contain '@'
+        parts.append(url.database or "")
+    if any("@" in part for part in parts):
+        raise _fault(
+            "a host or database that contains '@': write %40 for each '@' and %2F for each '/' in the password"
+        )
     return url
 
 

@@ -258,9 +258,9 @@ def find_quota_violation(limits: QuotaLimits, request: QuotaRequest) -> str | No
             )
         if limit is not None and added and request.unreadable and name in GUEST_QUOTAS:
             return (
-                f"{owner} has a limit of {count_of(limit, *unit)}, but this version of SBF cannot read the stored spec "
-                f"and count the guests of cluster {', '.join(request.unreadable)}: end this cluster first, or install "
-                "the version of SBF that stored the spec, or a later version"
+                f"{owner} has a limit of {count_of(limit, *unit)}, but this version of SBF cannot read the stored "
+                f"specs, and so count the guests, of {', '.join(request.unreadable[:5])}: end these clusters first, or "
+                "install the version of SBF that stored the specs, or a later version"
             )
     return find_lease_violation(limits, owner, request.duration_s)
 

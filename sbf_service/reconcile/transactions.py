@@ -76,10 +76,11 @@ class WorkerTransactions(Protocol):
         that the next worker must read the device again, and then raise the error.
         """
 
-    def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
-        """Record an element's error report.
+    def fail(self, name: Name, fence: int, report: ErrorReport, task: ReconcileTask | None) -> None:
+        """Record an element's error report. ``task`` is None if the task could not be read.
 
-        If another worker has acquired the lease, record instead that the next worker must read the element.
+        If another worker has acquired the lease, or the topology now describes another device with this name, record
+        instead that the next worker must read the element. Raise NotFound if the topology lacks the element.
         """
 
 
@@ -166,11 +167,11 @@ class StoreWorkerTransactions:
             raise LeaseLostError(task.name)
         return overtaken
 
-    def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
+    def fail(self, name: Name, fence: int, report: ErrorReport, task: ReconcileTask | None) -> None:
         """Record an element's error report. Log the report if it differs from the previous report."""
         with self.store.change(who=self.holder) as unit:
             row = require_element(unit, name)
-            if holds_lease(unit, name, fence):
+            if holds_lease(unit, name, fence) and not (task is not None and _is_replaced(unit, task)):
                 is_new = self._record_report(unit, row, report)
             else:
                 is_new = False

@@ -100,6 +100,7 @@ class Worker:
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> ReconcileOutcome:
         """Reconcile a device whose lease this worker holds. If the device cannot be read, record it as unreachable."""
         was_read = False
+        task: ReconcileTask | None = None
         try:
             task = self.transactions.read_task(name, fence)
             task = replace(task, may_save=task.may_save or save_now)
@@ -124,7 +125,14 @@ class Worker:
             log.fault("reconcile_fault", error, element=name)
             report = ErrorReport(printable(f"fault in the service: {type(error).__name__}: {error}"))
         self.sessions.end(name)
-        self.transactions.fail(name, fence, replace(report, reachable=was_read and report.reachable))
+        return self._fail(name, fence, replace(report, reachable=was_read and report.reachable), task)
+
+    def _fail(self, name: Name, fence: int, report: ErrorReport, task: ReconcileTask | None) -> ReconcileOutcome:
+        try:
+            self.transactions.fail(name, fence, report, task)
+        except NotFound as error:
+            log.info("element_removed", element=name, why=error)
+            return ReconcileOutcome.OVERTAKEN
         return ReconcileOutcome.FAILED
 
     def _reconcile(self, driver: ReconcilableDriver, reading: DeviceReading) -> ReconcileOutcome:

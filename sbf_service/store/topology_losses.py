@@ -100,7 +100,10 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 
 def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
-    """Return whether a cluster with paths in both topologies keeps its sites, its transport and its ports."""
+    """Return whether a cluster with paths in both topologies keeps its sites, its transport and its ports.
+
+    Return False if a gateway of the cluster returns at a site without the cluster.
+    """
     lost = chain(
         _list_lost_sites(change.topology, [cluster]),
         list_detached_clusters(change.topology, [cluster]),
@@ -115,7 +118,8 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
     """Raise Conflict if a new topology lacks a used transport, site, element or port, or breaks a cluster's path.
 
     Also raise Conflict if a used transport changes its kind or service IDs, a site of a running cluster loses the
-    cluster's transport, or a used element changes its kind or site.
+    cluster's transport, a used element changes its kind or site, or a gateway of a running cluster returns at a site
+    without this cluster.
 
     ``live`` contains the clusters at the sites that change. It may omit a cluster that has paths in both topologies and
     loses nothing (:func:`loses_nothing`).

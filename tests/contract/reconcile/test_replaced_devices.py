@@ -88,6 +88,19 @@ def test_a_replaced_switch_does_not_release_a_draining_cluster(world: World) -> 
     assert world.view("demo").state is ClusterState.DRAINING
 
 
+def test_an_error_of_the_former_switch_is_not_reported_for_its_replacement(world: World) -> None:
+    """The error report would also record the former switch's last save."""
+    world.settle()
+    world.put("demo", spec("brno-h1"))
+    switch = world.switches["brno-sw1"]
+    switch.refuses = True
+    switch.before_apply = once(lambda: replace_device(world, "switches"))
+    revision = world.element("brno-sw1").wanted_revision
+    assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    assert world.element("brno-sw1").trouble is None
+    assert world.element("brno-sw1").wanted_revision > revision
+
+
 def test_a_replaced_edge_is_not_confirmed(edge_world: World) -> None:
     edge_world.put("demo", spec("brno-h1", "praha-h1"))
     edge = edge_world.edges["brno-pe1"]

@@ -73,6 +73,7 @@ def test_sbf_cannot_replace_the_folders_of_an_agent() -> None:
     folders = {Path(path.removeprefix("-")) for path in options(SBF, "InaccessiblePaths")}
     settings = AgentSettings.model_fields
     assert folders == {settings[name].default for name in ("state", "jobs", "namespaces")}
+    assert options(SBF, "ReadOnlyPaths") == [f"-{settings['images'].default}"]
 
 
 def test_the_agent_may_open_files_for_all_connections() -> None:

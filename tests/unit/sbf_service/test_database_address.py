@@ -31,7 +31,8 @@ def test_the_settings_accept_every_usable_address(address: str) -> None:
     [
         ("/var/lib/hunter2.db", "found a text that is no address"),
         ("postgresql://sbf:p@ss:hunter2@db/sbf", "found a port that is no number"),
-        ("postgresql://sbf:p@hunter2@db/sbf", "found a host that contains '@': write %40 for each '@'"),
+        ("postgresql://sbf:p@hunter2@db/sbf", "found a host or database that contains '@': write %40 for each '@'"),
+        ("postgresql://sbf:p@s/hunter2@db/sbf", "found a host or database that contains '@': write %40 for each '@'"),
         ("postgresql://sbf@db/sbf?password=hunter2", "found a password after '?'"),
         ("mysql://sbf:hunter2@db/sbf", "found an address of neither SQLite nor PostgreSQL"),
     ],
