@@ -56,8 +56,8 @@ def open_host(
     """Open this host's kernel and hypervisors, and close them at the end of the block.
 
     ``pause`` waits a number of seconds while guests shut down. ``progress`` is called after each call to a hypervisor,
-    and while files of guests are removed.
-    ``cache`` contains the images of SBF's catalogue.
+    while files of guests are removed, and while files of a container get other owners. ``cache`` contains the images of
+    SBF's catalogue.
     """
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}

@@ -88,10 +88,18 @@ def kill_processes(argument: str, pids: Iterable[int]) -> None:
     for descriptor in open_processes(argument, pids):
         with suppress(ProcessLookupError):  # the process has ended after the check
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        ended = select.poll()
-        ended.register(descriptor, select.POLLIN)
-        if not ended.poll(END_S * 1000):
-            raise Refused(f"the process with {argument} does not end within {END_S:.0f} s after SIGKILL")
+        wait_for_end(descriptor, f"the process with {argument}")
+
+
+def wait_for_end(descriptor: int, process: str) -> None:
+    """Wait for the end of a killed process. ``descriptor`` refers to the process (pidfd_open(2)).
+
+    Raise Refused, with the name ``process``, if the process does not end within `END_S` seconds.
+    """
+    ended = select.poll()
+    ended.register(descriptor, select.POLLIN)
+    if not ended.poll(END_S * 1000):
+        raise Refused(f"{process} does not end within {END_S:.0f} s after SIGKILL")
 
 
 def open_processes(argument: str, pids: Iterable[int]) -> Iterator[int]:

@@ -9,7 +9,8 @@ from virtcloud.cli import printing
 from virtcloud.cli.cluster_run import IDENTITY, THROUGH
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.cli.options import open_client
-from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, find_login_folder, require_ssh
+from virtcloud.client.gateway_logins import find_login_folder
+from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, require_ssh
 from virtcloud.model.guest_seed import render_known_hosts
 
 

@@ -91,7 +91,10 @@ class AsyncStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Close the stream without an await, and wake a thread that receives."""
+        """Close the stream without an await, and wake a thread that receives.
+
+        This can block the event loop for a few seconds if a thread sends.
+        """
         self.sync.close()
 
     send = _asynchronous(SessionStream.send)
@@ -161,7 +164,11 @@ class AsyncCluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Delete the cluster and wait until it is removed everywhere. A cancelled task only sends the deletion."""
+        """Delete the cluster and wait until it is removed everywhere.
+
+        In a cancelled scope of anyio or trio, only send the deletion. After ``asyncio.Task.cancel``, the wait is not
+        skipped.
+        """
         with CancelScope(shield=True):
             await self.delete(wait=False)
         await self.wait_ended()

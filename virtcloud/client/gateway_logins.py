@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
@@ -19,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from pydantic import SecretStr
 
-from virtcloud.client.credentials import replace_private_file
+from virtcloud.client.credentials import find_user_folder, replace_private_file
 from virtcloud.client.process_folders import name_process_folder, remove_folders_of_ended_processes
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_failures import SSH_FAILED
@@ -34,6 +35,10 @@ from virtcloud.model.ssh_access import (
 )
 from virtcloud.model.ssh_keys import UserKey
 
+RENEWAL_S: Final = 60.0
+"""Time in seconds before the end of a gateway's certificate, from which the next login gets a new certificate."""
+RENEWAL_PAUSE_S: Final = 10.0
+"""Shortest time in seconds between two requests for a certificate."""
 CONNECT_S: Final = 10
 """Seconds for which ssh waits for a gateway, before the proxy command tries the next gateway."""
 PROBE_S: Final = 2.0
@@ -220,3 +225,18 @@ def check_login_folder(folder: Path) -> None:
     """Raise BadInput if a path has characters that cannot be written in a configuration of ssh."""
     if any(character in str(folder.absolute()) for character in "\"'\n%"):
         raise BadInput(f"{folder}: expected a folder without quotation marks and '%' in its path")
+
+
+def find_login_folder() -> Path:
+    """Return the folder, in the user's cache, for login files that are used after the end of this program."""
+    return find_user_folder("XDG_CACHE_HOME", ".cache")
+
+
+def compute_renewal(now: datetime, expires_at: datetime) -> datetime:
+    """Return when a certificate that was received at ``now`` is renewed: ``RENEWAL_S`` before its end. Pure.
+
+    A short certificate is renewed after half of its validity. At most one renewal in ``RENEWAL_PAUSE_S`` seconds, even
+    if this computer's clock is fast.
+    """
+    renewal = expires_at - min(timedelta(seconds=RENEWAL_S), (expires_at - now) / 2)
+    return max(renewal, now + timedelta(seconds=RENEWAL_PAUSE_S))  # the clocks of this computer and of SBF may differ

@@ -98,11 +98,12 @@ class SessionStream:
 
     def close(self) -> None:
         """Close the stream. Idempotent. If a thread sends for ``CLOSE_S`` more seconds, interrupt the connection."""
-        with suppress(OSError):
-            if self._sending.acquire(timeout=CLOSE_S):
-                self._sending.release()
-            else:
+        if self._sending.acquire(timeout=CLOSE_S):
+            self._sending.release()
+        else:
+            with suppress(OSError):  # the connection may have ended meanwhile
                 self._connection.socket.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
             self._closing.close()
 
 

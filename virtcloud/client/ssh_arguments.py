@@ -20,25 +20,24 @@ from typing import Literal
 
 from virtcloud.client.credentials import (
     FileToken,
-    find_user_folder,
     no_token,
     read_default_token,
     replace_private_file,
 )
 from virtcloud.client.gateway_logins import (
     KNOWN_HOSTS,
+    RENEWAL_PAUSE_S,
+    compute_renewal,
     find_reachable_access,
     make_login_folder,
     make_proxy_arguments,
     request_login_files,
 )
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.errors import BadInput, NotFound, VirtcloudError
 from virtcloud.model.guest_seed import ClusterPeers, Peer, render_known_hosts
 from virtcloud.model.ssh_access import SshCertificateView
 
-RENEWAL_S = 60.0
-"""Time in seconds before the end of a gateway's certificate, from which the next login gets a new certificate."""
 SERVER_ALIVE_S = 60
 """Interval in seconds of ssh's messages on an idle connection, so that SBF does not end the session."""
 
@@ -157,19 +156,12 @@ def find_job_guests(key: str, environment: Mapping[str, str]) -> tuple[str, list
     return config, environment.get("VCLUSTER_GUESTS", "").split()
 
 
-def compute_renewal(now: datetime, expires_at: datetime) -> datetime:
-    """Return when a certificate that was received at ``now`` is renewed: ``RENEWAL_S`` before its end. Pure.
-
-    A short certificate is renewed after half of its validity.
-    """
-    return expires_at - min(timedelta(seconds=RENEWAL_S), (expires_at - now) / 2)
-
-
 class GatewayLogins(Mapping[str, SshArguments]):
     """The arguments of ssh through a gateway, by the guest's name. Thread-safe.
 
-    An access requests a new certificate if the former certificate ends soon, and raises the errors of the request. Each
-    certificate has a separate folder, because running ssh processes may still read the former files.
+    An access requests a new certificate if the former certificate ends soon. If the request fails, an access uses the
+    former certificate until its end, and then raises the errors of the request. Each certificate has a separate folder,
+    because running ssh processes may still read the former files.
     """
 
     def __init__(
@@ -201,8 +193,7 @@ class GatewayLogins(Mapping[str, SshArguments]):
             raise KeyError(name)
         with self._lock:
             if self._clock() >= self._renew_at:
-                self._renew(self._root / f"renewal-{self._renewals + 1}")
-                self._renewals += 1
+                self._try_to_renew()
             found, gateways, folder = self._found, self._gateways, self._folder
         login = replace(self._options, user=self._options.user or found.user)
         proxy = make_proxy_arguments(gateways, folder, name)
@@ -216,10 +207,21 @@ class GatewayLogins(Mapping[str, SshArguments]):
         """Return the number of guests."""
         return len(self._names)
 
+    def _try_to_renew(self) -> None:
+        try:
+            self._renew(self._root / f"renewal-{self._renewals + 1}")
+        except VirtcloudError:
+            if self._clock() >= self._expires_at:
+                raise
+            self._renew_at = min(self._expires_at, self._clock() + timedelta(seconds=RENEWAL_PAUSE_S))
+        else:
+            self._renewals += 1
+
     def _renew(self, folder: Path) -> None:
         certificate = self._request(folder)
         self._found = ClusterPeers(key=certificate.cluster, user=certificate.guest_user, peers=certificate.peers)
         self._gateways, self._folder = certificate.gateways, folder
+        self._expires_at = certificate.expires_at
         self._renew_at = compute_renewal(self._clock(), certificate.expires_at)
 
 
@@ -292,8 +294,3 @@ def open_logins(sbf: SbfClient, key: str, cluster_id: str | None = None) -> Iter
     """Yield logins whose private folder is removed at the end of the block."""
     with TemporaryDirectory(prefix="virtcloud-ssh-") as folder:
         yield ClusterLogins(sbf, key, Path(folder), cluster_id)
-
-
-def find_login_folder() -> Path:
-    """Return the folder, in the user's cache, for login files that are used after the end of this program."""
-    return find_user_folder("XDG_CACHE_HOME", ".cache")

@@ -184,9 +184,9 @@ def _is_removed(call: ScriptCall, settings: ScriptSettings, patience: RetryBudge
 
 
 REPORT_S = 15
-"""SBF's deadline for the cluster precedes the end of ``settings.patience`` by this many seconds.
+"""SBF's deadline for the cluster is ``settings.patience`` less this time in seconds, but at least 3/4 of ``patience``.
 
-The script can therefore report SBF's reason.
+If SBF accepts the request at once, the script can therefore report SBF's reason.
 """
 
 
@@ -199,7 +199,8 @@ def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
     patience = RetryBudget(settings.patience)
     sbf = JobSbfClient(settings.where, call.key, patience)
     run = _build_run(call, settings)
-    deadline = max(1, settings.patience - REPORT_S)  # equal at each try: SBF refuses a try with another spec
+    # equal at each try: SBF refuses a try with another spec
+    deadline = max(settings.patience - REPORT_S, settings.patience * 3 / 4)
     with _withdraw_on_error(call, settings):
         announce_job(settings.socket, call, patience)
         with _abort_if_deleted(call, settings, patience):

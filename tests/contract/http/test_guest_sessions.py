@@ -4,8 +4,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from sbf_fakes.world import spec
 
 from sbf_service.http.routes import sessions
 from sbf_service.store.tokens import revoke_token
+from virtcloud.client import session_stream
 from virtcloud.model.access import Role, TokenId
 from virtcloud.model.errors import (
     Conflict,
@@ -116,6 +118,22 @@ def test_a_reader_may_pause_longer_than_the_agents_timeout(start: Start) -> None
         received += len(data)
     writer.join()
     assert received == size
+
+
+def test_a_stream_is_closed_even_if_its_connection_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_stream, "CLOSE_S", 0.0)
+    connection, is_closed = Mock(), threading.Event()
+    connection.socket.shutdown.side_effect = OSError(107, "Transport endpoint is not connected")
+
+    @contextmanager
+    def open_connection() -> Iterator[Mock]:
+        yield connection
+        is_closed.set()
+
+    stream = session_stream.SessionStream(open_connection())
+    with stream._sending:
+        stream.close()
+    assert is_closed.is_set()
 
 
 def test_a_blocked_send_does_not_delay_the_end_of_a_session(start: Start) -> None:

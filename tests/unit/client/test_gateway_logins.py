@@ -13,6 +13,7 @@ import pytest
 from virtcloud.client import gateway_logins
 from virtcloud.client.gateway_logins import (
     check_login_folder,
+    compute_renewal,
     find_reachable_access,
     make_login_folder,
     make_login_key,
@@ -24,7 +25,7 @@ from virtcloud.client.gateway_logins import (
 from virtcloud.client.guest_commands import find_batch_logins, make_command, run_commands
 from virtcloud.client.guest_copies import put_files
 from virtcloud.client.sbf import SbfClient
-from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, compute_renewal
+from virtcloud.client.ssh_arguments import ClusterLogins, GatewayLogins, SshOptions
 from virtcloud.model.errors import BadInput, GuestsFailed, NotFound, ServiceUnreachable
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateRequest, SshCertificateView
 
@@ -245,13 +246,17 @@ class ShortSbf(FakeSbf):
 
 @pytest.fixture
 def slow_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An ssh that writes its arguments to the returned file, and runs the command on this computer for 2 s."""
+    """An ssh that writes its arguments to the returned file, and runs the command on this computer for 2 s.
+
+    Certificates are renewed without a pause.
+    """
     (ssh := tmp_path / "ssh").write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$*" >>{tmp_path}/logins\n'
         'for last; do :; done\neval "(${last#exec })"\ncode=$?; sleep 2; exit $code\n'
     )
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(gateway_logins, "RENEWAL_PAUSE_S", 0.0)
     return tmp_path / "logins"
 
 
@@ -288,3 +293,28 @@ def test_a_refused_renewal_fails_one_copy_only(tmp_path: Path, slow_ssh: Path) -
 def test_a_certificate_is_renewed_a_minute_before_its_end() -> None:
     assert compute_renewal(NOW, NOW + timedelta(minutes=10)) == NOW + timedelta(minutes=9)
     assert compute_renewal(NOW, NOW + timedelta(minutes=1)) == NOW + timedelta(seconds=30)
+
+
+def test_a_fast_clock_does_not_renew_the_certificate_at_each_login() -> None:
+    fast = NOW + timedelta(minutes=20)
+    assert compute_renewal(fast, NOW + timedelta(minutes=10)) == fast + timedelta(seconds=10)
+
+
+def test_logins_use_a_valid_certificate_whose_renewal_fails(tmp_path: Path) -> None:
+    """A failed request is repeated after ten seconds, so that a batch of logins does not wait for each request."""
+    now, requests, end = [NOW], list[datetime](), NOW + timedelta(minutes=10)
+
+    def request(_folder: Path) -> SshCertificateView:
+        requests.append(now[0])
+        if len(requests) > 1:
+            raise ServiceUnreachable("SBF does not answer")
+        return CERTIFICATE.model_copy(update={"expires_at": end})
+
+    logins = GatewayLogins(request, tmp_path, SshOptions(), [], lambda: now[0])
+    for left_s in (60, 59, 50, 41, 5):
+        now[0] = end - timedelta(seconds=left_s)
+        assert any(f"{tmp_path}/config" in word for word in logins["g1"])
+    assert [(end - request).total_seconds() for request in requests] == [600, 60, 50, 5]
+    now[0] = end
+    with pytest.raises(ServiceUnreachable, match="SBF does not answer"):
+        logins["g1"]

@@ -7,7 +7,6 @@ While no agent runs, no user can open a connection.
 import inspect
 import os
 import pwd
-import select
 import shutil
 import signal
 import socket
@@ -41,7 +40,7 @@ from virtcloud.agent.gateway.sshd_config import (
 )
 from virtcloud.agent.host_services.server_processes import RecordedProcess, ServerLaunch, read_record, write_record
 from virtcloud.agent.network.interfaces import BOOT_ID
-from virtcloud.agent.own_processes import END_S, list_isolated_processes, read_start_time
+from virtcloud.agent.own_processes import list_isolated_processes, read_start_time, wait_for_end
 from virtcloud.model.errors import Refused
 from virtcloud.model.ssh_access import SshServer
 from virtcloud.model.ssh_connections import SshConnection
@@ -195,12 +194,17 @@ class SshGateway:
         requests = SshRequests(path, find_ssh_user().pw_uid, self._grants, self._sessions, self._connect)
         try:
             self._sessions.take_over()
-            for name, run in (("SSH requests", requests.run), ("SSH sessions", self._sessions.run)):
+            # "SSH requests" starts last, so that no request is answered before an error
+            for name, run in (("SSH sessions", self._sessions.run), ("SSH requests", requests.run)):
                 thread = threading.Thread(target=run_again, args=(run,), name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
         except BaseException:
             requests.close()
+            for thread in self._threads:
+                self._sessions.stop()
+                thread.join()
+            self._sessions.release()
             raise
         self._requests = requests
 
@@ -236,7 +240,7 @@ class SshGateway:
                 try:
                     if running.is_running(self._boot):  # another process may have got the process ID
                         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                        _wait_for_end(descriptor, running.pid)
+                        wait_for_end(descriptor, f"sshd, process {running.pid},")
                 finally:
                     os.close(descriptor)
 
@@ -258,13 +262,6 @@ def run_again(work: Callable[[], object]) -> None:
             time.sleep(RETRY_S)
         else:
             return
-
-
-def _wait_for_end(descriptor: int, pid: int) -> None:
-    ended = select.poll()
-    ended.register(descriptor, select.POLLIN)
-    if not ended.poll(END_S * 1000):
-        raise Refused(f"sshd, process {pid}, does not end within {END_S:.0f} s after SIGKILL")
 
 
 def _wait_for_answer(port: int, record: SshdRecord, boot: str) -> None:

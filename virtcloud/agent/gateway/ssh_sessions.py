@@ -86,6 +86,16 @@ class SshSessions:
                 self._add(session)
         self.end_expired()
 
+    def release(self) -> None:
+        """Stop managing all connections. They continue, and stay recorded for the next `take_over`.
+
+        Call this method only while neither `run` nor `add` runs.
+        """
+        with self._lock:
+            for descriptor in self._open:
+                os.close(descriptor)
+            self._open.clear()
+
     def add(self, session: SshSession) -> None:
         """Record a connection. Call this method before the socket is passed to the relay.
 

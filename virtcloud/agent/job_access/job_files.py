@@ -22,7 +22,7 @@ SSH_CONFIG = """\
 # ssh reaches the guests through the job's relay, because this host has no address in the cluster's network. The file
 # known_hosts has the host keys that SBF knows. For a guest without a key in this file, ssh accepts the first key that
 # the guest sends, and then rejects any other key of the guest while the job runs. ssh does not read your ~/.ssh/config:
-# a ControlPath there could reach a guest with the same address in another cluster.
+# a ControlPath there could reach a guest with the same name or address in another cluster.
 {hosts}
 Host *
   ProxyCommand {command}

@@ -91,7 +91,7 @@ def test_the_keys_of_the_users_home_may_log_in(
 
 
 @pytest.mark.parametrize("resources", [RESOURCES, "nodes=2,net=private,walltime=1:0:0"])
-@pytest.mark.parametrize(("patience", "deadline"), [(260, 245), (10, 1)])
+@pytest.mark.parametrize(("patience", "deadline"), [(260, 245), (10, 7.5)])
 def test_sbf_fails_a_late_cluster_before_the_script_gives_up(
     bench: TorqueHost, resources: str, patience: int, deadline: int
 ) -> None:

@@ -270,8 +270,8 @@ def test_a_second_start_waits_for_the_end_of_former_threads(tmp_path: Path, monk
     starting.join(0.3)  # a start that did not wait would return within this time
     is_free.set()
     starting.join()
-    gateway._threads[1].join(0.3)
-    assert gateway._threads[1].is_alive()
+    gateway._threads[0].join(0.3)
+    assert gateway._threads[0].is_alive()
     gateway.close()
 
 
@@ -283,7 +283,7 @@ def test_the_thread_of_the_connections_continues_after_an_error(
     (tmp_path / sshd_config.REQUESTS).mkdir()
     gateway = SshGateway(tmp_path, refuse_connection)
     gateway._ensure_requests()
-    thread, has_failed, continues = gateway._threads[1], threading.Event(), threading.Event()
+    thread, has_failed, continues = gateway._threads[0], threading.Event(), threading.Event()
 
     def fail_once() -> None:
         if threading.current_thread() is thread and not has_failed.is_set():
@@ -319,6 +319,7 @@ def test_a_thread_that_did_not_start_is_started_later(
         monkeypatch.setattr(threading.Thread, "start", fail_once)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             world.gateway.read()
+        assert world.gateway.sessions.sessions == ()
         world.gateway.read()
         assert len(world.gateway.sessions.sessions) == 1
         assert StockSsh(world).run()[1] == "c1 10.0.0.1/24 22\n"
@@ -338,8 +339,8 @@ def test_a_connection_that_cannot_be_taken_over_is_an_error(tmp_path: Path, monk
     sessions.take_over()
     sessions.take_over()
     assert sessions.sessions == (session,)
-    for descriptor in sessions._open:
-        os.close(descriptor)
+    sessions.release()
+    assert sessions.sessions == ()
 
 
 def test_the_gateway_is_read_even_if_sshds_user_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
