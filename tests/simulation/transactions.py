@@ -93,7 +93,7 @@ class MemoryTransactions:
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         return self.database.do(f"confirm {reading.task.name}", lambda: self._confirm(reading, changed=changed))
 
-    def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
+    def fail(self, name: Name, fence: int, report: ErrorReport, task: ReconcileTask | None) -> None:
         if report.message.startswith("fault in the service"):
             self.database.stage.broken.append(report.message)
         self.database.do(f"record the error report of {name}", lambda: self._fail(name, fence, report))

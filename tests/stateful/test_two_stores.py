@@ -189,6 +189,7 @@ class StorePair:
                 task.name,
                 task.fence,
                 ErrorReport("no answer", reachable, unsaved=unsaved, saved=wanted_of(task) if saves else None),
+                task,
             )
         )
 

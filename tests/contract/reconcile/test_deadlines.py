@@ -182,6 +182,6 @@ def test_an_invalid_cluster_does_not_hide_a_switch_error(world: World, monkeypat
     transactions = world.service.scheduler.worker.transactions
     fence = transactions.acquire_lease(Name("brno-sw1"))
     assert fence is not None
-    transactions.fail(Name("brno-sw1"), fence, ErrorReport("no answer", reachable=False))
+    transactions.fail(Name("brno-sw1"), fence, ErrorReport("no answer", reachable=False), None)
     with world.store.read() as unit:
         assert unit.session.get_one(ElementRow, "brno-sw1").trouble == "no answer"
