@@ -369,8 +369,8 @@ BUGS = {
     ),
     "an old fencing token confirms the wanted state": (
         transactions,
-        "still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)\n            if still_held:",
-        "still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)\n            if task.fence:",
+        "if still_held:\n                self._record_confirmation",
+        "if task.fence:\n                self._record_confirmation",
     ),
     "a device that was changed before the lease was lost is not read again": (
         transactions,
