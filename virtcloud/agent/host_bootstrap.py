@@ -68,11 +68,8 @@ def open_host(
     ssh = SshGateway(settings.state / "ssh", connect_by_namespace(namespaces.open_namespace))
     try:
         accepts_filters = settings.bridged_frames_filtered == "accept"
-        segments = SegmentInterfaces(
-            kernel,
-            UplinkRecordFiles(settings.state / "uplinks"),
-            accepts_filters=accepts_filters,
-        )
+        uplinks = UplinkRecordFiles(settings.state / "uplinks")
+        segments = SegmentInterfaces(kernel, uplinks, accepts_filters=accepts_filters)
         filters = _open_filters(settings)
         guests = LocalGuests(
             hypervisors,
