@@ -68,7 +68,10 @@ class FormerTopology:
 
 
 MakeTopology = Callable[[FormerTopology], Topology]
-"""A function that returns the new topology for a given former topology, or raises an error."""
+"""A function that returns the new topology for a given former topology, or raises an error.
+
+The result must share its equal parts with the former topology (:meth:`FormerTopology.share_parts`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def put_topology(unit: Unit, topology: Topology) -> None:
     end. Raise Conflict if the new topology lacks a transport, site, element, port or path that a cluster uses or may
     still use.
     """
-    _apply_change(unit, _prepare_change(lambda: nullcontext(unit), lambda _former: topology))
+    _apply_change(unit, _prepare_change(lambda: nullcontext(unit), lambda former: former.share_parts(topology)))
 
 
 def _read_former(unit: Unit) -> FormerTopology:
@@ -129,7 +132,7 @@ def _prepare_change(read: Callable[[], AbstractContextManager[Unit]], make: Make
     """Prepare the replacement of the current topology by the result of ``make``. ``read`` opens a unit of work."""
     with read() as unit:
         former = _read_former(unit)
-    wanted = former.share_parts(make(former))
+    wanted = make(former)
     change = TopologyChange(former.topology or wanted.model_copy(update={"sites": (), "links": ()}), wanted)
     change.compute()
     with read() as unit:

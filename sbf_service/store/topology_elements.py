@@ -91,6 +91,7 @@ def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
     reset = [element.name for element in changed if element.name in rows]
     lost = [Name(name) for name in sorted(rows) if name not in topology.elements]
     left = {name: former.get(name) if rows[name].present else None for name in lost}
+    described = list(_list_described(topology, after, rows))
     return ElementChanges(
         new_sites=[{"name": name, "present": True, "pool": VlanSet()} for name in sorted(change.sites - sites.keys())],
         sites=[
@@ -99,8 +100,8 @@ def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
             if row.present != (name in present)
         ],
         new=[{"name": one.name, "site": topology.site_of[one.name].name, "kind": str(kind_of(one))} for one in new],
-        described=list(_list_described(topology, after, rows)),
-        moved=[name for name, row in rows.items() if _has_moved(topology, name, row)],
+        described=described,
+        moved=[one["element"] for one in described if one["new_site"] != rows[one["element"]].site],
         reset=json.dumps(reset) if reset else "",
         devices=[(former.get(one.name), one) for one in changed if _has_records(former.get(one.name), one, rows)],
         lost={name: element if isinstance(element, Switch) else None for name, element in left.items()},
@@ -161,17 +162,16 @@ def _read_rows(unit: Unit, statement: Executable, names: Iterable[Name]) -> dict
     return {row.name: row for group in groups for row in unit.connection.execute(statement, {"names": group}).all()}
 
 
-def _list_described(topology: Topology, after: Iterable[Element], rows: _Rows) -> Iterator[Mapping[str, object]]:
+def _list_described(topology: Topology, after: Iterable[Element], rows: _Rows) -> Iterator[dict[str, str]]:
     """Yield the new values of known elements whose kind or site changes, or that were removed earlier."""
+    site_of = topology.site_of
     for element in after:
-        site, kind, row = topology.site_of[element.name].name, str(kind_of(element)), rows.get(element.name)
-        if row is not None and (row.site, row.kind, row.present) != (site, kind, True):
-            yield {"element": element.name, "new_site": site, "new_kind": kind}
-
-
-def _has_moved(topology: Topology, name: str, row: Row[Any]) -> bool:
-    site = topology.site_of.get(Name(name))
-    return site is not None and site.name != row.site
+        row = rows.get(element.name)
+        if row is None:
+            continue
+        site, kind = site_of[element.name].name, kind_of(element)
+        if row.site != site or row.kind != kind or not row.present:
+            yield {"element": element.name, "new_site": site, "new_kind": str(kind)}
 
 
 def _has_records(former: Element | None, element: Element, rows: _Rows) -> bool:

@@ -52,7 +52,7 @@ class UserKey(PublicKey):
         if type(value) is cls:
             return value
         text = _normalize(value) if isinstance(value, str) else ""
-        if not cls._compiled.fullmatch(text):
+        if not cls.matches(text):
             raise BadInput(f"expected {cls.meaning}, got {_describe_other_text(value)}")
         kind, data = text.split(" ")[:2]
         _check_data(kind, data)

@@ -190,8 +190,9 @@ class TopologyDocument(Document):
     def _links_within_and_between(self) -> tuple[dict[Name, tuple[Link, ...]], tuple[Link, ...]]:
         within: dict[Name, list[Link]] = defaultdict(list)
         between = []
+        site_of = self.site_of
         for link in self.links:
-            first, second = (self.site_of[end.element].name for end in link.ends)
+            first, second = site_of[link.a.element].name, site_of[link.b.element].name
             if first == second:
                 within[first].append(link)
             else:

@@ -50,19 +50,24 @@ def _name_faults(topology: TopologyDocument) -> Iterator[BadInput]:
 
 
 def _port_faults(topology: TopologyDocument) -> Iterator[BadInput]:
+    ports = {PortRef.of(element.name, port) for element in topology.elements.values() for port in element.ports}
     used: set[PortRef] = set()
     for end, path in _port_uses(topology):
-        element = topology.elements.get(end.element)
-        if element is None:
-            yield BadInput(f"port {end}: expected an element of this topology, got {end.element}", path)
-        elif end.port not in element.ports:
-            known = ", ".join(element.ports)
-            yield BadInput(f"port {end}: expected a port of {end.element} ({known}), got {end.port}", path)
-        elif path[0] == "sites" and isinstance(element, Edge):
+        if end not in ports:
+            yield _describe_unknown_port(topology, end, path)
+        elif path[0] == "sites" and isinstance(topology.elements[end.element], Edge):
             continue  # an edge's attachment port also has a link to a switch
         if end in used:
             yield BadInput(f"port {end}: expected at most one link on a port, got two", path)
         used.add(end)
+
+
+def _describe_unknown_port(topology: TopologyDocument, end: PortRef, path: Path) -> BadInput:
+    element = topology.elements.get(end.element)
+    if element is None:
+        return BadInput(f"port {end}: expected an element of this topology, got {end.element}", path)
+    known = ", ".join(element.ports)
+    return BadInput(f"port {end}: expected a port of {end.element} ({known}), got {end.port}", path)
 
 
 def _port_uses(topology: TopologyDocument) -> Iterator[tuple[PortRef, Path]]:
@@ -122,15 +127,22 @@ def _attachment_port_faults(
 
 
 def _link_faults(topology: TopologyDocument) -> Iterator[BadInput]:
-    elements = topology.elements
+    elements, cables = topology.elements, dict(_count_cables(topology))
     for index, link in enumerate(topology.links):
-        first, second = elements[link.a.element], elements[link.b.element]
-        a, b = len(first.members(link.a.port)), len(second.members(link.b.port))
+        a, b = cables.get(link.a, 1), cables.get(link.b, 1)
         if a != b:
             message = f"link {link.a} to {link.b}: expected the same number of cables at both ends, got {a} and {b}"
             yield BadInput(message, ("links", index))
         if link.access:
-            yield from _access_link_faults(link, (first, second), ("links", index, "access"))
+            ends = elements[link.a.element], elements[link.b.element]
+            yield from _access_link_faults(link, ends, ("links", index, "access"))
+
+
+def _count_cables(topology: TopologyDocument) -> Iterator[tuple[PortRef, int]]:
+    """Yield the interface of each link aggregate, with the number of its member ports."""
+    for element in topology.elements.values():
+        for port, members in element.aggregates.items():
+            yield PortRef.of(element.name, port), len(members)
 
 
 def _access_link_faults(link: Link, elements: tuple[Element, Element], path: Path) -> Iterator[BadInput]:

@@ -1,6 +1,7 @@
 """Validated values: names, port references, addresses, VLAN IDs, MAC addresses. An invalid value raises BadInput."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from ipaddress import ip_interface
 from typing import Annotated, Any, ClassVar, Self
@@ -17,24 +18,24 @@ class PatternText(str):
     __slots__ = ()
     pattern: ClassVar[str] = ".*"
     meaning: ClassVar[str] = "text"
-    _compiled: ClassVar[re.Pattern[str]] = re.compile(pattern)
+    _fullmatch: ClassVar[Callable[[str], object]] = re.compile(pattern).fullmatch
 
     def __init_subclass__(cls) -> None:
         """Compile the pattern of a subclass."""
-        cls._compiled = re.compile(cls.pattern)
+        cls._fullmatch = re.compile(cls.pattern).fullmatch
 
     def __new__(cls, value: str) -> Self:
         """Check ``value`` against the pattern. A value of this class is returned without a check."""
         if type(value) is cls:
             return value
-        if not isinstance(value, str) or not cls._compiled.fullmatch(value):
+        if not isinstance(value, str) or cls._fullmatch(value) is None:
             raise BadInput(f"expected {cls.meaning} ({cls.pattern}), got {value!r}")
-        return super().__new__(cls, value)
+        return str.__new__(cls, value)
 
     @classmethod
     def matches(cls, text: str) -> bool:
         """Return whether ``text`` matches the class's pattern."""
-        return cls._compiled.fullmatch(text) is not None
+        return cls._fullmatch(text) is not None
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:

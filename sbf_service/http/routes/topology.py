@@ -108,7 +108,7 @@ def put_site_topology(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
         if before == part:
             return topology
         check_if_match(if_match, hash_document(before), f"the topology of site {name}")
-        return _replace_part(topology, service, caller, part)
+        return former.share_parts(_replace_part(topology, service, caller, part))
 
     change_topology(service.store, make, who=caller.who)
     response.headers["etag"] = make_etag(hash_document(part))

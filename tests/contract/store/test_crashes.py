@@ -88,7 +88,8 @@ def kill(connection):
     os.kill(os.getpid(), signal.SIGKILL)
 
 event.listen(engine := make_engine(sys.argv[1]), "commit", kill)
-change_topology(Store(engine), lambda _former: Topology.model_validate_json(sys.stdin.read()), who="eva")
+topology = Topology.model_validate_json(sys.stdin.read())
+change_topology(Store(engine), lambda former: former.share_parts(topology), who="eva")
 """
 """A program that sends COMMIT to PostgreSQL and ends before the answer. On SQLite, the program ends before COMMIT."""
 

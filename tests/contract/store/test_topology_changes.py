@@ -68,7 +68,7 @@ def test_a_change_is_prepared_in_short_turns(world: World) -> None:
 
     def make(former: FormerTopology) -> Topology:
         turns_s.append(sys.getswitchinterval())
-        return with_open_filters(former.require(), "brno")
+        return former.share_parts(with_open_filters(former.require(), "brno"))
 
     change_topology(world.store, make, who="anna")
     assert turns_s == [pytest.approx(SHORT_TURN_S)]
@@ -101,7 +101,7 @@ def test_a_change_during_the_preparation_is_kept(world: World) -> None:
         versions.append(former.version)
         if len(versions) == 1:
             store_change(world.store, lambda topology: with_open_filters(topology, "brno"))
-        return with_open_filters(former.require(), "praha")
+        return former.share_parts(with_open_filters(former.require(), "praha"))
 
     version = change_topology(world.store, make, who="eva")
     assert versions == [version - 2, version - 1]
@@ -118,7 +118,9 @@ def test_a_cluster_created_during_the_preparation_is_protected(world: World, mon
 
     monkeypatch.setattr(TopologyEffects, "prepare", prepare_slowly)
     with pytest.raises(Conflict, match=f"cluster demo .* needs {lost}"):
-        change_topology(world.store, lambda former: without_last_host(former.require(), "brno"), who="eva")
+        change_topology(
+            world.store, lambda former: former.share_parts(without_last_host(former.require(), "brno")), who="eva"
+        )
 
 
 @pytest.mark.parametrize("changed", [("brno",), ("brno", "praha", "plzen")], ids=["one change", "three changes"])
@@ -168,7 +170,7 @@ def test_the_elements_of_changed_sites_are_read_by_site(world: World, monkeypatc
     """With at most one parameter in a statement, SBF sends one statement for each site, not for each element."""
     monkeypatch.setattr("sbf_service.store.columns.MAX_PARAMETERS", 1)
     with counted_statements(world.service) as statements:
-        change_topology(world.store, lambda former: with_open_hosts(former.require()), who="eva")
+        change_topology(world.store, lambda former: former.share_parts(with_open_hosts(former.require())), who="eva")
     reading = [
         one
         for one in statements
@@ -185,7 +187,7 @@ def test_elements_are_compared_before_the_transaction(world: World, monkeypatch:
         return prepare_elements(unit, change)
 
     monkeypatch.setattr("sbf_service.store.topology.prepare_elements", record_comparison)
-    change_topology(world.store, lambda former: with_open_hosts(former.require()), who="eva")
+    change_topology(world.store, lambda former: former.share_parts(with_open_hosts(former.require())), who="eva")
     assert locks == [False]
 
 
@@ -219,7 +221,7 @@ def with_moved_host(topology: Topology) -> Topology:
 def test_a_moved_host_of_a_cluster_is_a_conflict(world: World) -> None:
     world.put("demo", spec("brno-h1", "praha-h1"))
     with pytest.raises(Conflict, match="change its kind or site"):
-        change_topology(world.store, lambda former: with_moved_host(former.require()), who="eva")
+        change_topology(world.store, lambda former: former.share_parts(with_moved_host(former.require())), who="eva")
 
 
 def with_two_leaf_switches(topology: Topology, port_of_h4: str) -> Topology:
