@@ -5,11 +5,14 @@ Sources of the output:
 - ``copy running-config startup-config`` with its question and "bytes successfully copied": the recorded session in
   OpenDRAC's Force10 tests and a command summary of OS9
 - "Synchronizing data to peer stack-unit": S4810 stacks
+- the lists of members in ``show vlan``: published sessions. Some switches repeat the slot of each port
+  (``Te 1/1-1/28,1/30``), others do not (``Te 0/8,13-16``). All print the members of an aggregate (``Po1(Te 0/46-47)``)
 
 No recording of a failed save was found: the failures have the form of OS9's other errors. By default, ports are shut
 down and in no VLAN (S4810 configuration guide).
 """
 
+import re
 from collections.abc import Callable
 from itertools import groupby
 from typing import ClassVar
@@ -33,7 +36,10 @@ Q: U - Untagged, T - Tagged
 
 
 class DellForce10(IosLikeSwitch):
-    """An S4810. After ``switchport``, a port is untagged in VLAN 1. A port with tagged VLANs is untagged in no VLAN."""
+    """An S4810. After ``switchport``, a port is untagged in VLAN 1. A port with tagged VLANs is untagged in no VLAN.
+
+    With ``repeated_slots``, ``show vlan`` prints each port with its slot.
+    """
 
     platform = "dell_force10"
     port_names = (*(f"TenGigabitEthernet 0/{n}" for n in range(8)), "Port-channel 1")
@@ -50,6 +56,10 @@ class DellForce10(IosLikeSwitch):
         "busy": "% Error: Another user is writing the startup-config. Please try again later.\n",
         "permission": "% Error: Authorization failed.\n",
     }
+
+    def __init__(self, *, repeated_slots: bool = False, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        self.repeated_slots = repeated_slots
 
     @accepts("exec", "write memory")
     def write_memory(self, session: EmulatedSession) -> None:
@@ -153,7 +163,9 @@ class DellForce10(IosLikeSwitch):
                 for name, port in self.running.ports.items()
                 if port.mode == "access" and number == port.native
             ]
-            shown = [f"{membership} {ports}" for membership, ports in _short_lists(members)] or [""]
+            shown = [f"{membership} {ports}" for membership, ports in _short_lists(members, self.repeated_slots)] or [
+                ""
+            ]
             star = "*" if number == 1 else " "
             status = "Active" if members else "Inactive"
             rows.append(f"{star}   {number:<6} {status:<9} {name:<31} {shown[0]}".rstrip())
@@ -193,7 +205,7 @@ class DellForce10(IosLikeSwitch):
         return "\n".join(rows)
 
 
-def _short_lists(members: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _short_lists(members: list[tuple[str, str]], repeated_slots: bool) -> list[tuple[str, str]]:
     found = []
     split = [
         (membership, *name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po").split())
@@ -201,11 +213,11 @@ def _short_lists(members: list[tuple[str, str]]) -> list[tuple[str, str]]:
     ]
     for (membership, kind), group in groupby(split, key=lambda member: (member[0], member[1])):
         numbers = [number for *_, number in group]
-        slot, slash, _ = numbers[0].rpartition("/")
-        found.append(
-            (
-                membership,
-                f"{kind} {slot}{slash}" + vlan_lists.format_list(int(number.rpartition("/")[2]) for number in numbers),
-            )
-        )
+        if kind == "Po":
+            found += [(membership, f"Po{number}(Te 0/46-47)") for number in numbers]
+            continue
+        slot = f"{numbers[0].rpartition('/')[0]}/"
+        listed = vlan_lists.format_list(int(number.rpartition("/")[2]) for number in numbers)
+        ports = re.sub(r"(\d+)", rf"{slot}\1", listed) if repeated_slots else slot + listed
+        found.append((membership, f"{kind} {ports}"))
     return found

@@ -45,3 +45,19 @@ def test_a_switch_without_internal_vlans_is_read(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.fail("refuse", "internal usage", times=10)
     assert not bench.converge("112")
+
+
+def test_an_os9_switch_that_repeats_slots_is_configured(make_bench: MakeBench) -> None:
+    """Such a switch prints ``T Te 0/0-0/1``."""
+    bench = make_bench("dell_force10", repeated_slots=True)
+    assert not bench.converge("112", "112")
+    assert bench.read().ports == {bench.a: VlanSet([112]), bench.b: VlanSet([112])}
+    assert not bench.converge("112")
+    assert (bench.carries(bench.names[0]), bench.carries(bench.names[1])) == ({112}, set())
+
+
+def test_an_os9_switch_with_an_aggregate_is_configured(make_bench: MakeBench) -> None:
+    bench = make_bench("dell_force10")
+    bench.switch.occupy(vlans={150: "lab"}, trunks={"Port-channel 1": {150}})
+    assert bench.read().elsewhere == {"Port-channel1": VlanSet([150])}
+    assert not bench.converge("112")

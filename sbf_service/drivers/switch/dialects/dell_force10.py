@@ -3,9 +3,10 @@
 The configuration of a VLAN lists the VLAN's ports. A port that is in no VLAN (not even in the default VLAN) is not a
 ``switchport`` yet. SBF sets a VLAN's description instead of its name, because ``show vlan`` prints the description.
 
-Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for ``show vlan``; Ansible's
-dellos9_facts for neighbours. From memory, not checked on a device: how a port becomes a ``switchport``, the form of
-long lists, the row of ``!`` that ``write memory`` prints, and the effect of ``write memory`` in a stack.
+Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates, published sessions of OS9) for
+``show vlan`` and its lists of members; Ansible's dellos9_facts for neighbours. From memory, not checked on a device:
+how a port becomes a ``switchport``, the form of lists longer than a line, the row of ``!`` that ``write memory``
+prints, and the effect of ``write memory`` in a stack.
 """
 
 import re
@@ -57,15 +58,21 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
 
 
 def _parse_members(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the memberships (kind, port) of a list such as ``T Te 0/30,35-37``."""
+    """Yield the memberships (kind, port) of a list: ``T Te 0/30,35-37``, ``U Te 1/1-1/3,1/5``, ``T Po1(Te 1/47-1/48)``.
+
+    The ports in parentheses are the members of a link aggregate. They have no VLANs of their own.
+    """
     if text.strip():
-        match = re.fullmatch(r"([A-Za-z]) ([A-Za-z]+) ([\d/,-]+)", text.strip())
+        match = re.fullmatch(r"([A-Za-z]) ([A-Za-z]+) ?([\d/,-]+)(?:\([^()]*\))?", text.strip())
         if match is None:
             raise ValueError(text)
         kind, letters, numbers = match.groups()
-        slot = numbers[: numbers.rfind("/") + 1]
-        for number in expand_port_list(numbers.removeprefix(slot)):
-            yield kind, PORTS.canonical(f"{letters}{slot}{number}")
+        slot = ""
+        for part in numbers.split(","):
+            own_slot = part[: part.partition("-")[0].rfind("/") + 1]
+            slot = own_slot or slot
+            for number in expand_port_list(part if own_slot else slot + part):
+                yield kind, PORTS.canonical(f"{letters}{number}")
 
 
 LLDP = LldpFormat(

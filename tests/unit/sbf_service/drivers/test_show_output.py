@@ -93,6 +93,32 @@ Q: U - Untagged, T - Tagged
     assert reading.ports["fortyGigE0/56"].untagged == vlans("1")
 
 
+OS9_HEAD = "    NUM    Status    Description                     Q Ports\n"
+
+
+@pytest.mark.parametrize(
+    ("listed", "kind", "ports"),
+    [
+        ("T Te 1/1-1/3", "T", ["TenGigabitEthernet1/1", "TenGigabitEthernet1/2", "TenGigabitEthernet1/3"]),
+        ("T Te 1/1,1/5", "T", ["TenGigabitEthernet1/1", "TenGigabitEthernet1/5"]),
+        ("U Te 1/1-1/2,1/5", "U", ["TenGigabitEthernet1/1", "TenGigabitEthernet1/2", "TenGigabitEthernet1/5"]),
+        ("T Te 0/1,3-4", "T", ["TenGigabitEthernet0/1", "TenGigabitEthernet0/3", "TenGigabitEthernet0/4"]),
+        ("T Te 1/7-8,1/10", "T", ["TenGigabitEthernet1/7", "TenGigabitEthernet1/8", "TenGigabitEthernet1/10"]),
+        ("T Fo 1/49/1-1/49/2", "T", ["fortyGigE1/49/1", "fortyGigE1/49/2"]),
+        ("T Po1(Te 1/47-1/48)", "T", ["Port-channel1"]),
+        ("U Po3(Te 0/46,Te 1/46)", "U", ["Port-channel3"]),
+        ("T Po128(Te 0/9-10)", "T", ["Port-channel128"]),
+        ("T Po 1", "T", ["Port-channel1"]),
+    ],
+)
+def test_an_os9_list_of_members_is_parsed(listed: str, kind: str, ports: list[str]) -> None:
+    """The lists are from published sessions, except the mixed lists and ``Fo 1/49/1-1/49/2``."""
+    reading = parse("dell_force10", OS9_HEAD + f"    112    Active    vc-112                          {listed}\n")
+    tagged, untagged = (vlans("112"), vlans("")) if kind == "T" else (vlans(""), vlans("112"))
+    assert list(reading.ports) == ports
+    assert {(port.tagged, port.untagged) for port in reading.ports.values()} == {(tagged, untagged)}
+
+
 def test_an_os10_switch_is_parsed() -> None:
     text = """!
 interface vlan1
@@ -225,6 +251,16 @@ Vlan113    113
         ("cisco_ios", (IOS_TABLE + "and then something else\n", IOS_PORTS), "and then something else"),
         ("arista_eos", ("no table", IOS_PORTS), "no table"),
         ("dell_force10", ("NUM Status\n1 Active\n",), "NUM Status"),
+        (
+            "dell_force10",
+            (OS9_HEAD + "*   1      Active                                    T Te 1/1-2/3\n",),
+            "1/1-2/3",
+        ),
+        (
+            "dell_force10",
+            (OS9_HEAD + "*   1      Active                                    T Po1(Te 1/1),Po2(Te 1/2)\n",),
+            "Po2",
+        ),
         ("hp_procurve", ("vlan 112\n   tagged 1-B7\n",), "1-B7"),
         ("hp_comware", ("Total: 3", COMWARE_PORTS), "Total: 3"),
         ("sonic", ("Name VID Member Mode\nVlan112 112 Ethernet0 sideways\n",), "sideways"),
