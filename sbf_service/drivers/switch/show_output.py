@@ -15,6 +15,7 @@ from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 
 ALLOWED_VLANS = "switchport trunk allowed vlan "
+DYNAMIC_LEGEND = "* indicates a Dynamic VLAN"
 ROUTES = ("ip address", "ipv6 address", "vrf ", "ip vrf forwarding", "ip unnumbered")
 AGGREGATES = ("channel-group", "lag ", "port link-aggregation")
 
@@ -155,7 +156,7 @@ def _apply_allowed(allowed: VlanSet, words: str) -> VlanSet:
 def parse_vlan_table(text: str) -> dict[int, str]:
     """Return the VLANs' names by ID, from a table that starts with ``VLAN Name``.
 
-    A row can continue in indented lines.
+    A row can continue in indented lines. EOS marks a dynamic VLAN, which a protocol created, with an asterisk.
     """
     head = re.search(r"^(VLAN +)(Name +)\S.*\n[- ]+\n", text, re.MULTILINE)
     if head is None:
@@ -163,10 +164,10 @@ def parse_vlan_table(text: str) -> dict[int, str]:
     name = slice(len(head[1]), len(head[1]) + len(head[2]))
     names = {}
     for line in text[head.end() :].splitlines():
-        row = re.match(r"(\d{1,4}) +\S", line)
+        row = re.match(r"(\d{1,4})\*? +\S", line)
         if row:
             names[int(row[1])] = line[name].strip()
-        elif line.strip() and not line.startswith(" " * 20):
+        elif line.strip() not in ("", DYNAMIC_LEGEND) and not line.startswith(" " * 20):
             raise ValueError(line)
     return names
 

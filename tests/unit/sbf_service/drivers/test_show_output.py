@@ -64,6 +64,21 @@ def test_ios_lists_with_exceptions_do_not_mean_all_vlans() -> None:
     assert port == PortReading(ALL_VLANS - vlans("100"), ready=True, dormant=ALL_VLANS - vlans("100"))
 
 
+def test_a_dynamic_vlan_of_eos_is_an_existing_vlan() -> None:
+    """The table is from a published session of a leaf with EVPN."""
+    table = """VLAN  Name                             Status    Ports
+----- -------------------------------- --------- -------------------------------
+1     default                          active    Et3, Et4, Et5, Et6, Et7, Et8
+302   CENTRAL_LAN_02                   active    Et5, Vx1
+1199* VLAN1199                         active    Cpu, Vx1
+
+* indicates a Dynamic VLAN
+"""
+    reading = parse("arista_eos", table, "interface Ethernet5\n   switchport access vlan 302\n")
+    assert reading.vlans == vlans("1,302,1199")
+    assert reading.names == {1: "default", 302: "CENTRAL_LAN_02", 1199: "VLAN1199"}
+
+
 def test_nxos_ports_without_trunk_mode_are_closed() -> None:
     lines = (
         "interface Ethernet1/1\n\ninterface Ethernet1/2\n  switchport\ninterface Ethernet1/3\n  switchport mode trunk\n"
