@@ -9,6 +9,7 @@ Sources of the output:
 - "Copying configuration: [Success]" after a rotating progress character: recorded sessions of 10.06 to 10.08 (Shasta's
   network guides)
 - "[Failure]" with a reason below it: the form comes from a simulator; the reasons are invented
+- ``interface lag 10 multi-chassis``: the command reference of 10.04 and published configurations of VSX pairs
 - the message for a missing right: without a source, not checked on a device
 """
 
@@ -23,7 +24,8 @@ from emulators.switch_device import EmulatedPort
 class ArubaAosCx(IosLikeSwitch):
     """An Aruba 6300 switch.
 
-    The first ``vlan trunk allowed`` makes an access port a trunk. A trunk without a list carries all VLANs.
+    The first ``vlan trunk allowed`` makes an access port a trunk. A trunk without a list carries all VLANs. With
+    ``multi_chassis``, the configuration shows lag 1 as a multi-chassis LAG of a VSX pair.
     """
 
     platform = "aruba_aoscx"
@@ -41,6 +43,10 @@ class ArubaAosCx(IosLikeSwitch):
         "busy": "Copying configuration: [/]\rCopying configuration: [Failure]\n\nConfiguration is locked\n",
         "permission": "Cannot execute command. Command not allowed.\n",
     }
+
+    def __init__(self, *, multi_chassis: bool = False, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        self.headings = {"lag1": "lag 1 multi-chassis" if multi_chassis else "lag 1"}
 
     def invalid(self, session: EmulatedSession, line: str) -> str:
         return f"Invalid input: {line.rsplit(maxsplit=1)[-1]}"
@@ -129,7 +135,7 @@ class ArubaAosCx(IosLikeSwitch):
         ]
         for name, port in self.running.ports.items():
             rows += [
-                f"interface {'lag 1' if name == 'lag1' else name}",
+                f"interface {self.headings.get(name, name)}",
                 *([] if port.down else ["    no shutdown"]),
                 *(f"    {line}" for line in port.lines),
             ]

@@ -1,10 +1,11 @@
 """Tests of single switch platforms: each test checks a property that the other platforms lack."""
 
 import pytest
-from emulators.switch_bench import MakeBench
+from emulators.switch_bench import MakeBench, driver_for
 
 from virtcloud.model.errors import Refused
 from virtcloud.model.switch_state import SwitchDifference
+from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 
 
@@ -61,3 +62,19 @@ def test_an_os9_switch_with_an_aggregate_is_configured(make_bench: MakeBench) ->
     bench.switch.occupy(vlans={150: "lab"}, trunks={"Port-channel 1": {150}})
     assert bench.read().elsewhere == {"Port-channel1": VlanSet([150])}
     assert not bench.converge("112")
+
+
+@pytest.mark.parametrize("multi_chassis", [False, True])
+def test_a_lag_of_aoscx_is_configured(make_bench: MakeBench, *, multi_chassis: bool) -> None:
+    bench = make_bench("aruba_aoscx", multi_chassis=multi_chassis)
+    bench.driver = driver_for(bench.switch, lag := PortName("lag1"))
+    bench.a = bench.b = lag
+    assert not bench.converge("112", "112")
+    assert bench.carries("lag1") == {112}
+    bench.driver.close()
+
+
+def test_an_unmanaged_multi_chassis_lag_of_aoscx_is_read(make_bench: MakeBench) -> None:
+    bench = make_bench("aruba_aoscx", multi_chassis=True)
+    bench.switch.occupy(vlans={150: "lab"}, trunks={"lag1": {150}})
+    assert bench.read().elsewhere == {"lag1": VlanSet([150])}

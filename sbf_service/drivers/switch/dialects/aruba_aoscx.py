@@ -5,9 +5,9 @@ trunk therefore always carries VLAN 1, which no cluster has. ``vlan trunk native
 this command only to restore a port's former configuration.
 
 Sources: networking-generic-switch for the commands; published configurations for ports; recorded sessions
-(ntc-templates) for neighbours. Three assumptions are from memory and were not checked on a device: that
-``vlan trunk allowed 1`` replaces ``all``; the form of the list after the removal of the last VLAN; and the form of
-lists of VLANs in commands.
+(ntc-templates) for neighbours. Four assumptions are from memory and were not checked on a device: that
+``vlan trunk allowed 1`` replaces ``all``; the form of the list after the removal of the last VLAN; the form of
+lists of VLANs in commands; and that ``interface lag 10`` also enters the mode of an existing multi-chassis LAG.
 
 ``copy running-config startup-config`` rewrites its output line, which ends with ``Copying configuration: [Success]``
 (published sessions and guides). Releases 10.01 to 10.03 print only ``Success``, according to their command references.
@@ -31,6 +31,8 @@ from sbf_service.drivers.switch.show_output import (
 from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames({"lag": (), "vlan": (), "mgmt": (), "loopback": (), "vxlan": ()}, gap=" ")
+PORT = re.compile(r"(?P<name>(?:lag)?[\d/]+)(?: multi-chassis(?: static)?)?")
+"""The heading of a port's configuration. The switches of a VSX pair share a multi-chassis LAG."""
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
@@ -45,8 +47,8 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
     names = {
         int(head): name for head, body in blocks.items() if head.isdigit() for name in find_arguments(body, "name ")
     }
-    bodies = parse_interfaces(text, PORTS)
-    ports = {name: _parse_port(body) for name, body in bodies.items() if re.fullmatch(r"(?:lag)?[\d/]+", name)}
+    matches = [(PORT.fullmatch(name), body) for name, body in parse_interfaces(text, PORTS).items()]
+    ports = {match["name"]: _parse_port(body) for match, body in matches if match}
     return SwitchReading(vlans, ports, names=names)
 
 

@@ -202,6 +202,19 @@ interface vlan 10
     assert set(reading.ports) == {"lag1", "1/1/1", "1/1/2"}
 
 
+@pytest.mark.parametrize("heading", ["lag 10", "lag 10 multi-chassis", "lag 10 multi-chassis static"])
+def test_a_lag_of_aoscx_is_parsed(heading: str) -> None:
+    text = f"""vlan 1,112
+interface {heading}
+    no shutdown
+    no routing
+    vlan trunk native 1
+    vlan trunk allowed 1,112
+    lacp mode active
+"""
+    assert parse("aruba_aoscx", text).ports == {"lag10": PortReading(vlans("1,112"), ready=True, untagged=vlans("1"))}
+
+
 COMWARE_PORTS = """#
 interface Ten-GigabitEthernet1/0/1
  port link-mode bridge
