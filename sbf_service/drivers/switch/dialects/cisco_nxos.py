@@ -84,6 +84,7 @@ DIALECT = Dialect(
         RestorableLine("switchport trunk native vlan ", "no switchport trunk native vlan"),
         RestorableLine("switchport trunk allowed vlan ", "no switchport trunk allowed vlan"),
         RestorableLine("switchport", "no switchport"),
+        RestorableLine("no switchport", "switchport"),
     ),
     save=("copy running-config startup-config",),
     saved=SAVED,

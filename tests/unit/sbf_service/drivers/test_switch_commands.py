@@ -7,6 +7,7 @@ from sbf_service.drivers.registry import render_switch_tables
 from sbf_service.drivers.switch.command_rendering import render_commands
 from sbf_service.drivers.switch.dialect import ALL_VLANS, PortReading, SwitchReading
 from sbf_service.drivers.switch.dialects import DIALECTS
+from virtcloud.model.port_use import PortUse
 from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
@@ -236,6 +237,25 @@ def test_an_emptied_list_is_explicitly_empty_on_ios() -> None:
 def test_vlan_1_is_allowed_before_an_aoscx_list_becomes_empty() -> None:
     removal = SwitchDifference(remove={PortName("1/1/1"): VlanSet([112])})
     assert render("aruba_aoscx", removal, "112")[1:3] == ["vlan trunk allowed 1", "no vlan trunk allowed 112"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "command"),
+    [
+        ("no switchport", "", "no switchport"),
+        ("", "switchport", "no switchport"),
+        ("switchport", "switchport", None),
+        ("", "", None),
+    ],
+    ids=["routed, layer 2 by default", "routed, routed by default", "layer 2, routed by default", "layer 2 by default"],
+)
+def test_the_layer_of_an_nxos_port_is_restored(before: str, now: str, command: str | None) -> None:
+    """A port prints ``switchport`` or ``no switchport`` only if its layer is not the switch's default."""
+    port = PortName("Ethernet1/1")
+    reading = SwitchReading(VlanSet([1]), {port: PortReading(lines=(now,) if now else ())})
+    change = SwitchDifference(put_back={port: PortUse(mode="access", lines=(before,) if before else ())})
+    middle = render_commands(DIALECTS["cisco_nxos"], change, reading)[1:-1]
+    assert middle == ([command] if command else [])
 
 
 def test_no_dialect_allows_all_vlans() -> None:
