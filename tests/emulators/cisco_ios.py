@@ -9,6 +9,7 @@ Sources of the output:
 - "Permission denied" and "No space left on device" after ``%Error opening nvram:/startup-config``: the test data of two
   configuration tools
 - "Command authorization failed": TACACS+ setups
+- "VTP VLAN configuration not allowed when device is in CLIENT mode.": published sessions
 - the defaults of ports (dynamic auto, access and native VLAN 1, all VLANs allowed, not shut down): the Catalyst 2960-X
   and 9300 VLAN and VTP configuration guides
 - the VLANs after a reboot (``vlan.dat`` in VTP server and client mode, the startup configuration in transparent mode):
@@ -96,6 +97,7 @@ class CiscoIos(TrunkLists):
 
         The switch creates pending VLANs at the line ``name``, or when the session leaves this mode.
         """
+        self._refuse_as_vtp_client()
         numbers = self.numbers(text)
         if numbers & set(range(1002, 1006)):
             raise CommandRejected(
@@ -103,6 +105,15 @@ class CiscoIos(TrunkLists):
             )
         session.enter("vlan", *map(str, sorted(numbers)))
         session.pending = numbers - set(self.running.vlans)
+
+    @accepts("config", "no vlan <list>")
+    def no_vlan(self, session: EmulatedSession, text: str) -> None:
+        self._refuse_as_vtp_client()
+        super().no_vlan(session, text)
+
+    def _refuse_as_vtp_client(self) -> None:
+        if self.vtp == "client":
+            raise CommandRejected("VTP VLAN configuration not allowed when device is in CLIENT mode.")
 
     @accepts("vlan", "name <text>")
     def vlan_name(self, session: EmulatedSession, text: str) -> None:

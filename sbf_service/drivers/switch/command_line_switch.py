@@ -11,14 +11,19 @@ from sbf_service.drivers.device_errors import (
     join_texts,
     quote_start,
 )
+from sbf_service.drivers.switch.command_matching import (
+    EXIT_COMMANDS,
+    find_command_ports,
+    find_command_vlans,
+    is_enabling,
+    split_before_enabling,
+    split_command_blocks,
+)
 from sbf_service.drivers.switch.command_rendering import (
     NOTHING_DONE,
     UNCLOSED,
     drop_ports,
-    find_command_ports,
-    find_command_vlans,
     find_unclosed_ports,
-    is_enabling,
     render_change_commands,
     render_closing_commands,
 )
@@ -31,8 +36,6 @@ from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-
-EXIT_COMMANDS = frozenset({"exit", "quit"})
 
 
 class CommandLineSwitch:
@@ -144,14 +147,14 @@ class CommandLineSwitch:
     def _send(self, commands: Sequence[str], difference: SwitchDifference) -> Iterator[ChangeFault]:
         """Send commands block by block, and yield a fault for each refused command.
 
-        The first command of a block enters the block's mode, and the last command leaves this mode. If the device
-        refuses the first command, the last command leaves the configuration mode instead. The driver then enters the
-        configuration mode again. Otherwise, the last command of the next block could end the session. If the device
-        refuses the configuration mode, send no further block.
+        If the last command of a block leaves a mode, the first command enters this mode. If the device refuses the
+        first command, the last command leaves the configuration mode instead. The driver then enters the configuration
+        mode again. Otherwise, the last command of the next block could end the session. If the device refuses the
+        configuration mode, send no further block.
         """
         dialect, refused_ports = self._dialect, set[str]()
         opening = dialect.configure
-        for block in split_command_blocks(commands):
+        for block in split_command_blocks(dialect, commands):
             if refusals := list(self._conversation.send(opening)):
                 yield from (ChangeFault(str(refusal)) for refusal in refusals)
                 return
@@ -184,26 +187,3 @@ def list_sent_commands(dialect: Dialect, difference: SwitchDifference, reading: 
     )
     changes = [line for part in parts if part for line in (*dialect.configure, *part, *dialect.leave)]
     return (*changes, *dialect.save)
-
-
-def split_command_blocks(commands: Sequence[str]) -> Iterator[list[str]]:
-    """Yield blocks of commands. A block ends with the command that leaves the block's configuration mode."""
-    block: list[str] = []
-    for command in commands:
-        block.append(command)
-        if command in EXIT_COMMANDS:
-            yield block
-            block = []
-    if block:
-        yield block
-
-
-def split_before_enabling(dialect: Dialect, block: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the parts of a block. Each command that enables a port is the first command of a part."""
-    part: list[str] = []
-    for command in block:
-        if part and is_enabling(dialect, command):
-            yield part
-            part = []
-        part.append(command)
-    yield part

@@ -1,12 +1,6 @@
-"""Renders a difference as commands of a dialect, and finds the VLAN IDs and ports that a command concerns. Pure.
+"""Renders a difference as commands of a dialect. Pure."""
 
-SBF reports a refused command to the owners of the clusters that the command concerns. To find these clusters, SBF
-matches the command with the dialect's templates, and reads the VLAN IDs or the port from the command.
-"""
-
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator
 
 from sbf_service.domain.ownership import make_vlan_name
 from sbf_service.drivers.switch.dialect import (
@@ -19,7 +13,6 @@ from sbf_service.drivers.switch.dialect import (
     SwitchReading,
     find_port,
 )
-from virtcloud.model.errors import BadInput
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.switch_state import PortVlans, SwitchDifference
 from virtcloud.model.values import PortName, VlanId
@@ -27,7 +20,6 @@ from virtcloud.model.vlans import VlanSet
 
 UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
 NOTHING_DONE = "no VLAN was created and no port became a trunk; check the switch's configuration"
-_FIELDS = {"port": r"(?P<port>\S.*?)", "name": r"\S+", "vlan": r"(?P<vlan>\d+)", "vlans": r"(?P<vlans>\d.*)"}
 
 
 def render_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
@@ -224,75 +216,3 @@ def _template_values(
         return [{"vlan": vlan} for vlan in vlans]
     runs = vlans.ranges()
     return [{"vlans": dialect.format_ranges(runs[start : start + ranges])} for start in range(0, len(runs), ranges)]
-
-
-def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that the command ``line`` concerns: the result of :func:`_find_named_vlans` for the command.
-
-    If this result is empty, return the result for all commands of ``block``, the block that contains the command.
-    """
-    return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
-
-
-def find_command_ports(dialect: Dialect, line: str, block: Sequence[str]) -> frozenset[str]:
-    """Return the port that the command ``line`` names. If it names none, return all ports named in ``block``."""
-    return _find_named_ports(dialect, [line]) or _find_named_ports(dialect, block)
-
-
-def is_enabling(dialect: Dialect, line: str) -> bool:
-    """Return whether a command enables a port."""
-    return any(pattern.fullmatch(line) for pattern in _compile_templates((dialect.enable,)))
-
-
-def _find_named_ports(dialect: Dialect, commands: Sequence[str]) -> frozenset[str]:
-    named = (match.groupdict().get("port") for line in commands for match in _match_templates(dialect, line))
-    return frozenset(dialect.ports.canonical(port) for port in named if port)
-
-
-def _find_named_vlans(dialect: Dialect, commands: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that commands name.
-
-    If the commands name no VLAN ID, return the VLAN IDs that the difference changes on the commands' ports.
-    """
-    matches = [match for line in commands for match in _match_templates(dialect, line)]
-    vlans = VlanSet(vlan for match in matches for vlan in _parse_matched_vlans(dialect, match))
-    return vlans or VlanSet(vlan for match in matches for vlan in _find_changed_vlans(dialect, match, difference))
-
-
-def _parse_matched_vlans(dialect: Dialect, match: re.Match[str]) -> Iterable[int]:
-    fields = match.groupdict()
-    listed = fields.get("vlan") or fields.get("vlans") or ""
-    try:
-        return VlanSet.parse(listed.replace(dialect.to, "-").replace(dialect.comma, ","))
-    except BadInput:  # a line can match several templates; here, the matched text is not a VLAN ID
-        return ()
-
-
-def _find_changed_vlans(dialect: Dialect, match: re.Match[str], difference: SwitchDifference) -> Iterator[int]:
-    port = dialect.ports.canonical(match.groupdict().get("port") or "")
-    for changes in (difference.add, difference.remove):
-        for name, vlans in changes.items():
-            if dialect.ports.canonical(name) == port:
-                yield from vlans
-
-
-def _match_templates(dialect: Dialect, line: str) -> Iterator[re.Match[str]]:
-    for pattern in _compile_templates(_list_templates(dialect)):
-        if match := pattern.fullmatch(line):
-            yield match
-
-
-def _list_templates(dialect: Dialect) -> Commands:
-    groups = (dialect.create, dialect.delete, dialect.prepare, dialect.trunk, dialect.allow, dialect.remove)
-    all_groups = (*groups, dialect.empty, dialect.access, *dialect.vacate)
-    return tuple(dict.fromkeys(line for lines in all_groups for line in lines if "{" in line))
-
-
-@lru_cache(maxsize=64)
-def _compile_templates(templates: Commands) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(_template_pattern(template)) for template in templates)
-
-
-def _template_pattern(template: str) -> str:
-    parts = re.split(r"\{(\w+)\}", template)
-    return "".join(_FIELDS[part] if index % 2 else re.escape(part) for index, part in enumerate(parts))

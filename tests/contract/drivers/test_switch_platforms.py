@@ -3,6 +3,7 @@
 import pytest
 from emulators.switch_bench import MakeBench, driver_for
 
+from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused
 from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import PortName
@@ -19,6 +20,29 @@ def test_a_vtp_servers_refusal_of_vlans_above_1005_is_quoted(make_bench: MakeBen
     bench = make_bench("cisco_ios", vtp="server")
     with pytest.raises(Refused, match="not allowed in current VTP mode"):
         bench.driver.apply(SwitchDifference(create=VlanSet([2000])))
+
+
+def test_a_vtp_clients_refusal_of_vlans_is_quoted(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", vtp="client")
+    change = SwitchDifference(create=VlanSet([112, 113]), add={bench.a: VlanSet([112]), bench.b: VlanSet([113])})
+    with pytest.raises(Refused, match="sent 'vlan 112', the device answered 'VTP VLAN configuration not allowed"):
+        bench.driver.apply(change)
+    assert bench.read().ports == {bench.a: VlanSet([112]), bench.b: VlanSet([113])}
+    assert bench.switch.logins == 1
+
+
+@pytest.mark.parametrize("platform", DIALECTS)
+def test_a_refused_deletion_does_not_stop_other_commands(platform: str, make_bench: MakeBench) -> None:
+    """The command ``no vlan`` enters no mode, so the next ``exit`` leaves the mode of another VLAN."""
+    bench = make_bench(platform)
+    bench.driver.apply(SwitchDifference(create=VlanSet([130])))
+    bench.switch.fail("refuse", "130", times=10)
+    vlan = VlanSet([112])
+    with pytest.raises(Refused) as caught:
+        bench.driver.apply(SwitchDifference(delete=VlanSet([130]), create=vlan, add={bench.a: vlan, bench.b: vlan}))
+    assert set(caught.value.about) == {130}
+    assert bench.read().ports == {bench.a: vlan, bench.b: vlan}
+    assert bench.switch.logins == 1
 
 
 def test_an_older_sonic_without_switchport_is_configured(make_bench: MakeBench) -> None:

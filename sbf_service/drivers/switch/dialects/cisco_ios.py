@@ -7,6 +7,9 @@ Sources: networking-generic-switch for the commands; recorded sessions (ntc-temp
 neighbours. From memory, not checked on a device: the filter on the configuration, ``show vlan internal usage``, and
 that the device creates a VLAN at ``exit``.
 
+A VTP client refuses VLANs with ``VTP VLAN configuration not allowed when device is in CLIENT mode.`` (published
+sessions), in most releases without ``%``.
+
 ``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides). For a compressed configuration, ``[OK]``
 is on the line with the compressed size. ``startup-config file open failed (Device or resource busy)`` is a failure,
 although it contains no ``%`` (recorded by Netspoc). If the configuration is too large for NVRAM, the device asks
@@ -44,7 +47,9 @@ PORTS = PortNames(
     }
 )
 ERRORS = re.compile(
-    r"^[^\S\n]*%(?! ?(?:Applying|Warning)).*|^Command (?:rejected|authorization failed).*", re.MULTILINE
+    r"^[^\S\n]*%(?! ?(?:Applying|Warning)).*|^Command (?:rejected|authorization failed).*"
+    r"|^VTP VLAN configuration not allowed.*",
+    re.MULTILINE,
 )
 SAVED = re.compile(r"\[OK\]\s*\Z")
 ANSWERS = {r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": "", r"Truncate config\?\? \[no\]:\s*": "no"}

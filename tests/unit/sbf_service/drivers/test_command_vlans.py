@@ -3,7 +3,8 @@
 import pytest
 
 from sbf_service.drivers.device_errors import MAX_FAULT_CHARACTERS, ChangeFault, build_refusal, join_texts
-from sbf_service.drivers.switch.command_rendering import find_command_vlans, render_commands
+from sbf_service.drivers.switch.command_matching import find_command_vlans, split_command_blocks
+from sbf_service.drivers.switch.command_rendering import render_commands
 from sbf_service.drivers.switch.dialect import SwitchReading
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.switch_state import SwitchDifference
@@ -41,6 +42,29 @@ def test_a_name_concerns_the_vlan_of_its_block() -> None:
 def test_a_range_concerns_all_its_vlans() -> None:
     comware = DIALECTS["hp_comware"]
     assert str(find_command_vlans(comware, "port trunk permit vlan 100 to 102 110", [], CHANGE)) == "100-102,110"
+
+
+@pytest.mark.parametrize(
+    ("platform", "commands", "blocks"),
+    [
+        ("cisco_ios", "no vlan 130; vlan 112; name vc-112; exit", "no vlan 130 | vlan 112; name vc-112; exit"),
+        (
+            "dell_force10",
+            "no interface vlan 130; no interface vlan 131; interface vlan 112; tagged Te 0/1; exit",
+            "no interface vlan 130; no interface vlan 131 | interface vlan 112; tagged Te 0/1; exit",
+        ),
+        ("hp_comware", "undo vlan 130; interface XGE1; quit", "undo vlan 130 | interface XGE1; quit"),
+        (
+            "hp_procurve",
+            "no vlan 130 tagged A1; no vlan 130; vlan 112; name vc-112; exit; vlan 112 tagged A1",
+            "no vlan 130 tagged A1; no vlan 130 | vlan 112; name vc-112; exit | vlan 112 tagged A1",
+        ),
+        ("sonic", *["sudo -n config vlan del 130; sudo -n config vlan add 112"] * 2),
+    ],
+)
+def test_a_command_without_a_mode_is_in_no_block_with_a_mode(platform: str, commands: str, blocks: str) -> None:
+    split = split_command_blocks(DIALECTS[platform], commands.split("; "))
+    assert list(split) == [block.split("; ") for block in blocks.split(" | ")]
 
 
 def test_each_vlan_has_only_its_faults_in_the_error() -> None:
