@@ -48,11 +48,12 @@ class VpnInterfaces:
 
         Raise Unsafe if a foreign interface has this name.
         """
-        tap = next((interface for interface in self._kernel.list_interfaces() if interface.name == name), None)
+        interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
+        tap = interfaces.get(name)
         if tap is not None and tap.alias != names.VPN_ALIAS:
             raise Unsafe(f"virtcloud did not create the interface {name}; left unchanged: remove or rename it")
-        index = tap.index if tap else self._kernel.add_tap(name)
-        self._kernel.change(index, alias=names.VPN_ALIAS, mtu=ETHERNET_MTU, master=0)
+        index = tap.index if tap else self._create_tap(name, interfaces.get(names.temporary_tap_name(name)))
+        self._kernel.change(index, mtu=ETHERNET_MTU, master=0)
         self._kernel.disable_host_ip(index, name)
         self._kernel.change(index, up=True)
         return index
@@ -94,6 +95,13 @@ class VpnInterfaces:
         for interface in self._kernel.list_interfaces():
             if interface.name == name and names.cluster_of_alias(interface.alias) == cluster:
                 self._kernel.delete(interface.index)
+
+    def _create_tap(self, name: str, former: KernelInterface | None) -> int:
+        if former is not None:
+            self._kernel.delete(former.index)
+        index = self._kernel.add_tap(names.temporary_tap_name(name))
+        self._kernel.change(index, name=name, alias=names.VPN_ALIAS)
+        return index
 
     def _create_port(
         self, segment: Segment, name: str, tap: KernelInterface, former: list[KernelInterface | None]

@@ -20,6 +20,8 @@ to a network's namespace
 a new interface until its   ``vcnew-<vlan>``, or with ``vcnewb-``,          ``vcnew-100``
 alias is set                ``vcnewj-``, ``vcnews-``, ``vcnewv-`` or
                             ``vcnewg-`` instead of ``vcnew-``
+a new tap until its alias   ``vcnew-<tap>``                                 ``vcnew-vpn-udp``
+is set
 libvirt domain              ``vc-<cluster id>-<guest>``                     ``vc-4c1f-g1``
 a job's files               ``<key>``                                       ``12.pbs``
 a job's files, if that      ``<46 of the key>~<16 hex>``
@@ -141,6 +143,11 @@ def vlan_of_vpn_port(name: str) -> int | None:
     """Parse the VLAN ID from the name of the VPN's bridge port. Return None for another name."""
     match = _VPN_PORT.fullmatch(name)
     return int(match.group(1)) if match else None
+
+
+def temporary_tap_name(tap: str) -> str:
+    """Return the temporary name that the tap of an OpenVPN server has until its alias is set."""
+    return f"vcnew-{tap}"
 
 
 def temporary_vpn_port_name(vlan: int) -> str:
