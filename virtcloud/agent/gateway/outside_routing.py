@@ -61,6 +61,8 @@ class OutsideRouting:
         """The networks of the latest wanted document."""
         self._wanted: OwnedTable | None = None
         """The wanted packet filter for `_segments`, or None if no filter is wanted."""
+        self._is_cleaned = False
+        """Whether the connections of ended publications were removed after the last change of the packet filter."""
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
         """Return the packet filter. If it exists, also return which of ``interfaces`` forward packets."""
@@ -87,8 +89,8 @@ class OutsideRouting:
     def receive(self, segments: Sequence[Segment]) -> None:
         """Record the networks of a wanted document. Request the addresses of the FQDNs in these networks' destinations.
 
-        `restore` uses the recorded networks. The kernel is not changed. The thread of `FqdnAddresses` resolves the
-        FQDNs later.
+        `restore` uses the recorded networks. The packet filter is not changed. The thread of `FqdnAddresses` resolves
+        the FQDNs later. If the last removal of ended publications' connections failed or was interrupted, repeat it.
         """
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]
@@ -97,6 +99,8 @@ class OutsideRouting:
         with self._lock:
             self._segments = tuple(segments)
             self._wanted = make_outside_table(segments, self._list_admitted)
+            if self._wanted is not None and not self._is_cleaned:
+                self._is_cleaned = _remove_ended_connections(segments)
 
     def correct_sets(self) -> tuple[Segment, ...]:
         """Write the current addresses of FQDNs to the packet filter. Return the networks of the latest wanted document.
@@ -120,8 +124,7 @@ class OutsideRouting:
                 return
             faults = list(self._wanted.find_faults(self._tables.read(*TABLE)))
             if faults:
-                self._tables.replace(self._wanted)
-                _remove_ended_connections(self._segments)
+                self._replace_filter()
                 log.warning("packet_filter_restored", faults=", ".join(faults))
             elif self._tables.correct_sets(self._wanted):
                 log.warning("packet_filter_restored", faults="the addresses of FQDNs were changed")
@@ -136,11 +139,7 @@ class OutsideRouting:
         with self._lock:
             self._segments = tuple(segments)
             self._wanted = make_outside_table(segments, self._list_admitted)
-            if self._wanted is None:
-                self._tables.remove(*TABLE)
-            else:
-                self._tables.replace(self._wanted)
-        _remove_ended_connections(segments)
+            self._replace_filter()
         if not segments:
             return
         routers = [segment.router for segment in segments if segment.router is not None]
@@ -158,9 +157,18 @@ class OutsideRouting:
                 "for interfaces that learn their routes from advertisements"
             )
 
+    def _replace_filter(self) -> None:
+        """Write the wanted packet filter, and remove the connections of publications that the filter no longer has."""
+        self._is_cleaned = False
+        if self._wanted is None:
+            self._tables.remove(*TABLE)
+        else:
+            self._tables.replace(self._wanted)
+        self._is_cleaned = _remove_ended_connections(self._segments)
 
-def _remove_ended_connections(segments: Iterable[Segment]) -> None:
-    """Remove the connections of ended publications from the connection table.
+
+def _remove_ended_connections(segments: Iterable[Segment]) -> bool:
+    """Remove the connections of ended publications from the connection table. Return whether the removal succeeded.
 
     If the removal fails, only log a warning, because the packet filter drops these connections' packets anyway.
     """
@@ -168,6 +176,7 @@ def _remove_ended_connections(segments: Iterable[Segment]) -> None:
         number = remove_ended_connections(list_published_translations(segments), (LINKS4, LINKS6))
     except OSError as error:
         log.warning("published_connections_not_removed", error=error)
-        return
+        return False
     if number:
         log.info("published_connections_removed", number=number)
+    return True

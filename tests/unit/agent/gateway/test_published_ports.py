@@ -4,6 +4,7 @@ Port 40000 of the gateway leads to a guest of a cluster whose router is the gate
 identical cluster without a router.
 """
 
+import errno
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 from routing_world import ADMINISTRATOR, GATEWAY, NSENTER, ROUTER, SERVER, Run, Surroundings, make_segment, run_gateway
 
+from virtcloud.agent.gateway import outside_routing
 from virtcloud.agent.gateway.connection_table import remove_ended_connections
 from virtcloud.agent.gateway.outside_links import list_published_translations
 from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
@@ -366,6 +368,34 @@ def test_ended_publications_leave_no_entry_in_the_connection_tables(
         return [remove_ended_connections(current, links), int(inner)]
 
     assert gateway(count) == [0, 0]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_failed_removal_of_connections_is_repeated(
+    gateway: Run, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
+) -> None:
+    """A restarted agent finds the correct packet filter, but does not know whether connections were removed."""
+    removals: list[str] = []
+
+    def fail_once(*_: object) -> int:
+        removals.append("succeeded" if removals else "failed")
+        if removals == ["failed"]:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return 0
+
+    def work(world: Surroundings) -> list[str]:
+        world.segments = segments(UDP)
+        world.reconcile()
+        monkeypatch.setattr(outside_routing, "remove_ended_connections", fail_once)
+        world.segments = segments(publish(40000))
+        world.reconcile()
+        if is_restarted:
+            world.start_agent()
+        for _ in range(2):
+            world.outside.receive(world.segments)
+        return world.reconcile()
+
+    assert (gateway(work), removals) == ([], ["failed", "succeeded"])
 
 
 def test_a_publication_ends_with_the_lease_without_an_agent(gateway: Run) -> None:
