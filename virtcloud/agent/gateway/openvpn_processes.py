@@ -12,7 +12,8 @@ import pwd
 import re
 import shutil
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from virtcloud.agent.gateway.openvpn_config import ServerAccount
 from virtcloud.agent.network.interfaces import BOOT_ID
 from virtcloud.agent.own_processes import read_start_time
 from virtcloud.model.document import Document
-from virtcloud.model.errors import Refused
+from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.vpn import VpnProtocol
 
 REMEDY: Final = "apt-get install openvpn (Debian), dnf install openvpn from EPEL (RHEL)"
@@ -93,6 +94,14 @@ class OpenvpnLaunch:
             meaningful = [line for line in lines if not line.startswith(FINAL_LINES)]
             return meaningful[-1] if meaningful else "no message"
         return "no message"
+
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Append the line of `read_error` to the message of an Unreachable error in the block."""
+        try:
+            yield
+        except Unreachable as error:
+            raise Unreachable(f"{error}: {self.read_error()}") from error
 
     def has_ended(self) -> bool:
         """Return whether the process has ended."""

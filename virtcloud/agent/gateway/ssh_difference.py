@@ -13,12 +13,13 @@ class ObservedSshd:
     """The sshd of a gateway.
 
     ``config`` is the digest of the running sshd's files, or None if no sshd runs. ``wanted`` is the digest of the
-    wanted sshd's files, or None if no sshd is wanted.
+    wanted sshd's files, or None if no sshd is wanted. ``has_remains`` states whether records of an sshd exist.
     """
 
     config: str | None = None
     faults: tuple[str, ...] = ()
     wanted: str | None = None
+    has_remains: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class RunSshd:
 
 @dataclass(frozen=True, slots=True)
 class StopSshd:
-    """Stop the sshd. All its connections end."""
+    """Stop the sshd, and remove its records. All its connections end."""
 
     cluster: str = ""
 
@@ -51,7 +52,7 @@ SshStep = RunSshd | StopSshd
 def find_sshd_changes(wanted: HostWanted, observed: ObservedSshd) -> Iterator[SshStep]:
     """Yield the steps that start or stop the sshd, or correct its faults."""
     if wanted.ssh is None:
-        if observed.config is not None:
+        if observed.config is not None or observed.has_remains:
             yield StopSshd()
         return
     if observed.config is None:

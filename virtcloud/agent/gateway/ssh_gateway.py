@@ -53,6 +53,7 @@ SEARCH_PATH: Final = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
 IPV6: Final = Path("/proc/net/if_inet6")
 REPLACED: Final = {"/etc/passwd": PASSWD, "/etc/nsswitch.conf": NSSWITCH}
 RECORD, SESSIONS = "record.json", "sessions.json"
+RECORDS: Final = (RECORD, SESSIONS, f"{REQUESTS}/{SOCKET}")
 START_S: Final = 5.0
 """Time limit in seconds for a started sshd to answer."""
 STOP_S: Final = 1.0
@@ -125,7 +126,7 @@ class SshGateway:
         if record is None and (self._folder / RECORD).exists():
             return ObservedSshd("", ("the sshd's record is unreadable",), wanted)
         if running is None:
-            return ObservedSshd(wanted=wanted)
+            return ObservedSshd(wanted=wanted, has_remains=any((self._folder / name).exists() for name in RECORDS))
         return ObservedSshd(running.config, () if running.config else ("the sshd does not answer",), wanted)
 
     def apply(self, step: SshStep) -> None:
@@ -166,7 +167,7 @@ class SshGateway:
         self._stop_sshd()
         self.close()
         with refuse_os_errors(f"remove the records of {self._folder}"):
-            for name in (RECORD, SESSIONS, f"{REQUESTS}/{SOCKET}"):
+            for name in RECORDS:
                 (self._folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -49,13 +49,14 @@ class ObservedVpn:
 
     ``configs`` are the digests of the wanted servers' configurations. A running server whose configuration has another
     digest must be restarted. ``limit_faults`` are the differences from the wanted filter of TCP connections
-    (`connection_limits`).
+    (`connection_limits`). ``remains`` are the protocols of servers that do not run, but whose tap or files exist.
     """
 
     servers: tuple[ObservedVpnServer, ...] = ()
     ports: tuple[ObservedVpnPort, ...] = ()
     configs: Mapping[VpnProtocol, str] = field(default_factory=dict)
     limit_faults: tuple[str, ...] = ()
+    remains: tuple[VpnProtocol, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class LimitVpnConnections:
 
 @dataclass(frozen=True, slots=True)
 class StopVpnServer:
-    """Stop an OpenVPN server and remove its tap."""
+    """Stop an OpenVPN server, and remove its tap and its records."""
 
     protocol: VpnProtocol
     cluster: str = ""
@@ -202,9 +203,9 @@ def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Vpn
     for port in observed.ports:
         if (port.cluster, port.name) not in wanted_ports:
             yield RemoveVpnPort(port.cluster, port.name)
-    for server in observed.servers:
-        if server.protocol not in protocols:
-            yield StopVpnServer(server.protocol)
+    for protocol in (*(server.protocol for server in observed.servers), *observed.remains):
+        if protocol not in protocols:
+            yield StopVpnServer(protocol)
 
 
 def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[LimitVpnConnections | RunVpnServer]:

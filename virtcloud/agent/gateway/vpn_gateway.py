@@ -6,8 +6,7 @@ While no agent runs, no new device can connect.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +36,7 @@ from virtcloud.agent.gateway.vpn_difference import (
     find_vpn_ports,
 )
 from virtcloud.agent.gateway.vpn_interfaces import VpnInterfaces, VpnKernel
+from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import BOOT_ID, KernelInterface
 from virtcloud.agent.own_processes import kill_processes, list_own_processes, read_start_time
 from virtcloud.model.errors import Refused, Unreachable, VirtcloudError
@@ -101,7 +101,9 @@ class VpnGateway:
         servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
         port = self._wanted.ports.get(VpnProtocol.TCP) if self._wanted else None
         faults = self._limits.find_faults(port) if self._limits else ()
-        return ObservedVpn(tuple(servers), tuple(find_vpn_ports(interfaces)), self._wanted_configs(), faults)
+        running = {server.protocol for server in servers}
+        remains = tuple(one for one in VpnProtocol if one not in running and self._has_remains(one, interfaces))
+        return ObservedVpn(tuple(servers), tuple(find_vpn_ports(interfaces)), self._wanted_configs(), faults, remains)
 
     def apply(self, step: VpnStep) -> None:
         """Apply one step. Raise Refused if the step fails, and Unsafe if the step would change a foreign interface."""
@@ -175,7 +177,7 @@ class VpnGateway:
         self._children.add(launch.pid)
         self._write_record(record)
         launch.configure(config)
-        with _name_error(launch):
+        with launch.named_errors():
             connection = UnixManagementSocket(self._path(protocol) / SOCKET, has_ended=launch.has_ended)
         control = self._make_control(protocol, connection)
         try:
@@ -200,6 +202,12 @@ class VpnGateway:
             faults.append(f"{tap.name} was created again")
         control = self._controls.get(protocol)
         return ObservedVpnServer(protocol, record.config, tuple(faults), control.sessions if control else ())
+
+    def _has_remains(self, protocol: VpnProtocol, interfaces: Sequence[KernelInterface]) -> bool:
+        """Return whether the tap or a file of a server exists."""
+        tap = (DEVICES[protocol], names.VPN_ALIAS)
+        has_tap = any((interface.name, interface.alias) == tap for interface in interfaces)
+        return has_tap or any((self._path(protocol) / name).exists() for name in (RECORD, SESSIONS, SOCKET))
 
     def _take_over(self, protocol: VpnProtocol) -> str | None:
         """Control a running server that an earlier agent process started. Return an error message, or None."""
@@ -288,12 +296,3 @@ class VpnGateway:
     def _write_record(self, record: VpnServerRecord) -> None:
         with refuse_os_errors("record the OpenVPN server"):
             write_durably(self._path(record.protocol) / RECORD, record.model_dump_json().encode())
-
-
-@contextmanager
-def _name_error(launch: OpenvpnLaunch) -> Iterator[None]:
-    """Append OpenVPN's last message to the message of an Unreachable error in the block."""
-    try:
-        yield
-    except Unreachable as error:
-        raise Unreachable(f"{error}: {launch.read_error()}") from error

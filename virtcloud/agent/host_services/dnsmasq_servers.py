@@ -56,6 +56,7 @@ USER: Final = "dnsmasq"
 REMEDY: Final = "apt-get install dnsmasq-base (Debian), dnf install dnsmasq (RHEL)"
 SEARCH_PATH: Final = "/usr/sbin:/usr/local/sbin:/usr/bin:/sbin"
 RECORD: Final = "record.json"
+NO_RECORD: Final = ("the server's record is missing",)
 FOLDER_MODE, FILE_MODE = 0o750, 0o640
 
 
@@ -106,14 +107,17 @@ class DnsmasqServers:
         self._metadata = MetadataProcesses(folder, self._boot, has_filters=has_filters)
 
     def read(self, interfaces: Sequence[KernelInterface]) -> tuple[ObservedServer, ...]:
-        """Return the servers that have a record, or a port in ``interfaces``, with their faults."""
-        records = self._list_records()
+        """Return the servers that have a folder, or a port in ``interfaces``, with their faults."""
+        folders = self._list_folders()
+        records = [record for folder in folders if (record := self._read_record(folder)) is not None]
         found = {(record.cluster, record.vlan): self._observe(record, interfaces) for record in records}
         for interface in interfaces:
             vlan, cluster = names.vlan_of_server_port(interface.name), names.cluster_of_alias(interface.alias)
             if vlan is not None and cluster and (cluster, vlan) not in found:
-                found[cluster, vlan] = ObservedServer(cluster, vlan, faults=("the server's record is missing",))
-        return tuple(found[key] for key in sorted(found))
+                found[cluster, vlan] = ObservedServer(cluster, vlan, faults=NO_RECORD)
+        known = {cluster for cluster, _ in found}
+        remains = [ObservedServer(path.name, None, faults=NO_RECORD) for path in folders if path.name not in known]
+        return (*(found[key] for key in sorted(found)), *remains)
 
     def apply(self, step: ServeGuests | StopServing) -> None:
         """Apply one step. Idempotent. Raise the errors of `ensure_server` and `ensure_no_server`."""
@@ -242,10 +246,9 @@ class DnsmasqServers:
         recorded = {record.pid} if record is not None and record.is_running(self._boot) else set()
         kill_processes(_file_arguments(self._folder / cluster)[0], recorded | list_own_processes())
 
-    def _list_records(self) -> list[ServerRecord]:
+    def _list_folders(self) -> list[Path]:
         with refuse_os_errors(f"read the records of {self._folder}"):
-            folders = sorted(self._folder.iterdir()) if self._folder.exists() else []
-        return [record for folder in folders if (record := self._read_record(folder)) is not None]
+            return sorted(self._folder.iterdir()) if self._folder.exists() else []
 
     def _read_record(self, folder: Path) -> ServerRecord | None:
         return read_record(folder / RECORD, ServerRecord)

@@ -22,11 +22,12 @@ class ObservedServer:
     """The server of a cluster's guests on this host.
 
     ``config`` and ``names`` are the digests of the files that the server has read. ``metadata`` is the digest of the
-    documents of the server's metadata service, or "" if the server has no metadata service.
+    documents of the server's metadata service, or "" if the server has no metadata service. ``vlan`` is None if the
+    server has neither a readable record nor a port.
     """
 
     cluster: str
-    vlan: int
+    vlan: int | None
     config: str = ""
     names: str = ""
     faults: tuple[str, ...] = ()
@@ -48,10 +49,12 @@ class StopServing:
     """Remove the server of a cluster's guests: its process, network namespace and files."""
 
     cluster: str
-    vlan: int
+    vlan: int | None
 
     def __str__(self) -> str:
         """Describe the step."""
+        if self.vlan is None:
+            return "remove the files of a server for guests"
         return f"stop the server for guests in VLAN {self.vlan}"
 
 
@@ -65,7 +68,8 @@ def has_server(segment: Segment) -> bool:
 
 def find_unwanted_servers(segments: Iterable[Segment], observed: Iterable[ObservedServer]) -> Iterator[StopServing]:
     """Yield a step that removes the server, for each observed server whose segment is not wanted or needs no server."""
-    wanted = {(segment.id, segment.vlan) for segment in segments if has_server(segment)}
+    served = [segment for segment in segments if has_server(segment)]
+    wanted = {(segment.id, vlan) for segment in served for vlan in (segment.vlan, None)}
     for server in observed:
         if (server.cluster, server.vlan) not in wanted:
             yield StopServing(server.cluster, server.vlan)

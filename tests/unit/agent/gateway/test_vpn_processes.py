@@ -80,6 +80,26 @@ def test_an_unwanted_server_with_an_unreadable_record_is_stopped(in_world: Calla
     assert (started, is_left) == (None, False)
 
 
+@pytest.mark.parametrize("lost", [(), ("record.json",), ("record.json", "sessions.json", "management.sock")])
+def test_the_remains_of_an_unwanted_server_are_removed(in_world: Callable[..., Any], lost: tuple[str, ...]) -> None:
+    """OpenVPN ended, or the agent was killed while it removed the server."""
+
+    def work(world: GatewayWorld) -> object:
+        world.gateway._stop(UDP)
+        for name in lost:
+            (world.folder / "vpn/udp" / name).unlink(missing_ok=True)
+        for step in find_vpn_removals(HostWanted(), world.gateway.read(world.kernel.list_interfaces())):
+            world.gateway.apply(step)
+        left = world.kernel.list_interfaces()
+        return (
+            [each.name for each in left],
+            list((world.folder / "vpn/udp").iterdir()),
+            world.gateway.read(left).remains,
+        )
+
+    assert in_world(work) == (["lo"], [], ())
+
+
 def test_a_lack_of_file_descriptors_makes_no_record_unreadable(in_world: Callable[..., Any]) -> None:
     def work(world: GatewayWorld) -> object:
         interfaces, (soft, hard) = world.kernel.list_interfaces(), resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -16,7 +16,7 @@ from network_namespaces import Run
 
 from virtcloud.agent.host_services import dnsmasq_config, dnsmasq_servers
 from virtcloud.agent.host_services.dnsmasq_servers import DnsmasqServers
-from virtcloud.agent.host_services.server_difference import ObservedServer
+from virtcloud.agent.host_services.server_difference import ObservedServer, find_unwanted_servers
 from virtcloud.model.errors import Refused
 
 pytestmark = pytest.mark.skipif(shutil.which("dnsmasq") is None, reason="NOT TESTED: dnsmasq-base is not installed")
@@ -85,6 +85,22 @@ def test_nothing_of_a_removed_server_remains(in_world: Callable[..., Any]) -> No
         return world.read(), list(world.folder.iterdir()), "vs100" in interfaces, is_running(pid)
 
     assert in_world(work, make_segment()) == ((), [], False, False)
+
+
+def test_an_interrupted_removal_is_continued(in_world: Callable[..., Any]) -> None:
+    """The agent was killed while it deleted the folder, after it had deleted the record."""
+
+    def work(world: World) -> object:
+        pid = world.pid()
+        world.kernel.delete(kernel_links.find_index("vs100"))
+        (world.folder / "c1/record.json").unlink()
+        observed = world.read()
+        for step in find_unwanted_servers((), observed):
+            world.servers.apply(step)
+        return observed, list(world.folder.iterdir()), is_running(pid)
+
+    expected = ObservedServer("c1", None, faults=("the server's record is missing",))
+    assert in_world(work, make_segment()) == ((expected,), [], False)
 
 
 def test_dnsmasq_has_only_the_rights_that_it_needs(in_world: Callable[..., Any]) -> None:

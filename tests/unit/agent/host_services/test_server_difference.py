@@ -84,6 +84,13 @@ def test_a_server_of_another_vlan_or_cluster_is_removed(served: Segment) -> None
     assert steps(None, running(served)) == [StopServing("a", 100)]
 
 
+def test_files_of_a_former_server_are_removed_if_no_server_is_wanted(served: Segment) -> None:
+    remains = ObservedServer("a", None)
+    assert steps(None, remains) == [StopServing("a", None)]
+    assert str(StopServing("a", None)) == "remove the files of a server for guests"
+    assert steps(served, remains) == [ServeGuests(served)]
+
+
 BRIDGE = KernelInterface(1, "br100", kind="bridge", alias="virtcloud:a")
 UPLINK = KernelInterface(2, "eth0.100", alias="virtcloud:a", master=1, isolated=True)
 UNTAGGED = KernelInterface(2, "eth0", master=1)

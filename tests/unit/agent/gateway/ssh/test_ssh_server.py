@@ -230,6 +230,22 @@ def test_an_sshd_with_an_unreadable_record_is_stopped(
     assert StockSsh(world).run()[1] == "c1 10.0.0.1/24 22\n"
 
 
+@pytest.mark.parametrize("lost", [(), ("record.json",), ("record.json", "sessions.json")])
+def test_the_remains_of_an_unwanted_sshd_are_removed(
+    world: SshWorld, in_gateway: Callable[[Callable[[], None]], None], lost: tuple[str, ...]
+) -> None:
+    """The sshd ended, or the agent was killed while it removed the sshd."""
+    world.gateway._stop_sshd()
+    world.gateway.sessions._write()
+    for name in lost:
+        (world.folder / "ssh" / name).unlink()
+    for step in find_sshd_changes(HostWanted(), world.gateway.read()):
+        world.gateway.apply(step)
+    assert [path for path in (world.folder / "ssh").rglob("*") if path.is_file() or path.is_socket()] == []
+    assert world.gateway.read().has_remains is False
+    in_gateway(lambda: world.gateway.ensure_sshd(world.server))
+
+
 def test_a_stopped_sshd_leaves_no_connection(world: SshWorld, in_gateway: Callable[[Callable[[], None]], None]) -> None:
     with opened(StockSsh(world)) as client:
         world.gateway.ensure_no_sshd()
