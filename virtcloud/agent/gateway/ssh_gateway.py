@@ -142,6 +142,7 @@ class SshGateway:
         with refuse_os_errors(f"create the folder of the sshd in {self._folder}"):
             (self._folder / REQUESTS).mkdir(parents=True, exist_ok=True, mode=0o755)
             (self._folder / REQUESTS).chmod(0o755)
+            (self._folder / SESSIONS).unlink(missing_ok=True)  # after a crash of the host, no recorded process exists
         self._ensure_requests()
         files, user = self._render(server), find_ssh_user()
         launch = ServerLaunch("sshd", sshd_program.__name__, str(self._folder))

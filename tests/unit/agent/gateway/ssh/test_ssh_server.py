@@ -246,6 +246,18 @@ def test_the_remains_of_an_unwanted_sshd_are_removed(
     in_gateway(lambda: world.gateway.ensure_sshd(world.server))
 
 
+def test_a_new_sshd_takes_over_no_connection(world: SshWorld, in_gateway: Callable[[Callable[[], None]], None]) -> None:
+    """After a crash of the host, a recorded process ID and start can belong to any other process."""
+    world.gateway.ensure_no_sshd()
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as other:
+        session = make_session(other.pid, read_start_time(other.pid) or 0, left_s=-1)
+        recorded = ssh_sessions.RecordedSshSessions(sessions=(session,))
+        (world.folder / "ssh/sessions.json").write_text(recorded.model_dump_json())
+        world.gateway = world.make_gateway()
+        in_gateway(lambda: world.gateway.ensure_sshd(world.server))
+        assert other.poll() is None
+
+
 def test_a_stopped_sshd_leaves_no_connection(world: SshWorld, in_gateway: Callable[[Callable[[], None]], None]) -> None:
     with opened(StockSsh(world)) as client:
         world.gateway.ensure_no_sshd()
