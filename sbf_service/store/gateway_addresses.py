@@ -6,6 +6,7 @@ The gateway has the addresses until the network ends.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from sqlalchemy import bindparam, insert, select
 
@@ -22,6 +23,7 @@ from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.element import Gateway
 from virtcloud.model.errors import NoAddressFree
+from virtcloud.model.gateway_access import derive_gateway_mac
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import HostWanted
@@ -44,7 +46,7 @@ def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> 
     found = read_gateway_addresses(unit, gateway, [network.id])
     if network.id in found:
         return found[network.id]
-    addresses = choose_device_addresses(read_network_addresses(unit, network), f"gateway {gateway}")
+    addresses = _choose_addresses(unit, network, gateway)
     rows = [_make_values(network.id, gateway, address) for address in addresses]
     if rows:
         unit.connection.execute(insert(GatewayAddressRow), rows)
@@ -93,6 +95,21 @@ def add_gateway_interfaces(unit: Unit, name: str, wanted: HostWanted) -> HostWan
         return wanted
     networks = [segment.id for segment in wanted.segments]
     return add_gateway_addresses(wanted, read_gateway_addresses(unit, Name(name), networks))
+
+
+def _choose_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
+    """Return one free address of each subnet. Skip addresses with the derived MAC address of a guest of the network.
+
+    Otherwise, an invited user could choose the router's future MAC address for a guest, and receive the packets to it.
+    """
+    known = read_network_addresses(unit, network)
+    macs = {guest.mac for guest in known.guests}
+    while True:
+        addresses = choose_device_addresses(known, f"gateway {gateway}")
+        skipped = [address for address in addresses if derive_gateway_mac(network.id, address) in macs]
+        if not skipped:
+            return addresses
+        known = replace(known, gateways=(*known.gateways, *(address.partition("/")[0] for address in skipped)))
 
 
 def _make_values(network: str, gateway: Name, address: Address) -> dict[str, object]:

@@ -35,11 +35,12 @@ from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES, ClusterSpec
 from virtcloud.model.errors import Conflict, Forbidden, GuestTaken, NoSuchNetwork, NoVlanFree
+from virtcloud.model.gateway_access import derive_gateway_mac
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import Mac, Name, VlanId
+from virtcloud.model.values import Address, Mac, Name, VlanId
 
 _READ_DEVICES = (
     select(VpnAddressRow.address, VpnProfileRow.device, VpnProfileRow.user)
@@ -48,7 +49,7 @@ _READ_DEVICES = (
     .order_by(VpnAddressRow.address)
 )
 _READ_GATEWAYS = (
-    select(GatewayAddressRow.address, GatewayAddressRow.gateway)
+    select(GatewayAddressRow.address, GatewayAddressRow.prefix_length, GatewayAddressRow.gateway)
     .where(GatewayAddressRow.network_id == bindparam("network"))
     .order_by(GatewayAddressRow.address)
 )
@@ -86,12 +87,13 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
     """Raise GuestTaken for a name, MAC address or IP address in ``spec`` that is in use in the network.
 
-    The addresses of gateways, routers and users' devices are in use, too. If the spec of a guest in the network has no
-    MAC address, the MAC address that SBF derives for the guest is in use.
+    The addresses of gateways, routers and users' devices, and the MAC addresses of gateways, are in use, too. If the
+    spec of a guest in the network has no MAC address, the MAC address that SBF derives for the guest is in use.
     """
     others = {
         f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()
     }
+    others |= {f"MAC address {mac}": f"gateway {name}" for mac, name in _read_gateway_macs(unit, network).items()}
     others |= {f"address {address}": "the router" for address in list_router(parse_current_spec(network))}
     devices = {f"address {address}": text for address, text in _read_device_addresses(unit, network).items()}
     taken = {
@@ -141,6 +143,12 @@ def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
     """Return the gateway's name for each address of a network's gateways."""
     rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})
     return {row.address: row.gateway for row in rows}
+
+
+def _read_gateway_macs(unit: Unit, network: ClusterRow) -> dict[Mac, str]:
+    """Return the gateway's name for each MAC address that is derived from an address of a network's gateways."""
+    rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})
+    return {derive_gateway_mac(network.id, Address(f"{row.address}/{row.prefix_length}")): row.gateway for row in rows}
 
 
 def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:

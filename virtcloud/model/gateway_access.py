@@ -10,6 +10,7 @@ A cluster's spec names the destinations that its guests need. The guests reach n
 
 from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Final, Self
 
@@ -17,7 +18,7 @@ from pydantic import Field, IPvAnyAddress, model_validator
 
 from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
-from virtcloud.model.values import Address, Name, PatternText, PortName, UnicodeText
+from virtcloud.model.values import Address, Mac, Name, PatternText, PortName, UnicodeText
 
 GATEWAY_ADDRESSES: Final = "gateway-addresses"
 """Capability that segments with ``gateway_addresses`` require. Agents without it would not configure the addresses."""
@@ -42,6 +43,16 @@ PRIVATE_NETWORKS: Final = tuple(
 If an FQDN has an address in these networks, gateways admit this address only if the destination's ``private_networks``
 contain the address.
 """
+
+
+def derive_gateway_mac(network: str, address: Address) -> Mac:
+    """Return the MAC address of a gateway's interface in a network, derived from the network's ID and an address.
+
+    ``address`` is the first of the gateway's addresses in the network.
+    """
+    octets = bytearray(sha256(f"{network}/{address}".encode()).digest()[:6])
+    octets[0] = octets[0] & 0x7C | 0x02  # locally administered and unicast (IEEE 802c)
+    return Mac(octets.hex(":"))
 
 
 class PublishedProtocol(StrEnum):

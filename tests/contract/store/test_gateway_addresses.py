@@ -13,8 +13,8 @@ from sbf_service.store.clusters import require_cluster
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from virtcloud.model.access import Role
 from virtcloud.model.errors import GuestTaken, NoAddressFree
-from virtcloud.model.gateway_access import GATEWAY_ADDRESSES
-from virtcloud.model.values import Name
+from virtcloud.model.gateway_access import GATEWAY_ADDRESSES, derive_gateway_mac
+from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import Segment
 
 
@@ -81,6 +81,23 @@ def test_no_device_gets_a_gateways_address(world: World) -> None:
     make_profile(world, world.token(Role.USER, "alice"))
     (grant,) = grants_of(world, "brno-gw")
     assert not set(grant.addresses) & set(addresses)
+
+
+def test_no_guest_gets_a_gateways_mac_address(world: World) -> None:
+    put(world)
+    mac = derive_gateway_mac(segment(world).id, Address(address(world)[0]))
+    guest = {"name": "m1", "host": "brno-h2", "image": "debian", "mac": mac}
+    message = f"guest m1 has the MAC address {mac}, which gateway brno-gw has in the same network: choose another"
+    with pytest.raises(GuestTaken, match=message):
+        put(world, "member", joins="demo", guests=[guest])
+
+
+def test_a_gateway_gets_no_address_with_the_mac_address_of_a_guest(world: World) -> None:
+    put(world, subnets=["10.0.0.0/24"])
+    mac = derive_gateway_mac(segment(world).id, Address("10.0.0.246/24"))
+    guest = {"name": "m1", "host": "brno-h2", "image": "debian", "mac": mac}
+    put(world, "member", joins="demo", guests=[guest])
+    assert address(world) == ("10.0.0.245/24",)
 
 
 def test_no_guest_gets_a_gateways_address(world: World) -> None:

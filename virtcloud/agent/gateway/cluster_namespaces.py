@@ -14,7 +14,6 @@ from virtcloud.agent import log
 from virtcloud.agent.gateway.namespace_config import (
     DEVICE,
     PORT,
-    derive_gateway_mac,
     make_namespace_config,
     make_routing,
 )
@@ -31,6 +30,7 @@ from virtcloud.agent.gateway.outside_links import OUTSIDE, ListAdmitted, admit_n
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.model.errors import NotFound, Refused, Unsafe
+from virtcloud.model.gateway_access import derive_gateway_mac
 from virtcloud.model.wanted import Segment
 
 ETHERNET_MTU: Final = 1500
@@ -236,7 +236,7 @@ class ClusterNamespaces:
         else:
             for former in filter(None, (port, interfaces.get(temporary))):
                 self._kernel.delete(former.index)
-            mac = derive_gateway_mac(segment)
+            mac = derive_gateway_mac(segment.id, segment.gateway_addresses[0])
             index = self._kernel.add_namespace_veth(temporary, PORT, descriptor, bridge.mtu, mac)
             self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))  # before it joins the bridge
         self._kernel.disable_host_ip(index, name)

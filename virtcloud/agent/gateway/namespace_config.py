@@ -14,7 +14,6 @@ cannot be checked. The namespace forwards packets only if the network has a link
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import sha256
 from ipaddress import ip_interface
 from typing import Any, Final
 
@@ -35,7 +34,6 @@ from virtcloud.agent.gateway.outside_links import (
     make_sets,
 )
 from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
-from virtcloud.model.values import Mac
 from virtcloud.model.wanted import Segment
 
 DEVICE: Final = "eth0"
@@ -118,13 +116,6 @@ def make_namespace_config(
         tuple(address.partition("/")[0] for address in link.gateway),
         tuple(sorted(list_published_translations((segment,)))),
     )
-
-
-def derive_gateway_mac(segment: Segment) -> Mac:
-    """Return a gateway's MAC address in a network, derived from the network's ID and the gateway's address."""
-    octets = bytearray(sha256(f"{segment.id}/{segment.gateway_addresses[0]}".encode()).digest()[:6])
-    octets[0] = octets[0] & 0x7C | 0x02  # locally administered and unicast (IEEE 802c)
-    return Mac(octets.hex(":"))
 
 
 def _make_sysctls(forwarding: str) -> dict[str, str]:

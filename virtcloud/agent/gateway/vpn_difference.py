@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from ipaddress import ip_interface
 
 from virtcloud.agent.gateway.admission import ETHERNET_MTU, DeviceSession, find_ended_sessions, index_grants
-from virtcloud.agent.gateway.namespace_config import derive_gateway_mac
 from virtcloud.agent.gateway.openvpn_config import DEVICES
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import DevicePort
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.segment_step import format_faults
+from virtcloud.model.gateway_access import derive_gateway_mac
 from virtcloud.model.guest_spec import HOST_SERVICE_MAC
 from virtcloud.model.message_text import count_of
 from virtcloud.model.vpn import VpnProtocol, VpnServer
@@ -187,7 +187,7 @@ def _list_server_macs(segment: Segment) -> Iterator[str]:
     if segment.host_services:
         yield HOST_SERVICE_MAC
     if segment.gateway_addresses:
-        yield derive_gateway_mac(segment)
+        yield derive_gateway_mac(segment.id, segment.gateway_addresses[0])
 
 
 def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[VpnRemoval]:

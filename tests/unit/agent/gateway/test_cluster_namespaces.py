@@ -21,12 +21,12 @@ from network_namespaces import Run
 
 from virtcloud.agent.gateway import cluster_namespaces, namespace_requests
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
-from virtcloud.agent.gateway.namespace_config import derive_gateway_mac
 from virtcloud.agent.gateway.namespace_difference import find_namespace_changes, find_unwanted_namespaces
 from virtcloud.agent.network import names
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.errors import NotFound, Refused, Unsafe
+from virtcloud.model.gateway_access import derive_gateway_mac
 from virtcloud.model.wanted import Segment
 
 GATEWAY4, GATEWAY6 = "10.0.0.246", "fd00::246"
@@ -158,7 +158,9 @@ def test_guests_learn_the_mac_address_of_a_new_gateway(with_gateway: Callable[..
         for address in (GATEWAY4, GATEWAY6):
             ip(f"neighbour replace {address} lladdr 02:00:00:00:00:99 dev guest100 nud stale")
         gateway.reconcile()
-        wanted = dict.fromkeys((GATEWAY4, GATEWAY6), derive_gateway_mac(gateway.segments[0]))
+        wanted = dict.fromkeys(
+            (GATEWAY4, GATEWAY6), derive_gateway_mac(gateway.segments[0].id, gateway.segments[0].gateway_addresses[0])
+        )
         deadline = time.monotonic() + 2
         while read_neighbours() != wanted and time.monotonic() < deadline:
             time.sleep(0.02)
