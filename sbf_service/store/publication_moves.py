@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, select
 
-from sbf_service.domain.publications import choose_port, list_publishing_sites, make_publisher
+from sbf_service.domain.publications import list_publishing_sites, make_publisher
 from sbf_service.log import get_log
 from sbf_service.store.certified_networks import find_uncertified
 from sbf_service.store.cluster_documents import parse_current_spec
@@ -16,16 +16,16 @@ from sbf_service.store.cluster_gateways import find_alive_gateways
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import equals_any
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.gateway_addresses import choose_guest_address
 from sbf_service.store.gateway_tables import PublicationRow
 from sbf_service.store.live_clusters import make_live_clusters, read_networks
-from sbf_service.store.publications import describe_target, prefer_router, read_taken_ports
+from sbf_service.store.publications import describe_target
+from sbf_service.store.publisher_choice import Publisher, find_publisher, prefer_router
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_grants import connect_gateways
 from virtcloud.model.cluster import WANTED_STATES
-from virtcloud.model.errors import BadInput, NoAddressFree, VirtcloudError
+from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import Name
 
@@ -109,24 +109,12 @@ def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, gues
     if not any(gateway.name in alive for gateway in topology.site(site).gateways):
         return False
     names = connect_gateways(unit, row, make_publisher(topology, site))
-    refusal: VirtcloudError | None = None
-    for name in prefer_router(unit, network.id, names):
-        if name not in alive or _has_same(unit, publication, name):
-            continue
-        gateway = topology.gateways[name]
-        port = choose_port(gateway, read_taken_ports(unit, name, publication.protocol), publication.port)
-        if port is None:
-            continue
-        try:
-            address = choose_guest_address(unit, guest, network, gateway)
-        except (BadInput, NoAddressFree) as error:
-            refusal = error
-            continue
-        _record_move(unit, row, publication, name, port, address)
-        return True
-    if refusal is not None:
-        raise refusal
-    return False
+    ordered = prefer_router(unit, network.id, names)
+    possible = (name for name in ordered if name in alive and not _has_same(unit, publication, name))
+    found = find_publisher(unit, network, guest, possible, publication.protocol, publication.port)
+    if found is not None:
+        _record_move(unit, row, publication, found)
+    return found is not None
 
 
 def _has_same(unit: Unit, publication: PublicationRow, gateway: Name) -> bool:
@@ -142,15 +130,15 @@ def _has_same(unit: Unit, publication: PublicationRow, gateway: Name) -> bool:
     return unit.connection.execute(same).first() is not None
 
 
-def _record_move(  # noqa: PLR0913, PLR0917 - the new values
-    unit: Unit, row: ClusterRow, publication: PublicationRow, gateway: Name, port: int, guest_address: str
-) -> None:
+def _record_move(unit: Unit, row: ClusterRow, publication: PublicationRow, chosen: Publisher) -> None:
     former, former_port = publication.gateway, publication.port
-    publication.gateway, publication.port, publication.guest_address = gateway, port, guest_address
+    publication.gateway, publication.port, publication.guest_address = chosen
     publication.moved_from = former
     row.version += 1
     unit.changed.add(f"cluster:{row.key}")
     unit.session.flush()
-    increment_revisions(unit, [former, gateway])
-    why = f"{describe_target(publication)} from port {former_port} of {former} to port {port} of {gateway}"
+    increment_revisions(unit, [former, chosen.gateway])
+    why = (
+        f"{describe_target(publication)} from port {former_port} of {former} to port {chosen.port} of {chosen.gateway}"
+    )
     record_audit(unit, "publication_moved", element=former, why=why, cluster_id=row.id)

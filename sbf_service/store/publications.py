@@ -3,7 +3,7 @@
 The owner of a cluster publishes and unpublishes ports of the cluster's guests.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 
 from sqlalchemy import bindparam, func, select
@@ -13,7 +13,6 @@ from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.publications import (
     ActivePublication,
     add_publications,
-    choose_port,
     describe_outdated,
     list_publishing_sites,
     make_no_port,
@@ -27,14 +26,14 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import equals_any
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.gateway_addresses import choose_guest_address
-from sbf_service.store.gateway_tables import NetworkRouterRow, PublicationRow
+from sbf_service.store.gateway_tables import PublicationRow
 from sbf_service.store.live_clusters import make_live_clusters, read_networks
+from sbf_service.store.publisher_choice import find_publisher, prefer_router
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_grants import connect_gateways
 from virtcloud.model.cluster import WANTED_STATES
-from virtcloud.model.errors import BadInput, BeyondLimit, Conflict, NoAddressFree, NotFound, VirtcloudError
+from virtcloud.model.errors import BeyondLimit, Conflict, NotFound
 from virtcloud.model.gateway_access import PublishedPort, PublishedProtocol
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.message_text import count_of
@@ -48,10 +47,6 @@ _OF_CLUSTER = (
     .where(PublicationRow.cluster_id == bindparam("cluster"))
     .order_by(PublicationRow.guest, PublicationRow.guest_port, PublicationRow.protocol, PublicationRow.gateway)
 )
-_TAKEN = select(PublicationRow.port).where(
-    PublicationRow.gateway == bindparam("gateway"), PublicationRow.protocol == bindparam("protocol")
-)
-_ROUTER = select(NetworkRouterRow.gateway).where(NetworkRouterRow.network_id == bindparam("network"))
 _READ_ACTIVE = (
     select(PublicationRow, ClusterRow.lease_ends, _NETWORK.id, _NETWORK.lease_ends)
     .join(ClusterRow, ClusterRow.id == PublicationRow.cluster_id)
@@ -150,24 +145,10 @@ def add_published_ports(unit: Unit, name: str, wanted: HostWanted) -> HostWanted
     return add_publications(wanted, found)
 
 
-def read_taken_ports(unit: Unit, gateway: Name, protocol: str) -> frozenset[int]:
-    """Return the ports that publications with this protocol use at a gateway."""
-    return frozenset(unit.connection.execute(_TAKEN, {"gateway": gateway, "protocol": protocol}).scalars())
-
-
 def describe_target(publication: PublicationRow) -> str:
     """Return the published guest and port as a text, such as ``"node1:80"``."""
     protocol = "" if publication.protocol == PublishedProtocol.TCP else f"/{publication.protocol}"
     return f"{publication.guest}:{publication.guest_port}{protocol}"
-
-
-def prefer_router(unit: Unit, network: str, gateways: Iterable[Name]) -> list[Name]:
-    """Return the gateways, first the network's router if it is one of them.
-
-    A guest sees the clients' addresses only if the packets come through the network's router.
-    """
-    router = unit.connection.execute(_ROUTER, {"network": network}).scalar_one_or_none()
-    return sorted(gateways, key=lambda one: one != router)
 
 
 def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: Collection[Name | None]) -> Name:
@@ -212,31 +193,23 @@ def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest)
     topology, network = read_topology(unit), read_networks(unit, [row])[row.network or row.id]
     names = connect_gateways(unit, row, make_publisher(topology, request.site))
     alive = find_alive_gateways(unit)
-    refusal: VirtcloudError | None = None
-    for name in sorted(prefer_router(unit, network.id, names), key=lambda one: one not in alive):
-        gateway = topology.gateways[name]
-        free = choose_port(gateway, read_taken_ports(unit, name, request.protocol))
-        if free is None:
-            continue
-        try:
-            guest_address = choose_guest_address(unit, guest, network, gateway)
-        except (BadInput, NoAddressFree) as error:
-            refusal = error
-            continue
-        added = PublicationRow(
-            gateway=name,
-            port=free,
-            cluster_id=row.id,
-            guest=guest.name,
-            guest_address=guest_address,
-            guest_port=request.port,
-            protocol=request.protocol,
-            created_at=unit.now,
-            created_by=unit.who,
-        )
-        unit.session.add(added)
-        return added
-    raise refusal or make_no_port(topology.gateways[name] for name in names)
+    ordered = sorted(prefer_router(unit, network.id, names), key=lambda one: one not in alive)
+    found = find_publisher(unit, network, guest, ordered, request.protocol)
+    if found is None:
+        raise make_no_port(topology.gateways[name] for name in names)
+    added = PublicationRow(
+        gateway=found.gateway,
+        port=found.port,
+        cluster_id=row.id,
+        guest=guest.name,
+        guest_address=found.guest_address,
+        guest_port=request.port,
+        protocol=request.protocol,
+        created_at=unit.now,
+        created_by=unit.who,
+    )
+    unit.session.add(added)
+    return added
 
 
 def _read(unit: Unit, row: ClusterRow, request: PublicationRequest) -> Sequence[PublicationRow]:
