@@ -1,6 +1,7 @@
 """Conflicts between networks about access ports and paths. Pure."""
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, find_path_ports
 from virtcloud.model.element import Switch
@@ -9,6 +10,12 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import PortRef
+
+QUARANTINE_REMEDY: Final = (
+    "wait until every element has confirmed the removal; if an element will never return, an administrator can declare "
+    "the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
+)
+"""The remedy for an ended cluster whose removal an element has not confirmed."""
 
 
 def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:

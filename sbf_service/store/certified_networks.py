@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, func, or_, select
 from sbf_service.domain.publications import describe_uncertified, list_imaged_guests
 from sbf_service.log import get_log
 from sbf_service.store.cluster_documents import parse_current_spec, parse_image_sources
-from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters
+from sbf_service.store.cluster_queries import UNSETTLED, find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_tables import PublicationRow
@@ -42,9 +42,10 @@ _READ_CERTIFIED = (
 def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
     """Return the reason why a network must not be published at a site, or None.
 
-    ``network`` is the ID of the cluster that created the network.
+    ``network`` is the ID of the cluster that created the network. Include the guests of ended clusters until every
+    element has confirmed the removal: these guests may still run.
     """
-    rows = find_clusters(unit, NOT_ENDED, or_(ClusterRow.id == network, ClusterRow.network == network))
+    rows = find_clusters(unit, UNSETTLED, or_(ClusterRow.id == network, ClusterRow.network == network))
     guests = [
         guest
         for row in rows

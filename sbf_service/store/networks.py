@@ -6,6 +6,7 @@ from sqlalchemy import bindparam, select
 
 from sbf_service.domain.addressing import NetworkAddresses, list_guest_identities, list_router
 from sbf_service.domain.network_conflicts import (
+    QUARANTINE_REMEDY,
     check_paths_unchanged,
     check_ports_exclusive,
     check_ports_stay_access,
@@ -15,6 +16,7 @@ from sbf_service.domain.paths import LiveCluster, choose_transport, find_sites
 from sbf_service.domain.subnets import NetworkIdentity
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.wanted import derive_mac
+from sbf_service.log import get_log
 from sbf_service.store.allocation import (
     CanSeeOwner,
     NetworkIds,
@@ -25,7 +27,7 @@ from sbf_service.store.allocation import (
 )
 from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_keys import find_running_cluster
-from sbf_service.store.cluster_queries import find_running_members, find_unsettled_clusters
+from sbf_service.store.cluster_queries import find_members, find_running_members, find_unsettled_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.gateway_tables import GatewayAddressRow
 from sbf_service.store.live_clusters import make_live_clusters, read_networks
@@ -41,6 +43,8 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Address, Mac, Name, VlanId
+
+log = get_log(__name__)
 
 _READ_DEVICES = (
     select(VpnAddressRow.address, VpnProfileRow.device, VpnProfileRow.user)
@@ -88,7 +92,9 @@ def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) ->
     """Raise GuestTaken for a name, MAC address or IP address in ``spec`` that is in use in the network.
 
     The addresses of gateways, routers and users' devices, and the MAC addresses of gateways, are in use, too. If the
-    spec of a guest in the network has no MAC address, the MAC address that SBF derives for the guest is in use.
+    spec of a guest in the network has no MAC address, the MAC address that SBF derives for the guest is in use. After
+    the end of a cluster, the names of its guests are free, but the addresses stay in use until every element has
+    confirmed the removal.
     """
     others = {
         f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()
@@ -100,6 +106,7 @@ def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) ->
         identity: row
         for row, guest in _read_guests(unit, network)
         for identity in list_guest_identities(guest.model_copy(update={"mac": _find_mac(row, guest)}))
+        if not row.quarantined or identity != f"name {guest.name}"
     }
     for guest in spec.guests:
         for identity in list_guest_identities(guest):
@@ -118,7 +125,10 @@ def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) ->
 
 
 def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
-    """Return the addresses in use in a network. Omit addresses of ended clusters."""
+    """Return the addresses in use in a network.
+
+    Omit the addresses of ended clusters whose removal every element has confirmed.
+    """
     identity = NetworkIdentity(network.owner, network.key, network.attempt)
     guests = tuple(guest for _, guest in _read_guests(unit, network))
     return NetworkAddresses(
@@ -131,12 +141,26 @@ def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
 
 
 def read_other_addresses(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> tuple[str, ...]:
-    """Return the addresses of a network's gateways, users' devices and router, without prefix length.
+    """Return the addresses in use in a network that no running cluster's spec lists, without prefix length.
 
-    ``spec`` is the network's spec as shown to clients.
+    These are the addresses of gateways, users' devices and the router, and of guests in quarantine: their cluster has
+    ended, but an element has not confirmed the removal. ``spec`` is the network's spec as shown to clients.
     """
     gateways, devices = _read_gateway_addresses(unit, network), _read_device_addresses(unit, network)
-    return (*gateways, *devices, *list_router(spec))
+    quarantined = (
+        address.partition("/")[0] for guest in _list_quarantined(unit, network) for address in guest.addresses
+    )
+    return tuple(dict.fromkeys((*gateways, *devices, *list_router(spec), *quarantined)))
+
+
+def _list_quarantined(unit: Unit, network: ClusterRow) -> Iterator[Guest]:
+    """Yield the guests of a network's ended, but unconfirmed members. Omit unreadable clusters."""
+    for row in find_members(unit, network.id):
+        if row.quarantined:
+            try:
+                yield from parse_current_spec(row).guests
+            except ValueError as error:
+                log.fault("cluster_unreadable", error, cluster=row.id)
 
 
 def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
@@ -158,7 +182,7 @@ def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
 
 
 def read_guest_macs(unit: Unit, network: str) -> tuple[Mac, ...]:
-    """Return the MAC addresses of all guests of a network, sorted."""
+    """Return the MAC addresses of all guests of a network, sorted. Include guests in quarantine."""
     guests = _read_guests(unit, unit.session.get_one(ClusterRow, network))
     return tuple(sorted({_find_mac(row, guest) for row, guest in guests}))
 
@@ -168,8 +192,11 @@ def _find_mac(row: ClusterRow, guest: Guest) -> Mac:
 
 
 def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, Guest]]:
-    """Yield each guest of a network with its cluster, first the guests of ``network`` itself."""
-    for row in (network, *find_running_members(unit, [network.id])):
+    """Yield each guest of a network with its cluster, first the guests of ``network`` itself.
+
+    Include the guests of ended clusters until every element has confirmed the removal: these guests may still run.
+    """
+    for row in (network, *find_members(unit, network.id)):
         yield from ((row, guest) for guest in parse_current_spec(row).guests)
 
 
@@ -230,6 +257,8 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
 def _describe_duplicate(guest: Guest, identity: str, row: ClusterRow) -> str:
     other = "choose another"
     wait = f"cluster {row.key} is {row.state}: try again when the cluster has ended"
+    if row.quarantined:
+        wait = f"cluster {row.key} has ended, but the guest may still run: choose another, or {QUARANTINE_REMEDY}"
     advice = other if row.state in WANTED_STATES else wait
     return (
         f"guest {guest.name} has the {identity}, which a guest of cluster {row.key} has in the same network: {advice}"

@@ -8,6 +8,7 @@ from itertools import chain
 
 from sqlalchemy import bindparam, select
 
+from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_role_keys
 from sbf_service.domain.topology_change import TopologyChange, list_broken_paths
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters
@@ -27,10 +28,6 @@ from virtcloud.model.views import PlacementProgress
 
 SHOWN_LOSSES = 20
 """The maximum number of losses that an error message lists."""
-QUARANTINE_REMEDY = (
-    "wait until the element has confirmed the removal, or, if the element will never return, declare the cluster's "
-    "VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
-)
 _READ_ELEMENTS = (
     select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
 )

@@ -116,8 +116,8 @@ def test_an_element_that_may_carry_a_cluster_stays(world: World, when: str) -> N
     remedy = "end the cluster first"
     if when == "quarantined":
         remedy = (
-            "wait until the element has confirmed the removal, or, if the element will never return, declare the "
-            "cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
+            "wait until every element has confirmed the removal; if an element will never return, an administrator can "
+            "declare the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
         )
     assert str(caught.value) == (
         f"cluster demo ({state}) needs brno-h1, which would vanish or change its kind or site: {remedy}"

@@ -4,12 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from network_members import RING, changed_elements, guest, join_network, member, revisions, states
+from sbf_fakes.http_calls import ask
 from sbf_fakes.world import EVPN, World, spec, three_edges
 
+from sbf_service.store.clusters import require_cluster
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.quarantine import declare_clean
 from sbf_service.store.transitions import fail_refused_clusters
-from virtcloud.model.errors import Conflict, Forbidden
+from virtcloud.model.errors import Conflict, Forbidden, GuestTaken
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import VlanId
 from virtcloud.model.views import ClusterView
@@ -148,6 +150,74 @@ def test_an_unconfirmed_member_keeps_the_ids_claimed(ring: World) -> None:
     ring.dead_hosts.clear()
     ring.settle()
     assert states(ring, "root") == ["released"]
+
+
+@pytest.fixture
+def quarantined(ring: World) -> World:
+    """The network ``ring`` after the end of its member ``m1``, whose host does not answer: the guest may still run."""
+    first = guest("at-praha-h1", "praha-h1", "10.0.0.7/24", "fd00::7/64") | {"mac": "02:00:00:00:00:07"}
+    ring.put("m1", member(guests=[first]))
+    ring.settle()
+    ring.dead_hosts.add("praha-h1")
+    ring.delete("m1")
+    ring.settle()
+    ring.clock.advance(3600)
+    ring.sweep()
+    assert ring.view("m1").quarantined
+    return ring
+
+
+@pytest.mark.parametrize(
+    ("second", "identity"),
+    [
+        (guest("other", "brno-h1", "10.0.0.7/24"), "address 10.0.0.7"),
+        (guest("other", "brno-h1", "fd00::7/64"), "address fd00::7"),
+        (guest("other", "brno-h1") | {"mac": "02:00:00:00:00:07"}, "MAC address 02:00:00:00:00:07"),
+    ],
+)
+def test_the_addresses_of_a_guest_in_quarantine_are_taken(
+    quarantined: World, second: dict[str, object], identity: str
+) -> None:
+    with pytest.raises(GuestTaken) as caught:
+        quarantined.put("m2", member(guests=[second]))
+    assert str(caught.value) == (
+        f"guest other has the {identity}, which a guest of cluster m1 has in the same network: cluster m1 has ended, "
+        "but the guest may still run: choose another, or wait until every element has confirmed the removal; if an "
+        "element will never return, an administrator can declare the cluster's VLAN ID clean (virtcloud pool clean "
+        "SITE VLAN --reason TEXT)"
+    )
+    with quarantined.store.change() as unit:
+        declare_clean(unit, "praha", VlanId(100), "the host is scrap", quarantined.service.settings.timing.drain)
+    quarantined.put("m2", member(guests=[second]))
+
+
+def test_a_restarted_job_keeps_its_guests_names_after_a_quarantine(quarantined: World) -> None:
+    quarantined.put("m1", member(guests=[guest("at-praha-h1", "brno-h2")]), attempt=1)
+    quarantined.settle()
+    assert states(quarantined, "m1") == ["active"]
+
+
+def test_no_guest_gets_the_address_of_a_guest_in_quarantine(ring: World) -> None:
+    first = join_network(ring, "m1", "praha-h1").spec.guests[0].addresses
+    ring.dead_hosts.add("praha-h1")
+    ring.delete("m1")
+    ring.clock.advance(3600)
+    ring.sweep()
+    assert ring.view("m1").quarantined
+    second = join_network(ring, "m2", "brno-h2").spec.guests[0].addresses
+    assert (first[0], second[0]) == ("10.0.0.2/24", "10.0.0.3/24")
+    assert not set(first) & set(second)
+
+
+def test_jobs_see_the_addresses_of_guests_in_quarantine(quarantined: World) -> None:
+    root = ask(quarantined, "GET", "/v1/clusters?network=ring").json()[0]
+    assert root["other_addresses"] == ["10.0.0.7", "fd00::7"]
+
+
+def test_a_list_of_a_network_skips_an_unreadable_spec_in_quarantine(quarantined: World) -> None:
+    with quarantined.store.change() as unit:
+        require_cluster(unit, "m1").resolved = "{"
+    assert "other_addresses" not in ask(quarantined, "GET", "/v1/clusters?network=ring").json()[0]
 
 
 def test_a_members_dead_host_affects_no_other_cluster(ring: World) -> None:
