@@ -110,17 +110,23 @@ def end_publications_of(unit: Unit, cluster_id: str) -> frozenset[str]:
 
 
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
-    """Delete an ended cluster's gateways, VPN invitations and VPN connections.
+    """Delete an ended cluster's VPN invitations and VPN connections. Idempotent.
 
     If the cluster created a network, also delete the network's gateway addresses, router, traffic counters, and uses of
     outside destinations.
     """
     for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER, _DELETE_USES, _DELETE_TRAFFIC):
         unit.connection.execute(statement, {"ended": cluster_id})
-    if not _has_gateways(unit, cluster_id):
-        return
-    for statement in (_DELETE_CONNECTIONS, _DELETE_GATEWAYS):
-        unit.connection.execute(statement, {"ended": cluster_id})
+    if _has_gateways(unit, cluster_id):
+        unit.connection.execute(_DELETE_CONNECTIONS, {"ended": cluster_id})
+
+
+def delete_gateways(unit: Unit, cluster_id: str) -> None:
+    """Delete a cluster's gateways, after :func:`delete_vpn_access` and after every element has confirmed the removal.
+
+    Until then, the access port of each gateway is in use by the cluster.
+    """
+    unit.connection.execute(_DELETE_GATEWAYS, {"ended": cluster_id})
 
 
 def _has_gateways(unit: Unit, cluster_id: str) -> bool:

@@ -19,7 +19,12 @@ from sbf_service.log import get_log
 from sbf_service.request_context import current_call
 from sbf_service.store.claims import release_vlans
 from sbf_service.store.cluster_documents import parse_current_spec
-from sbf_service.store.cluster_gateways import delete_vpn_access, end_publications_of, revoke_profiles_of
+from sbf_service.store.cluster_gateways import (
+    delete_gateways,
+    delete_vpn_access,
+    end_publications_of,
+    revoke_profiles_of,
+)
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
     find_clusters,
@@ -169,6 +174,7 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
         unit.session.execute(_DELETE_POWERS, {"ended": row.id})
         delete_vpn_access(unit, row.id)
     if effects.frees:
+        delete_gateways(unit, row.id)
         _release_claims(unit, row)
         unit.connection.execute(_SETTLE, {"ended": row.id})
     unit.session.flush()

@@ -2,6 +2,7 @@
 
 import pytest
 from sbf_fakes.http_calls import ask, body, problem
+from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.http.routes.topology import check_device_support
@@ -105,6 +106,7 @@ def test_the_wanted_document_names_the_owners(world: World) -> None:
     assert list(origins["7.pbs"].values()) == [{"owner": "alice", "batch": True}]
 
 
+OUTSIDE = {"interface": "eth1", "addresses": ["198.51.100.7"]}
 MESSAGE = "cluster second needs access port brno-sw1:p2, but cluster first uses this port, and "
 
 
@@ -141,6 +143,28 @@ def test_an_access_port_is_taken_until_removal_is_confirmed(access: World) -> No
     access.put("second", spec("brno-h2"))
     access.settle()
     assert access.view("second").state is ClusterState.ACTIVE
+
+
+def test_a_gateways_access_port_is_taken_until_removal_is_confirmed(world: World) -> None:
+    """The cluster is in quarantine, and the gateway may still send its untagged frames."""
+    document = topology_with_gateways(brno=(gateway("brno-gw", vpn=None, outside=OUTSIDE),)).model_dump(mode="json")
+    document["links"][-1]["access"] = True
+    furnish(world, Topology.model_validate(document))
+    world.put("first", spec("brno-h1", router="gateway"))
+    world.settle()
+    world.dead_hosts.add("brno-gw")
+    world.delete("first")
+    world.settle()
+    world.clock.advance(3600)
+    world.sweep()
+    assert world.view("first").quarantined
+    with pytest.raises(Conflict, match="cluster second needs access port brno-sw1:brno-gw, but cluster first uses"):
+        world.put("second", spec("brno-h2", router="gateway"))
+    world.dead_hosts.clear()
+    world.settle()
+    world.put("second", spec("brno-h2", router="gateway"))
+    world.settle()
+    assert world.view("second").state is ClusterState.ACTIVE
 
 
 def test_a_trunk_of_two_clusters_cannot_become_an_access_link(world: World) -> None:
