@@ -168,15 +168,15 @@ def _list_shown(latest: LatestAttempt) -> Iterator[ClusterSpec]:
 
 
 def _check_same_spec(key: str, spec: ClusterSpec, latest: LatestAttempt) -> NoChange:
+    has_ended = latest.state in ENDED_STATES
+    remedy = "choose another key, or " + ("a higher attempt number" if has_ended else "end the cluster first")
     if not latest.is_readable:
         raise OtherSpec(
-            f"cluster {key} exists and is {latest.state}, and this version of SBF cannot read its stored spec: choose "
-            "another key, or end the cluster first"
+            f"cluster {key} exists and is {latest.state}, and this version of SBF cannot read its stored spec: {remedy}"
         )
     if spec in (latest.spec, *_list_shown(latest)):
         return NoChange()
     changed = [name for name in ClusterSpec.model_fields if getattr(spec, name) != getattr(latest.spec, name)]
     raise OtherSpec(
-        f"cluster {key} exists and is {latest.state}, and differs from this request in {', '.join(changed)}: "
-        f"choose another key, or end the cluster first"
+        f"cluster {key} exists and is {latest.state}, and differs from this request in {', '.join(changed)}: {remedy}"
     )

@@ -18,6 +18,17 @@ QUARANTINE_REMEDY: Final = (
 """The remedy for an ended cluster whose removal an element has not confirmed."""
 
 
+def join_remedies(keep: str, quarantined: Iterable[bool]) -> str:
+    """Return the remedy ``keep`` for running clusters, and the remedy for clusters in quarantine.
+
+    ``quarantined`` contains for each cluster whether the cluster is in quarantine.
+    """
+    found = frozenset(quarantined)
+    if True not in found:
+        return keep
+    return f"{keep}; for clusters in quarantine, {QUARANTINE_REMEDY}" if False in found else QUARANTINE_REMEDY
+
+
 def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
     """Return the switches' access ports on a cluster's path. Raise the errors of :func:`find_path_ports`."""
     ports = find_cluster_ports(topology, cluster) & topology.access_ports
@@ -39,6 +50,8 @@ def check_ports_exclusive(
                 is_seen = sees(taken[port].spec.owner)
                 holder = f"cluster {taken[port].key}" if is_seen else "another cluster"
                 remedy = f"end {holder} first" if is_seen else "try again when that cluster has ended"
+                if taken[port].quarantined:
+                    remedy = QUARANTINE_REMEDY if is_seen else "that cluster has ended: try again later"
                 raise Conflict(
                     f"cluster {cluster.key} needs access port {port}, but {holder} uses this port, and an access port "
                     f"carries only one network: {remedy}, or choose a host on a trunk"
@@ -55,9 +68,10 @@ def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iter
     for cluster in clusters:
         for port in sorted(_find_known_ports(former, cluster)):
             if port not in topology.access_ports:
+                remedy = QUARANTINE_REMEDY if cluster.quarantined else f"end cluster {cluster.key} first"
                 raise Conflict(
                     f"cluster {cluster.key} uses access port {port}, which is no access port in the new topology: "
-                    f"end cluster {cluster.key} first"
+                    f"{remedy}"
                 )
 
 

@@ -50,7 +50,8 @@ class LiveCluster:
     ``transport`` connects the sites. ``service`` is the network's own service ID on this transport; None if the network
     has no service of its own. ``joined`` is the network that the cluster joined, or None for a cluster that is not a
     member. ``created_by`` is the creator's name in the audit log. ``images`` has the sources of catalogue images.
-    ``gateways`` are the cluster's gateways in order of preference.
+    ``gateways`` are the cluster's gateways in order of preference. ``quarantined`` is true if the cluster has ended,
+    but an element has not confirmed the removal.
     """
 
     id: str
@@ -63,6 +64,7 @@ class LiveCluster:
     created_by: str | None = None
     images: Mapping[Name, ImageSource] = field(default_factory=dict)
     gateways: tuple[Name, ...] = ()
+    quarantined: bool = False
 
     @property
     def network(self) -> ClusterNetwork:

@@ -101,6 +101,11 @@ class ClusterRecord(NamedTuple):
     created_by: str | None
     images: str | None
 
+    @property
+    def quarantined(self) -> bool:
+        """False: a live cluster has not ended."""
+        return False
+
 
 _STAYS = text("removed_revision IS NULL")
 _BLOCKED, _BLOCKED_SQLITE = text("blocked"), text("blocked = 1")

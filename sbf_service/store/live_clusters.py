@@ -76,6 +76,7 @@ def make_live_cluster(stored: StoredCluster) -> LiveCluster:
         created_by=row.created_by,
         images={} if row.images is None else parse_image_sources(row.images),
         gateways=stored.gateways,
+        quarantined=row.quarantined,
     )
 
 

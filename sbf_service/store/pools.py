@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import bindparam, select
 
 from sbf_service.domain.allocation import ALWAYS_RESERVED, SitePool
+from sbf_service.domain.network_conflicts import join_remedies
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.store.allocation import ReservedVlans, read_site_pools
 from sbf_service.store.claims import replace_offered_vlans
@@ -29,10 +30,11 @@ from virtcloud.model.vlans import VlanSet
 CURSORS: Final = CursorFormat("sites", KEY_OF_NAME)
 _READ_POOL = select(SiteRow.pool).where(SiteRow.name == bindparam("at"))
 _READ_CLAIMED = select(ClaimRow.vlan).where(ClaimRow.site == bindparam("at"))
-_READ_CLUSTER_KEYS = (
-    select(ClaimRow.vlan, ClusterRow.key)
+_READ_CLUSTERS = (
+    select(ClaimRow.vlan, ClusterRow.key, ClusterRow.quarantined)
     .join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     .where(ClaimRow.site == bindparam("at"))
+    .order_by(ClaimRow.vlan)
 )
 
 
@@ -103,7 +105,7 @@ def read_managed_vlans(unit: Unit, site: str) -> VlanSet:
 
 def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
     """Return the cluster's key for each claimed VLAN ID of a site."""
-    return {VlanId(vlan): key for vlan, key in unit.session.execute(_READ_CLUSTER_KEYS, {"at": site})}
+    return {VlanId(row.vlan): row.key for row in unit.session.execute(_READ_CLUSTERS, {"at": site})}
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
@@ -133,10 +135,9 @@ def _check_not_reserved(site: Site, pool: Pool, reserved: ReservedVlans) -> None
 
 
 def _check_not_in_use(unit: Unit, site: str, pool: Pool) -> None:
-    lost = {vlan: key for vlan, key in read_cluster_keys(unit, site).items() if vlan not in pool.vlans}
+    found = unit.session.execute(_READ_CLUSTERS, {"at": site}).all()
+    lost = [row for row in found if row.vlan not in pool.vlans]
     if lost:
-        users = ", ".join(f"{vlan} by {key}" for vlan, key in sorted(lost.items()))
-        raise Conflict(
-            f"pool of {site}: the new pool lacks VLAN IDs in use: {users}; "
-            f"keep these VLAN IDs until the clusters have ended"
-        )
+        users = ", ".join(f"{row.vlan} by {row.key}{' (in quarantine)' * row.quarantined}" for row in lost)
+        remedy = join_remedies("keep these VLAN IDs until the clusters have ended", [row.quarantined for row in lost])
+        raise Conflict(f"pool of {site}: the new pool lacks VLAN IDs in use: {users}; {remedy}")

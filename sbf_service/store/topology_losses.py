@@ -5,10 +5,11 @@ The check covers transports, sites, elements, ports and paths that clusters use 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
+from typing import NamedTuple
 
 from sqlalchemy import bindparam, select
 
-from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY
+from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY, join_remedies
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_role_keys
 from sbf_service.domain.topology_change import TopologyChange, list_broken_paths
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters
@@ -44,22 +45,24 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:
-        used = [
-            (user, service)
-            for user, service in _list_transport_users(unit, before)
-            if not _still_has(known, before, service)
-        ]
+        used = [user for user in _list_transport_users(unit, before) if not _still_has(known, before, user.service)]
         if used:
-            users = ", ".join(f"{_format_service_id(before, service)}{user}" for user, service in used)
+            users = ", ".join(f"{_format_service_id(before, user.service)}{user.text}" for user in used)
+            remedy = join_remedies("keep the transport until its users have ended", [user.quarantined for user in used])
             change = "change its kind or its service IDs" if before.name in known else "vanish"
-            yield (
-                f"transport {before.name} would {change}, and is in use: {users}; keep the transport until its users "
-                "have ended"
-            )
+            yield f"transport {before.name} would {change}, and is in use: {users}; {remedy}"
 
 
-def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
-    """Yield the description and service ID of each user of a transport.
+class _TransportUser(NamedTuple):
+    """A user of a transport, with the user's description and service ID."""
+
+    text: str
+    service: int | None
+    quarantined: bool = False
+
+
+def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[_TransportUser]:
+    """Yield each user of a transport.
 
     The users are the clusters on the transport, and the observed attachment circuits whose service ID none of these
     clusters has.
@@ -67,11 +70,11 @@ def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[st
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
     used = {row.id: services.get(row.network or row.id, transport.shared) for row in rows}
-    yield from ((f"cluster {row.key} ({row.state})", used[row.id]) for row in rows)
+    yield from (_TransportUser(f"cluster {row.key} ({row.state})", used[row.id], row.quarantined) for row in rows)
     for edge in unit.session.scalars(select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)):
         for circuit in parse_observed_circuits(edge) or ():
             if circuit.transport == transport.name and circuit.service not in used.values():
-                yield f"VLAN {circuit.vlan}, last seen on {edge.name}", circuit.service
+                yield _TransportUser(f"VLAN {circuit.vlan}, last seen on {edge.name}", circuit.service)
 
 
 def _still_has(known: Mapping[Name, Transport], before: Transport, service: int | None) -> bool:

@@ -206,6 +206,29 @@ def test_vlan_ids_in_use_cannot_leave_a_pool(world: World) -> None:
     assert str(world.site("brno").pool) == "100-139"
 
 
+def test_a_vlan_id_in_quarantine_cannot_leave_a_pool(world: World) -> None:
+    world.put("a", spec("brno-h1"))
+    world.settle()
+    world.dead_hosts.add("brno-h1")
+    world.delete("a")
+    world.settle()
+    world.clock.advance(61)
+    world.settle()
+    remedy = (
+        "wait until every element has confirmed the removal; if an element will never return, an administrator can "
+        "declare the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
+    )
+    with pytest.raises(Conflict) as caught:
+        world.put_pool("brno", "101-139")
+    used = "pool of brno: the new pool lacks VLAN IDs in use: 100 by a (in quarantine)"
+    assert str(caught.value) == f"{used}; {remedy}"
+    world.put("b", spec("brno-h2"))
+    with pytest.raises(Conflict) as caught:
+        world.put_pool("brno", "102-139")
+    keep = "keep these VLAN IDs until the clusters have ended"
+    assert str(caught.value) == f"{used}, 101 by b; {keep}; for clusters in quarantine, {remedy}"
+
+
 def test_a_pool_of_an_unknown_site_is_not_found(world: World) -> None:
     with pytest.raises(NotFound, match="site nowhere is not known; known sites: brno, plzen, praha"):
         world.put_pool("nowhere", "100")

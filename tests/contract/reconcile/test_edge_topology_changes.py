@@ -53,18 +53,27 @@ def test_a_new_edge_becomes_a_peer_of_the_other_edges(world: World) -> None:
     [("10101-10199", "change its kind or its service IDs"), (None, "vanish")],
     ids=["shrinks", "vanishes"],
 )
-@pytest.mark.parametrize("when", ["active", "draining"])
+@pytest.mark.parametrize("when", ["active", "draining", "released"])
 def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | None, why: str) -> None:
     world.put("demo", TWO_SITES)
     world.settle()
-    if when == "draining":
+    if when != "active":
+        world.edges["praha-pe1"].cut_off = when == "released"
         world.delete("demo")
+    remedy = "keep the transport until its users have ended"
+    if when == "released":
+        world.settle()
+        world.clock.advance(61)
+        world.settle()
+        remedy = (
+            "wait until every element has confirmed the removal; if an element will never return, an administrator can "
+            "declare the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
+        )
     replacement = {"name": "evpn", "kind": "evpn", "vnis": vnis, "asn": 65000} if vnis else VPLS
     with pytest.raises(Conflict) as caught:
         world.put_topology(three_edges(replacement))
     assert str(caught.value).splitlines()[0] == (
-        f"transport evpn would {why}, and is in use: 10100 by cluster demo ({when}); keep the transport until its "
-        "users have ended"
+        f"transport evpn would {why}, and is in use: 10100 by cluster demo ({when}); {remedy}"
     )
 
 

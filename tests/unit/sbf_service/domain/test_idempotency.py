@@ -120,7 +120,7 @@ def test_repeating_an_attempt_with_another_spec_is_a_conflict(state: ClusterStat
         resolve_request("k", request(3), former(state, wanted=OTHER))
     assert str(caught.value) == (
         f"cluster k exists and is {state}, and differs from this request in guests, lease_s: "
-        "choose another key, or end the cluster first"
+        f"choose another key, or {'a higher attempt number' if state in ENDED_STATES else 'end the cluster first'}"
     )
 
 

@@ -1,5 +1,6 @@
 """Tests of exclusive access ports and of the paths of networks."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from sbf_fakes.world import spec, three_sites
 from sbf_service.domain.network_conflicts import (
     check_paths_unchanged,
     check_ports_exclusive,
+    check_ports_stay_access,
     check_sites_attached,
     find_access_ports,
 )
@@ -81,6 +83,28 @@ def test_clusters_share_a_trunk() -> None:
 
 def test_a_cluster_without_a_path_blocks_no_port() -> None:
     check_ports_exclusive(with_access("brno-h2"), [user("gone", "ostrava-h1"), user("second", "brno-h2")])
+
+
+@pytest.mark.parametrize(
+    ("is_seen", "remedy"),
+    [
+        (
+            True,
+            "carries only one network: wait until every element has confirmed the removal; if an element will never",
+        ),
+        (False, "carries only one network: that cluster has ended: try again later, or choose a host on a trunk"),
+    ],
+)
+def test_the_remedy_for_a_port_of_a_cluster_in_quarantine(is_seen: bool, remedy: str) -> None:
+    ended = replace(user("first", "brno-h2"), quarantined=True)
+    with pytest.raises(Conflict, match=remedy):
+        check_ports_exclusive(with_access("brno-h2"), [ended, user("second", "brno-h2")], lambda _owner: is_seen)
+
+
+def test_an_access_port_in_quarantine_stays_an_access_port() -> None:
+    ended = replace(user("first", "brno-h2"), quarantined=True)
+    with pytest.raises(Conflict, match="no access port in the new topology: wait until every element has confirmed"):
+        check_ports_stay_access(with_access("brno-h2"), with_access(), [ended])
 
 
 def test_clusters_of_one_network_share_an_access_port() -> None:
