@@ -168,9 +168,13 @@ def _compute_cluster_differences(unit: Unit, requested: _RequestedCluster, *, wh
 
 
 def _make_joined(unit: Unit, requested: _RequestedCluster) -> ClusterTransport | None:
-    if requested.cluster.transport is None:
-        return None
-    return make_joined_view(read_topology(unit).transport(requested.cluster.transport), requested.cluster.service)
+    """Return the view of a cluster's transport.
+
+    Return None if the cluster has ended and the topology no longer contains the transport.
+    """
+    transports = {transport.name: transport for transport in read_topology(unit).transports}
+    name = requested.cluster.transport
+    return None if name is None else make_joined_view(transports.get(name), requested.cluster.service)
 
 
 def _compute_differences(unit: Unit, rows: Sequence[ElementRow], scope: _DifferenceScope) -> list[ElementDifference]:

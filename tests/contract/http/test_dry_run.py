@@ -39,6 +39,21 @@ def test_a_dry_run_has_vlan_ids_and_changes(world: World) -> None:
     assert [one["name"] for one in host["host"]["add"][0]["guests"]] == ["g1"]
 
 
+def test_a_dry_run_repeats_an_ended_attempt_without_its_transport(world: World) -> None:
+    request = body("brno-h1", "praha-h1") | {"attempt": 0}
+    ask(world, "PUT", "/v1/clusters/demo", request)
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    document = world.topology().model_dump(mode="json")
+    for one in document["sites"]:
+        one["attachments"] = []
+    world.put_topology(Topology.model_validate(document | {"transports": []}))
+    assert ask(world, "PUT", "/v1/clusters/demo", request).status_code == 200
+    answer = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", request)
+    assert (answer.status_code, answer.json().get("joined")) == (200, None)
+
+
 def test_a_dry_run_claims_nothing_and_writes_nothing(world: World) -> None:
     rows, element = len(world.audit()), world.element("brno-sw1")
     ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1"))
