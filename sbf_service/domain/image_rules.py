@@ -1,19 +1,20 @@
 """Rules of the catalogue of images: who may use an image, and which names and sizes an image may have. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from virtcloud.model.access import Role
 from virtcloud.model.document import Document
-from virtcloud.model.errors import BadInput, BeyondLimit, NotAdmitted, QuotaExceeded
+from virtcloud.model.errors import BadInput, BeyondLimit, Conflict, NotAdmitted, QuotaExceeded
 from virtcloud.model.image import Architecture, CatalogueImage
-from virtcloud.model.message_text import to_mib
+from virtcloud.model.message_text import count_of, to_mib
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
 MIB: Final = 1 << 20
+SHOWN_KEYS: Final = 3
 ARCHITECTURES: Final = (
     "aarch64 alpha armv5tejl armv5tel armv6l armv7l armv8l i386 i486 i586 i686 ia64 loongarch64 m68k mips mips64 "
     "parisc parisc64 ppc ppc64 ppc64le riscv32 riscv64 s390 s390x sh4 sparc sparc64 x86_64"
@@ -116,3 +117,18 @@ def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None) -
             f"(limit of both together {limit_mb} MiB): remove an image (virtcloud image remove), or add the image "
             "with a URL"
         )
+
+
+def check_unused(name: Name, users: Sequence[str | None]) -> None:
+    """Raise Conflict if clusters use an image.
+
+    ``users`` contains the key of each cluster, or None for a cluster that the caller may not see.
+    """
+    if not users:
+        return
+    keys = [key for key in users if key is not None]
+    shown, rest, hidden = keys[:SHOWN_KEYS], len(keys) - SHOWN_KEYS, len(users) - len(keys)
+    texts = [", ".join(shown)] if shown else []
+    texts += [f"{rest} more"] if rest > 0 else []
+    texts += [f"{count_of(hidden, 'cluster')} of other users"] if hidden else []
+    raise Conflict(f"image {name} is used by {' and '.join(texts)}: remove the image when these clusters have ended")

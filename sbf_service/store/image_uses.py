@@ -19,7 +19,7 @@ from virtcloud.model.values import Name, UserName
 log = get_log(__name__)
 
 _IN_USE = (
-    select(ClusterRow.id, ClusterRow.key, ClusterRow.images)
+    select(ClusterRow.key, ClusterRow.owner, ClusterRow.images)
     .where(NOT_ENDED, ClusterRow.images.is_not(None))
     .order_by(ClusterRow.key)
 )
@@ -50,9 +50,9 @@ def find_needed_images(unit: Unit, host: str) -> frozenset[Name]:
 
 
 def find_uses(unit: Unit) -> Iterator[tuple[str, str, frozenset[Name]]]:
-    """Yield the ID, the key and the image names of each running cluster with catalogue images."""
+    """Yield the key, the owner and the image names of each running cluster with catalogue images, sorted by key."""
     for row in unit.session.execute(_IN_USE):
-        yield row.id, row.key, frozenset(parse_image_sources(row.images))
+        yield row.key, row.owner, frozenset(parse_image_sources(row.images))
 
 
 def find_local_users(unit: Unit, name: Name, owner: UserName) -> Iterator[str]:

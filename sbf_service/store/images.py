@@ -10,11 +10,13 @@ from sqlalchemy import bindparam, delete, or_, select
 from sbf_service.domain.image_rules import (
     check_image_quota,
     check_name_allowed,
+    check_unused,
     check_usable,
     list_topology_names,
     may_use,
 )
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
+from sbf_service.store.allocation import CanSeeOwner
 from sbf_service.store.certified_networks import suspend_uncertified
 from sbf_service.store.columns import NAME_TYPE, split_ids
 from sbf_service.store.current_topology import read_topology, read_topology_version
@@ -25,7 +27,7 @@ from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.user_tables import CertificationRow, ImageRow, ImageShareRow
 from virtcloud.model.access import QuotaLimits, Role
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.errors import Conflict, NameTaken, NotFound
+from virtcloud.model.errors import NameTaken, NotFound
 from virtcloud.model.image import (
     Architecture,
     CatalogueImage,
@@ -45,7 +47,6 @@ _READ_NAMED = (
     .order_by(ImageRow.name)
 )
 BY_NAME: Final = PageOrder(CursorFormat("images", KEY_OF_NAME), (ImageRow.name,))
-SHOWN_KEYS = 3
 R = TypeVar("R", ImageShareRow, CertificationRow)
 
 
@@ -200,15 +201,13 @@ def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
     return get_image(unit, name)
 
 
-def remove_image(unit: Unit, name: Name) -> CatalogueImage:
-    """Remove an image, and return it. Raise NotFound for an unknown name. Raise Conflict if clusters use the image."""
+def remove_image(unit: Unit, name: Name, sees: CanSeeOwner) -> CatalogueImage:
+    """Remove an image, and return it. Raise NotFound for an unknown name. Raise Conflict if clusters use the image.
+
+    The error names only clusters whose owner the caller may see (``sees``).
+    """
     image = get_image(unit, name)
-    keys = [key for _, key, names in find_uses(unit) if name in names]
-    if keys:
-        raise Conflict(
-            f"image {name} is used by {', '.join(keys[:SHOWN_KEYS])}{' and others' * (len(keys) > SHOWN_KEYS)}: "
-            "remove the image when these clusters have ended"
-        )
+    check_unused(name, [key if sees(owner) else None for key, owner, names in find_uses(unit) if name in names])
     for table in (ImageShareRow, CertificationRow):
         unit.session.execute(delete(table).where(table.image == name))
     unit.session.delete(_require_row(unit, name))

@@ -246,7 +246,7 @@ def remove_image(name: NamePath, caller: CurrentCaller, service: CurrentService)
     """Remove an image that no running cluster uses, and its file."""
     with service.store.change(who=caller.who) as unit:
         _authorize(unit, caller, Action.REMOVE_IMAGE, name)
-        image = images.remove_image(unit, name)
+        image = images.remove_image(unit, name, caller.may_read_clusters_of)
     with service.store.change(who=caller.who) as unit:
         service.image_folder.remove_unknown(images.list_stored_checksums(unit))
     log.info("image_removed", name=name, by=caller.who)

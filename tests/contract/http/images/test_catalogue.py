@@ -46,6 +46,21 @@ def test_a_shared_image_may_be_used(world: World, alice: str, bob: str, change: 
     assert ask(world, "GET", "/v1/images", token=bob).json() == []
 
 
+def test_the_owner_of_an_image_sees_no_keys_of_other_users(world: World, alice: str) -> None:
+    add_url(world, alice)
+    ask(world, "POST", "/v1/images/disk/shares", {"add": ["bob"]}, token=alice)
+    world.put("secret-of-bob", with_image("brno-h1", owner="bob"))
+    end = "remove the image when these clusters have ended"
+    answer = problem(ask(world, "DELETE", "/v1/images/disk", token=alice))
+    assert answer == (409, "conflict", f"image disk is used by 1 cluster of other users: {end}")
+    for number in range(5):
+        world.put(f"c{number}", with_image("brno-h1"))
+    used = "image disk is used by c0, c1, c2 and 2 more and 1 cluster of other users"
+    assert problem(ask(world, "DELETE", "/v1/images/disk", token=alice))[2] == f"{used}: {end}"
+    used = "image disk is used by c0, c1, c2 and 3 more"
+    assert problem(ask(world, "DELETE", "/v1/images/disk"))[2] == f"{used}: {end}"
+
+
 def test_agents_receive_the_source_and_must_understand_it(world: World, alice: str) -> None:
     add_url(world, alice)
     world.put("c", with_image("brno-h1"))
