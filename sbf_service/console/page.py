@@ -19,9 +19,9 @@ from starlette.responses import RedirectResponse, Response
 from sbf_service.console.rendering import HEADERS, PREFIX, render
 from sbf_service.http.problems import error_status
 from sbf_service.log import get_log
-from sbf_service.store.database_errors import UNAVAILABLE_ERRORS
+from sbf_service.store.database_errors import UNAVAILABLE_ERRORS, make_unavailable
 from virtcloud.model.document import explain_validation_error, list_validation_errors
-from virtcloud.model.errors import BadInput, DatabaseUnavailable, Forbidden, Unauthenticated, VirtcloudError
+from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated, VirtcloudError
 
 LOGIN: Final = f"{PREFIX}/login"
 SESSION_COOKIE: Final = "virtcloud_session"
@@ -125,4 +125,4 @@ def _translate(error: Exception) -> VirtcloudError:
         return BadInput("\n".join(f"{fault['loc'][-1]}: {explain_validation_error(fault)}" for fault in error.errors()))
     if isinstance(error, HTTPException):
         return BadInput(str(error.detail))
-    return DatabaseUnavailable("the database does not answer: try again later; it is safe to repeat the call")
+    return make_unavailable(error)

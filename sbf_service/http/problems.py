@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from sbf_service.log import get_log
 from sbf_service.request_context import work_for
-from sbf_service.store.database_errors import is_unavailable
+from sbf_service.store.database_errors import is_unavailable, make_unavailable
 from virtcloud.model.call_context import CallContext
 from virtcloud.model.document import explain_validation_error
 from virtcloud.model.errors import (
@@ -218,8 +218,7 @@ async def _answer_database_error(request: Request, error: Exception) -> Response
     if not isinstance(error, SQLAlchemyError) or not is_unavailable(error):
         return await _answer_unexpected_error(request, error)
     log.fault("database_fault", error, path=request.url.path)
-    text = "the database does not answer: try again later; it is safe to repeat the call"
-    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, ServiceUnreachable.slug, text)
+    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, ServiceUnreachable.slug, str(make_unavailable(error)))
 
 
 async def _answer_unexpected_error(request: Request, error: Exception) -> Response:

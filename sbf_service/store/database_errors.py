@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from sqlalchemy import ExceptionContext, exc
 
@@ -27,6 +28,20 @@ A standby refuses a transaction that writes (0A000), the role lacks a right (425
 the schema of the tables (42P01).
 """
 
+FILE_FAULTS: Final = (
+    (
+        ("malformed", "not a database"),
+        "the file of the database is damaged",
+        "an administrator must stop SBF and restore a backup (sbf restore)",
+    ),
+    (
+        ("disk I/O error",),
+        "the disk of the database reports an error",
+        "an administrator must free space on the disk, or replace the disk and restore a backup (sbf restore)",
+    ),
+)
+"""Faults of a SQLite file that do not end by themselves: parts of SQLite's message, the fault, and the remedy."""
+
 
 def report_damaged_file(context: ExceptionContext) -> None:
     """Raise OperationalError for a SQLite file that is damaged, or is no database.
@@ -44,6 +59,16 @@ def is_unavailable(error: exc.SQLAlchemyError) -> bool:
     """
     sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None)
     return isinstance(error, UNAVAILABLE_ERRORS) or sqlstate in UNAVAILABLE_SQLSTATES
+
+
+def make_unavailable(error: BaseException) -> DatabaseUnavailable:
+    """Return the error for a database that does not answer, or for a damaged SQLite file or its disk."""
+    cause = getattr(error, "orig", None)
+    text = " ".join(str(cause).split())
+    for words, fault, remedy in FILE_FAULTS:
+        if isinstance(cause, sqlite3.Error) and any(word in text for word in words):
+            return DatabaseUnavailable(f"{fault} ({text}): {remedy}")
+    return DatabaseUnavailable("the database does not answer: try again later; it is safe to repeat the call")
 
 
 @contextmanager
@@ -64,9 +89,7 @@ def translate_errors() -> Iterator[None]:
         if getattr(cause, "sqlstate", None) in CONCURRENCY_SQLSTATES:
             raise _make_concurrency_error(cause) from error
         log.warning("database_unavailable", cause=" ".join(str(cause).split()))
-        raise DatabaseUnavailable(
-            "the database does not answer: try again later; it is safe to repeat the call"
-        ) from error
+        raise make_unavailable(error) from error
 
 
 def _make_concurrency_error(cause: BaseException | None) -> Conflict:

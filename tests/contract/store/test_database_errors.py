@@ -5,14 +5,17 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 from click.testing import CliRunner
-from sbf_fakes.world import World
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, make_world
 from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from sbf_service.__main__ import main
 from sbf_service.store.database import make_engine
+from sbf_service.store.database_errors import make_unavailable
 from sbf_service.store.service_tables import ReplicaRow
 from virtcloud.model.errors import Conflict
 
@@ -54,6 +57,39 @@ def test_commands_name_a_remedy_for_a_damaged_sqlite_file(words: tuple[str, ...]
     done = CliRunner().invoke(main, [*words, "--config", str(config)])
     assert done.exit_code == 2
     assert "; correct the setting 'database', or move the damaged file to another folder and restore" in done.stderr
+
+
+def damage(folder: Path) -> World:
+    """Return a world whose SQLite file is no database any more."""
+    world = make_world(folder)
+    world.furnish()
+    world.store.engine.dispose()
+    for path in folder.glob("sbf.db*"):
+        path.write_bytes(b"not written by SQLite" * 1000)
+    return world
+
+
+def test_a_damaged_file_is_not_a_database_that_does_not_answer(tmp_path: Path) -> None:
+    world = damage(tmp_path)
+    status, slug, detail = problem(ask(world, "GET", "/v1/clusters"))
+    assert (status, slug) == (503, "database-unavailable")
+    assert detail == (
+        "the file of the database is damaged (file is not a database): an administrator must stop SBF and restore a "
+        "backup (sbf restore)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        (sqlite3.DatabaseError("database disk image is malformed"), "the file of the database is damaged (database"),
+        (sqlite3.OperationalError("disk I/O error"), "the disk of the database reports an error (disk I/O error): an"),
+        (sqlite3.OperationalError("database is locked"), "the database does not answer: try again later"),
+        (psycopg.OperationalError("malformed"), "the database does not answer: try again later"),
+    ],
+)
+def test_a_fault_of_the_file_is_named(cause: Exception, text: str) -> None:
+    assert str(make_unavailable(OperationalError(None, None, cause))).startswith(text)
 
 
 def test_a_first_connection_waits_for_another_programs_first_connection(
