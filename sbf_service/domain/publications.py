@@ -24,12 +24,16 @@ SHOWN_GUESTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class ImagedGuest:
-    """A guest of a network, and the guest's image. ``source`` is None for a host's own image."""
+    """A guest of a network, and the guest's image. ``source`` is None for a host's own image.
+
+    ``quarantined`` is true if the guest's cluster has ended, but an element has not confirmed the removal.
+    """
 
     cluster: ClusterKey
     name: Name
     image: Name
     source: ImageSource | None
+    quarantined: bool = False
 
 
 def publishes(gateway: Gateway) -> bool:
@@ -57,6 +61,9 @@ def list_publishing_sites(topology: Topology) -> list[Name]:
     return [site.name for site in topology.sites if any(publishes(gateway) for gateway in site.gateways)]
 
 
+_ENDED: Final = "; the cluster has ended, but the guest may still run"
+
+
 def describe_uncertified(
     guests: Iterable[ImagedGuest], certified: Mapping[Name, ImageSource], site: Name
 ) -> str | None:
@@ -66,7 +73,7 @@ def describe_uncertified(
     if the image has the name of a certified image.
     """
     faults = [
-        f"{guest.name} of cluster {guest.cluster} (image {guest.image})"
+        f"{guest.name} of cluster {guest.cluster} (image {guest.image}{_ENDED * guest.quarantined})"
         for guest in guests
         if guest.source is None or certified.get(guest.image) != guest.source
     ]

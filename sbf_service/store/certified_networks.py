@@ -7,6 +7,7 @@ until the owner publishes the guest again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from sqlalchemy import bindparam, func, or_, select
 
@@ -47,7 +48,7 @@ def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
     """
     rows = find_clusters(unit, UNSETTLED, or_(ClusterRow.id == network, ClusterRow.network == network))
     guests = [
-        guest
+        replace(guest, quarantined=row.quarantined)
         for row in rows
         for guest in list_imaged_guests(
             ClusterKey(row.key), parse_current_spec(row).guests, parse_image_sources(row.images or "{}")

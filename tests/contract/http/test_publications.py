@@ -156,6 +156,23 @@ def test_an_uncertified_member_suspends_the_publication(world: World) -> None:
     assert "other1 of cluster other (image own)" in (suspensions(world)[0] or "")
 
 
+def test_an_uncertified_guest_in_quarantine_prevents_publications(world: World) -> None:
+    put(world)
+    put(world, "other", "own", host="brno-h2", joins="demo")
+    world.dead_hosts.add("brno-h2")
+    world.delete("other")
+    world.settle()
+    world.clock.advance(61)
+    world.sweep()
+    assert world.view("other").quarantined
+    status, kind, detail = problem(publish(world))
+    assert (status, kind) == (403, "not-admitted")
+    assert "other1 of cluster other (image own; the cluster has ended, but the guest may still run);" in detail
+    world.dead_hosts.clear()
+    world.settle()
+    assert publish(world).status_code == 201
+
+
 def test_a_certified_member_suspends_nothing(world: World) -> None:
     put(world)
     publish(world)
