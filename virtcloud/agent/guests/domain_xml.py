@@ -20,6 +20,7 @@ from virtcloud.agent.guests.machine_devices import (
     SEED_LETTER,
     MachineDevices,
     add_console,
+    add_disk_driver,
     add_disk_target,
     add_system_type,
     choose_devices,
@@ -138,9 +139,11 @@ def _add_virtual_machine(
     if image.disk:
         overlay = environment.folder / DISK
         disk = _add_disk(devices, overlay, image.disk, image.disk_format, shared=environment.shared)
+        add_disk_driver(disk, machine, type="qcow2")
         add_disk_target(disk, machine, "a")
     for letter, extra in zip(string.ascii_lowercase[1:], guest.disks or (), strict=False):
         disk = _add_extra_disk(devices, environment.folder / extra_disk_file(extra.name))
+        add_disk_driver(disk, machine, type="raw", discard="unmap")
         add_disk_target(disk, machine, letter)
         _add(disk, "serial", extra.name)
     _add(_add_interface(devices, segment, guest), "model", type=machine.interface)
@@ -161,7 +164,6 @@ def _cmdline(image_cmdline: str, guest: GuestWanted) -> str:
 
 def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str, *, shared: bool) -> ET.Element:
     element = _add(devices, "disk", type="file", device="disk")
-    _add(element, "driver", name="qemu", type="qcow2")
     _add(element, "source", file=str(overlay))
     backing = _add(element, "backingStore", type="file")
     _add(backing, "format", type=disk_format)
@@ -204,9 +206,8 @@ def _add_seed(devices: ET.Element, image: Path, machine: MachineDevices) -> None
 
 
 def _add_extra_disk(devices: ET.Element, file: Path) -> ET.Element:
-    """Add an extra disk. Return its element, to which the caller must add the target and the serial number."""
+    """Add an extra disk. Return its element, to which the caller must add the driver, target and serial number."""
     element = _add(devices, "disk", type="file", device="disk")
-    _add(element, "driver", name="qemu", type="raw", discard="unmap")
     _add(element, "source", file=str(file))
     return element
 

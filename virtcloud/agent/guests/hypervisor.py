@@ -24,7 +24,14 @@ from virtcloud.model.errors import Refused, Unreachable
 T = TypeVar("T")
 CALLS_AT_ONCE = 5
 """libvirtd executes at most this number of calls of one connection at once (``max_client_requests``, libvirtd.conf)."""
-_ALIVE = frozenset({libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_NOSTATE})
+_ALIVE = frozenset(
+    {libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_NOSTATE, libvirt.VIR_DOMAIN_PAUSED}
+)
+"""The states of a running guest.
+
+A guest is paused by an administrator (``virsh suspend``, ``virsh dump``), while it starts, or by QEMU when the host's
+disk is full. The agent does not restart a paused guest: the guest would lose its memory.
+"""
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
 )

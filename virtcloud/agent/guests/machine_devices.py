@@ -49,6 +49,16 @@ def add_system_type(system: ET.Element, devices: MachineDevices, architecture: s
     element.text = "linux" if devices.paravirtualized else "hvm"
 
 
+def add_disk_driver(disk: ET.Element, devices: MachineDevices, **attributes: str) -> None:
+    """Add the element ``driver`` to a writable disk.
+
+    On QEMU, the guest gets an error if the host cannot write. By default, QEMU pauses the guest when the host's disk is
+    full (``enospace``), and only an administrator can resume the guest. libvirt's driver for Xen has no error policy.
+    """
+    policy = {} if devices.is_xen else {"error_policy": "report"}
+    ET.SubElement(disk, "driver", {"name": "qemu", **attributes, **policy})
+
+
 def add_disk_target(disk: ET.Element, devices: MachineDevices, letter: str) -> None:
     """Add the element ``target`` to a disk: its name in the guest, ending with ``letter``, and its bus."""
     boots_on_xen = devices.is_xen and not devices.paravirtualized and letter == "a"

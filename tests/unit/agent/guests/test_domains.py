@@ -123,6 +123,17 @@ def test_an_extra_disk_has_its_name_as_serial_number(
     assert extra.findtext("serial") == "scratch"
 
 
+@pytest.mark.parametrize(("xen", "policies"), [(False, ["report", "report"]), (True, [None, None])])
+def test_qemu_reports_a_full_host_disk_to_the_guest(
+    make_segment: Callable[..., Segment], make_guest: MakeGuest, xen: bool, policies: list[str | None]
+) -> None:
+    """By default, QEMU pauses the guest."""
+    guest = make_guest(disks=[{"name": "scratch", "size_mb": 64}])
+    image, environment = QEMU.model_copy(update={"disk": Path("/images/k/disk.img")}), replace(ENVIRONMENT, xen=xen)
+    domain = ET.fromstring(render_domain(make_segment("a", 100), guest, image, "", environment))  # noqa: S314 - written by the agent
+    assert [driver.get("error_policy") for driver in domain.findall("devices/disk/driver")] == policies
+
+
 def test_an_extra_disk_of_a_container_is_a_folder(make_segment: Callable[..., Segment], make_guest: MakeGuest) -> None:
     guest = make_guest(disks=[{"name": "scratch", "size_mb": 64}])
     domain = ET.fromstring(render_domain(make_segment("a", 100), guest, LXC, "", ENVIRONMENT))  # noqa: S314 - written by the agent
@@ -175,7 +186,8 @@ def test_a_qemu_guests_console_is_written_to_a_file(xml: MakeXml) -> None:
 def test_a_qemu_guests_disk_is_an_overlay(xml: MakeXml) -> None:
     domain = xml(QEMU.model_copy(update={"disk": Path("/images/k/disk.img"), "disk_format": "raw"}))
     disk = [attributes_of(domain, f"devices/disk/{tag}") for tag in ("driver", "source", "backingStore/format")]
-    assert disk == [{"name": "qemu", "type": "qcow2"}, {"file": "/guests/g1/disk.qcow2"}, {"type": "raw"}]
+    driver = {"name": "qemu", "type": "qcow2", "error_policy": "report"}
+    assert disk == [driver, {"file": "/guests/g1/disk.qcow2"}, {"type": "raw"}]
     assert attributes_of(domain, "devices/disk/backingStore/source") == {"file": "/images/k/disk.img"}
 
 

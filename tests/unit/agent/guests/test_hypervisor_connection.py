@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import libvirt
 import pytest
@@ -94,3 +95,16 @@ def test_after_a_daemons_restart_no_old_connection_is_used(monkeypatch: pytest.M
     hypervisor = LibvirtHypervisor("test:///default")
     hypervisor._connections += [LibvirtConnection(ScriptedConnection(lambda: None)) for _ in range(3)]
     assert hypervisor.list_domains() == []
+
+
+def test_a_paused_domain_is_running() -> None:
+    """Otherwise the agent would stop a guest that an administrator has suspended."""
+    hypervisor = LibvirtHypervisor("test:///default")
+    with closing(libvirt.open("test:///default")) as connection, closing(hypervisor):
+        domain = connection.lookupByName("test")
+        domain.suspend()
+        try:
+            found = hypervisor.find_domain("test")
+        finally:
+            domain.resume()
+    assert (found is not None and found.running) is True
