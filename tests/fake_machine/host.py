@@ -199,17 +199,21 @@ class FakeMounts:
 
 
 class FakeGroups:
-    """Control groups in memory."""
+    """Control groups in memory. ``start`` identifies the present start of each container."""
 
     def __init__(self) -> None:
         self.limits: dict[str, ContainerLimits] = {}
+        self.start = "101 5000"
+        self.limited: list[str] = []
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
         self.limits[domain] = limits
         return f"/virtcloud.partition/{domain}.partition"
 
-    def limit_started(self, domain: str, pids: int) -> None:
-        """Do nothing."""
+    def limit_started(self, domain: str, pids: int, former: str) -> str:
+        if self.start != former:
+            self.limited.append(f"{domain} {pids}")
+        return self.start
 
     def ensure_none(self, domain: str) -> None:
         self.limits.pop(domain, None)

@@ -5,7 +5,8 @@ Therefore the agent sets the limits on a parent group that belongs to the host's
 ``/sys/fs/cgroup/virtcloud.partition/<domain>.partition``.
 
 On hosts with systemd-machined, libvirt creates the group in a scope of systemd, and limits processors and memory. On
-such hosts, the agent sets only the limit of processes, after the container's start.
+such hosts, the agent sets only the limit of processes, after the container's start. If root in the container reboots
+the container, libvirt creates a new scope without this limit, and the agent sets the limit again.
 """
 
 import re
@@ -17,6 +18,7 @@ from typing import Final, Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.files import describe_os_error, refuse_os_errors
+from virtcloud.agent.own_processes import read_start_time
 from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import GuestWanted
 
@@ -65,8 +67,12 @@ class ContainerGroups(Protocol):
         Kill processes of a former container in the group.
         """
 
-    def limit_started(self, domain: str, pids: int) -> None:
-        """Set the limit of processes if the host can set this limit only after the guest's start. Log a failure."""
+    def limit_started(self, domain: str, pids: int, former: str) -> str:
+        """Set the limit of processes if the host can set this limit only after the guest's start. Log a failure.
+
+        ``former`` identifies the start of the container for which the limit is set, or is "". Return the start for
+        which the limit is set now.
+        """
 
     def ensure_none(self, domain: str) -> None:
         """Kill the processes in a guest's parent group, and remove the group."""
@@ -74,6 +80,11 @@ class ContainerGroups(Protocol):
 
 class ControlGroups:
     """The control groups of this host."""
+
+    def __init__(self) -> None:
+        """Create an object without failures."""
+        self._failures: dict[str, str] = {}
+        """The last failure of `limit_started` by domain."""
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
         """Create a guest's parent group, set its limits, and return its name for libvirt.
@@ -98,17 +109,27 @@ class ControlGroups:
                 log.warning("limit_not_set", domain=domain, limit=name, error=describe_os_error(error))
         return f"/{PARTITION}/{group.name}"
 
-    def limit_started(self, domain: str, pids: int) -> None:
-        """If systemd manages the container's group, limit the container's number of processes. Log a failure."""
+    def limit_started(self, domain: str, pids: int, former: str) -> str:
+        """If systemd manages the container's group, limit the container's number of processes.
+
+        Do nothing if ``former`` identifies the running libvirt process of the container. Otherwise, set the limit, and
+        return the process ID and start time of this process. After a failure, return ``former``. Log a failure once
+        until the failure changes.
+        """
         if not SYSTEMD.exists():
-            return
+            return former
         try:
-            leader = (LIBVIRT_LXC / f"{domain}.pid").read_text().strip()
-            scope = find_scope(Path(f"/proc/{leader}/cgroup").read_text())
-            argv = ["systemctl", "set-property", "--runtime", "--", scope, f"TasksMax={pids}"]
-            subprocess.run(argv, check=True, capture_output=True, timeout=COMMAND_TIMEOUT_S)  # noqa: S603 - no shell
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            log.warning("limit_not_set", domain=domain, limit="pids", error=error)
+            pid = int((LIBVIRT_LXC / f"{domain}.pid").read_text())
+            started = f"{pid} {read_start_time(pid)}"
+            if started != former:
+                _limit_scope(pid, pids)
+        except (OSError, ValueError, subprocess.SubprocessError, Refused) as error:
+            if self._failures.get(domain) != str(error):
+                log.warning("limit_not_set", domain=domain, limit="pids", error=error)
+            self._failures[domain] = str(error)
+            return former
+        self._failures.pop(domain, None)
+        return started
 
     def ensure_none(self, domain: str) -> None:
         """Kill the processes in a guest's parent group, and remove the group with all groups in it.
@@ -116,6 +137,7 @@ class ControlGroups:
         If libvirt's process of the container was killed, the container's other processes remain after the guest's end.
         Raise OSError if a group cannot be removed.
         """
+        self._failures.pop(domain, None)
         group = _path(domain)
         if group.exists():
             _kill_processes(group)
@@ -138,6 +160,13 @@ def find_scope(text: str) -> str:
             "systemd.unified_cgroup_hierarchy=1"
         )
     return scopes[0]
+
+
+def _limit_scope(pid: int, pids: int) -> None:
+    """Limit the number of processes in the scope of the process ``pid``."""
+    scope = find_scope(Path(f"/proc/{pid}/cgroup").read_text())
+    argv = ["systemctl", "set-property", "--runtime", "--", scope, f"TasksMax={pids}"]
+    subprocess.run(argv, check=True, capture_output=True, timeout=COMMAND_TIMEOUT_S)  # noqa: S603 - no shell
 
 
 def _path(domain: str) -> Path:

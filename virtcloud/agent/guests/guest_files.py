@@ -20,10 +20,10 @@ from virtcloud.model.errors import Refused
 LIBVIRT_LOGS = Path("/var/log/libvirt")
 DRIVERS = ("lxc", "qemu")
 CONSOLE = "console.log"
-PENDING_LIMIT = "pids.new"
-"""A file with the wanted limit of a container's processes. The file exists from shortly before the container's start
-until the limit is set.
-"""
+WANTED_LIMIT = "pids.new"
+"""A file with the wanted limit of a container's processes, written shortly before the container's start."""
+LIMITED_START = "pids.set"
+"""A file that identifies the container's start for which the limit is set (`ContainerGroups.limit_started`)."""
 FOLDER_MODE = 0o711  # QEMU's user needs to enter the folder
 
 
@@ -64,25 +64,32 @@ class GuestFiles:
     def request_limit(self, domain: str, limits: ContainerLimits | None) -> None:
         """Record the wanted limit of a container's processes, which `limit_started` sets later.
 
-        Do nothing if ``limits`` is None. Raise Refused on failure.
+        If ``limits`` is None, remove the record of a former container. Raise Refused on failure.
         """
-        path = self._folder / domain / PENDING_LIMIT
-        if limits is not None:
-            with refuse_os_errors(f"write {path}"):
+        path = self._folder / domain / WANTED_LIMIT
+        with refuse_os_errors(f"write {path}"):
+            path.with_name(LIMITED_START).unlink(missing_ok=True)
+            if limits is None:
+                path.unlink(missing_ok=True)
+            else:
                 write_durably(path, str(limits.pids).encode(), sync_folder=False)
 
     def limit_started(self, domain: str) -> None:
         """Limit the processes of a running container, unless the limit was set since the start. Idempotent.
 
         A running container still lacks this limit if the agent was killed between the container's start and the setting
-        of the limit, or if the container's start took longer than the start's time limit and then succeeded. A failure
-        is only logged, so that the agent can continue to read this host's state. The next call tries again.
+        of the limit, or if the container's start took longer than the start's time limit and then succeeded, or if root
+        in the container rebooted the container. A failure is only logged, so that the agent can continue to read this
+        host's state. The next call tries again.
         """
-        path = self._folder / domain / PENDING_LIMIT
+        path = self._folder / domain / WANTED_LIMIT
+        record = path.with_name(LIMITED_START)
         try:
             if path.exists():
-                self._groups.limit_started(domain, int(path.read_text()))
-                path.unlink()
+                former = record.read_text() if record.exists() else ""
+                started = self._groups.limit_started(domain, int(path.read_text()), former)
+                if started != former:
+                    write_durably(record, started.encode(), sync_folder=False)
         except (OSError, ValueError) as error:
             log.warning("limit_not_set", domain=domain, limit="pids", error=error)
 

@@ -3,6 +3,8 @@
 The tests in the lab use the kernel's control groups.
 """
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,39 @@ def test_a_removed_group_takes_its_inner_groups_along(groups: Path) -> None:
     ControlGroups().ensure_none("vc-a-g1")
     ControlGroups().ensure_none("vc-a-g1")
     assert not group.exists()
+
+
+@pytest.fixture
+def commands(groups: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """A host with systemd, on which this process is libvirt's process of the container ``vc-a-g1``."""
+    (groups / "systemd").mkdir()
+    (groups / "vc-a-g1.pid").write_text(f"{os.getpid()}\n")
+    monkeypatch.setattr(control_groups, "LIBVIRT_LXC", groups)
+    monkeypatch.setattr(control_groups, "find_scope", lambda _text: "machine-lxc-1.scope")
+    found: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda argv, **_options: found.append(argv))
+    return found
+
+
+def test_systemd_limits_each_start_of_a_container_once(commands: list[list[str]]) -> None:
+    started = ControlGroups().limit_started("vc-a-g1", 100, "")
+    assert ControlGroups().limit_started("vc-a-g1", 100, started) == started
+    assert commands == [["systemctl", "set-property", "--runtime", "--", "machine-lxc-1.scope", "TasksMax=100"]]
+    assert ControlGroups().limit_started("vc-a-g1", 100, f"{os.getpid()} 1") == started
+    assert len(commands) == 2
+
+
+def test_a_limit_that_was_not_set_is_set_later(
+    commands: list[list[str]], groups: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """During a reboot, the container has no process. The agent logs one line for several failures."""
+    (groups / "vc-a-g1.pid").rename(groups / "kept")
+    tried = ControlGroups()
+    assert [tried.limit_started("vc-a-g1", 100, "101 5000") for _ in range(2)] == ["101 5000", "101 5000"]
+    assert caplog.text.count("limit_not_set") == 1
+    (groups / "kept").rename(groups / "vc-a-g1.pid")
+    assert tried.limit_started("vc-a-g1", 100, "101 5000").startswith(f"{os.getpid()} ")
+    assert len(commands) == 1
 
 
 @pytest.mark.parametrize(

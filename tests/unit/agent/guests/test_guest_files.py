@@ -11,7 +11,7 @@ from fake_machine import FakeHypervisor, FakeKernel, FakeUplinkRecords
 
 from virtcloud.agent.guests.domain_preparation import GuestSettings
 from virtcloud.agent.guests.domains import GuestDomain
-from virtcloud.agent.guests.guest_files import GuestFiles
+from virtcloud.agent.guests.guest_files import LIMITED_START, WANTED_LIMIT, GuestFiles
 from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
@@ -78,6 +78,19 @@ def test_a_disk_in_another_format_is_refused(qemu_guests: LocalGuests, images: P
     (images / "cloud/image.yaml").write_text(DISK.replace("raw", "qcow2"))
     with pytest.raises(Refused, match=r"its disk .*disk.img: expected a file in format qcow2, got .* raw"):
         qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
+
+
+def test_a_machine_has_no_limit_of_a_former_container(
+    qemu_guests: LocalGuests, images: Path, make_segment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The image of a guest may change from a container to a virtual machine."""
+    (images / "state/vc-a-g1").mkdir(parents=True)
+    for name in (WANTED_LIMIT, LIMITED_START):
+        (images / "state/vc-a-g1" / name).write_text("100")
+    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
+    qemu_guests.read()
+    assert list_files(images / "state") == ["vc-a-g1/disk.json", "vc-a-g1/disk.qcow2"]
+    assert "limit_not_set" not in caplog.text
 
 
 def test_a_stopped_guest_leaves_no_disk_or_log(

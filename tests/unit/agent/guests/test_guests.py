@@ -12,7 +12,7 @@ from seed_documents import seeded_guest, seeded_segment
 from virtcloud.agent.difference import compute_difference, digest
 from virtcloud.agent.guests.domain_preparation import GuestSettings
 from virtcloud.agent.guests.domains import DomainOwnership, GuestDomain
-from virtcloud.agent.guests.guest_files import PENDING_LIMIT
+from virtcloud.agent.guests.guest_files import WANTED_LIMIT
 from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
@@ -158,10 +158,8 @@ def test_a_container_with_systemd_gets_the_signal_of_systemd(
 def test_a_started_container_is_limited_although_its_hypervisor_fails(
     images: Path, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limited: list[str] = []
     groups = FakeGroups()
-    monkeypatch.setattr(groups, "limit_started", lambda domain, _pids: limited.append(domain))
-    settings = GuestSettings(images, images / "logs", "x86_64")
+    settings = GuestSettings(images, images / "logs", "x86_64", pids=100)
     guests = LocalGuests(
         {Hypervisor.LXC: hypervisor}, settings, lambda _: None, FakeRoots(images / "logs"), groups=groups
     )
@@ -173,15 +171,13 @@ def test_a_started_container_is_limited_although_its_hypervisor_fails(
     monkeypatch.setattr(hypervisor, "start", start_and_fail)
     with pytest.raises(Unreachable):
         guests.ensure_guest(segment, segment.guests[0])
-    assert limited == ["vc-a-g1"]
+    assert groups.limited == ["vc-a-g1 100"]
 
 
 def test_a_container_that_started_too_late_is_limited_at_the_next_reading(
     images: Path, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limited: list[str] = []
     groups = FakeGroups()
-    monkeypatch.setattr(groups, "limit_started", lambda domain, pids: limited.append(f"{domain} {pids}"))
     settings = GuestSettings(images, images / "logs", "x86_64", pids=100)
     guests = LocalGuests(
         {Hypervisor.LXC: hypervisor}, settings, lambda _: None, FakeRoots(images / "logs"), groups=groups
@@ -197,7 +193,24 @@ def test_a_container_that_started_too_late_is_limited_at_the_next_reading(
         guests.ensure_guest(segment, segment.guests[0])
     for _ in range(2):
         guests.read()
-    assert limited == ["vc-a-g1 100"]
+    assert groups.limited == ["vc-a-g1 100"]
+
+
+def test_a_container_that_rebooted_itself_is_limited_again(
+    images: Path, hypervisor: FakeHypervisor, make_segment: Make
+) -> None:
+    """At a reboot, libvirt starts the same domain again, in a new scope of systemd. A new agent reads the record."""
+    groups, roots = FakeGroups(), FakeRoots(images / "logs")
+    settings, hypervisors = GuestSettings(images, images / "logs", "x86_64", pids=100), {Hypervisor.LXC: hypervisor}
+    segment = make_segment("a", 100, ("g1",))
+    LocalGuests(hypervisors, settings, lambda _: None, roots, groups=groups).ensure_guest(segment, segment.guests[0])
+    restarted = LocalGuests(hypervisors, settings, lambda _: None, roots, groups=groups)
+    restarted.read()
+    assert groups.limited == ["vc-a-g1 100"]
+    groups.start = "202 9000"
+    for _ in range(2):
+        restarted.read()
+    assert groups.limited == ["vc-a-g1 100", "vc-a-g1 100"]
 
 
 def test_a_damaged_file_of_a_limit_does_not_hide_the_host(
@@ -205,7 +218,7 @@ def test_a_damaged_file_of_a_limit_does_not_hide_the_host(
 ) -> None:
     segment = make_segment("a", 100, ("g1",))
     guests.ensure_guest(segment, segment.guests[0])
-    (images / "logs/vc-a-g1" / PENDING_LIMIT).touch()
+    (images / "logs/vc-a-g1" / WANTED_LIMIT).touch()
     assert [guest.guest for guest in guests.read()[0]] == ["g1"]
 
 
