@@ -167,9 +167,9 @@ def _apply_step(observed: ObservedHost, step: Step) -> ObservedHost:
         case FilterGuests(_, ports):
             return replace(observed, filters=ObservedFilters(list_elements(ports)))
         case BuildSegment(segment):
-            return replace(
-                observed, segments=(*observed.segments, ObservedSegment(segment.id, segment.vlan, segment.port))
-            )
+            built = ObservedSegment(segment.id, segment.vlan, segment.port)
+            others = (one for one in observed.segments if (one.cluster, one.vlan) != (built.cluster, built.vlan))
+            return replace(observed, segments=(*others, built))
         case StartGuest(segment, guest):
             return replace(
                 observed, guests=(*observed.guests, ObservedGuest(segment.id, guest.name, digest(segment, guest)))

@@ -134,10 +134,8 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
         if _is_wanted_guest(observed_guest, wanted)
     }
     for segment in wanted.segments:
-        existing = kept.get((segment.id, segment.vlan))
-        other_faults = (*_find_mtu_faults(segment, existing), *_find_job_faults(segment, existing)) if existing else ()
-        if existing is None or existing.faults or other_faults:
-            yield BuildSegment(segment, (*faults.get((segment.id, segment.vlan), ()), *other_faults))
+        cluster_and_vlan = segment.id, segment.vlan
+        yield from _segment_changes(segment, kept.get(cluster_and_vlan), faults.get(cluster_and_vlan, ()))
         yield from find_server_changes(segment, observed.servers)
         yield from find_port_changes(segment, wanted, observed.vpn)
         yield from find_namespace_changes(segment, observed.namespaces)
@@ -147,6 +145,16 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
                 yield StartGuest(segment, guest)
             elif _has_other_peers(segment, guest, running.get((segment.id, guest.name))):
                 yield WritePeerFiles(segment, guest)
+
+
+def _segment_changes(
+    segment: Segment, existing: ObservedSegment | None, faults: tuple[str, ...]
+) -> Iterator[BuildSegment]:
+    mtu_faults = _find_mtu_faults(segment, existing) if existing else {}
+    others = faults + (tuple(_find_job_faults(segment, existing)) if existing else ())
+    if existing is None or others or mtu_faults:
+        by_guests = bool(mtu_faults) and not others and all(map(names.is_guest_port, mtu_faults))
+        yield BuildSegment(segment, (*others, *mtu_faults.values()), only_guest_mtus=by_guests)
 
 
 def _has_other_peers(segment: Segment, guest: GuestWanted, observed: ObservedGuest | None) -> bool:
@@ -160,14 +168,17 @@ def expected_mtu(segment: Segment, uplink_mtu: int) -> int:
     return uplink_mtu if segment.mtu is None else min(segment.mtu, uplink_mtu)
 
 
-def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> Iterator[str]:
+def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> dict[str, str]:
+    """Return the descriptions of wrong MTUs by interface name."""
     if observed.uplink_mtu is None:
-        return
+        return {}
     expected = expected_mtu(segment, observed.uplink_mtu)
     reason = f"{segment.port} has {expected}" if segment.mtu is None else f"expected {expected}"
-    for name, mtu in observed.mtus.items():
-        if mtu != expected and (segment.mtu is not None or not names.is_guest_port(name)):
-            yield f"{name} has MTU {mtu}, {reason}"
+    return {
+        name: f"{name} has MTU {mtu}, {reason}"
+        for name, mtu in observed.mtus.items()
+        if mtu != expected and (segment.mtu is not None or not names.is_guest_port(name))
+    }
 
 
 def list_job_ports(segment: Segment) -> set[str]:

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable
 
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors
-from virtcloud.agent.steps import StartGuest, Step
+from virtcloud.agent.steps import BuildSegment, StartGuest, Step
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
@@ -17,10 +17,15 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
 
     Ignore the steps of clusters that the agent excepted from its latest confirmation. ``document.incomplete`` contains
     these clusters according to SBF, and ``reported`` contains these clusters according to the agent.
+
+    Also ignore wrong MTUs of guests' ports: a container can cause them by a reboot, and drift degrades all clusters of
+    the host.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(
-        step.cluster not in document.incomplete and step.cluster not in reported for step in steps
+        step.cluster not in document.incomplete and step.cluster not in reported
+        for step in steps
+        if not (isinstance(step, BuildSegment) and step.only_guest_mtus)
     )
 
 

@@ -3,7 +3,7 @@
 `difference.py` computes the steps, `step_application.py` orders them, and `local_host.py` applies them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from virtcloud.agent.file_servers.nfs_difference import FileServerStep
 from virtcloud.agent.gateway.namespace_difference import NamespaceStep
@@ -61,7 +61,13 @@ class RemoveSegment:
 
 @dataclass(frozen=True, slots=True)
 class BuildSegment(SegmentStep):
-    """Create a cluster's tagged interface and bridge, or correct their faults."""
+    """Create a cluster's tagged interface and bridge, or correct their faults.
+
+    ``only_guest_mtus``: all faults are wrong MTUs of guests' ports. When root in a container reboots the container, its
+    new port has the kernel's default MTU.
+    """
+
+    only_guest_mtus: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """Describe the step."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
 
+from virtcloud.agent.network import names
 from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
@@ -179,6 +180,39 @@ def test_drift_is_reported_before_it_is_corrected(
     service.want(make_segment("a", 100))
     reconciler.reconcile_once()
     host.observed = ObservedHost()
+    reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1), ("drifted", 1), ("confirmed", 1)]
+
+
+def want_with_mtu(service: FakeElementApi, make_segment: Make) -> str:
+    """Make SBF want two clusters: one with an MTU and a guest. Return the name of the guest's port."""
+    service.want(make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450}), make_segment("b", 101))
+    return names.guest_port_name("a", "g1", 100)
+
+
+def change_mtus(host: FakeManagedHost, mtus: dict[str, int]) -> None:
+    segment, other = host.observed.segments
+    host.observed = replace(host.observed, segments=(replace(segment, mtus=mtus, uplink_mtu=1500), other))
+
+
+def test_the_mtu_of_a_rebooted_containers_port_is_no_drift(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    """When root in a container reboots the container, its port is new. Other clusters must not become degraded."""
+    port = want_with_mtu(service, make_segment)
+    reconciler.reconcile_once()
+    change_mtus(host, {"br100": 1450, port: 1500})
+    reconciler.reconcile_once()
+    assert str(host.steps[-1]) == f"build VLAN 100 on eth0 ({port} has MTU 1500, expected 1450)"
+    assert service.reports == [("confirmed", 1)]
+
+
+def test_a_wrong_mtu_of_a_bridge_is_drift(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    port = want_with_mtu(service, make_segment)
+    reconciler.reconcile_once()
+    change_mtus(host, {"br100": 1500, port: 1500})
     reconciler.reconcile_once()
     assert service.reports == [("confirmed", 1), ("drifted", 1), ("confirmed", 1)]
 
