@@ -11,6 +11,7 @@ from concurrent import futures
 from concurrent.futures import Future
 from typing import Protocol
 
+from virtcloud.agent import log
 from virtcloud.agent.host_reports import ElementApi
 from virtcloud.model.wanted import WantedDocument
 
@@ -48,24 +49,32 @@ class OpenPoll:
         """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document.
 
         If no such revision arrives in time, return the document of ``after``. If the open poll has failed, raise its
-        error.
+        error. If no thread can be started, send a separate poll.
         """
         settled = None if after is None else self._sbf.find_settled(element, after)
         if after is None or settled is None:
             self._open = None  # the thread of the open poll ends when SBF answers
             return self._sbf.wanted(element, after, wait)
         answer = self._find_or_start(element, after)
+        if answer is None:
+            return self._sbf.wanted(element, after, wait)
         if not futures.wait([answer], wait).done:
             return settled
         self._open = None
         return answer.result()
 
-    def _find_or_start(self, element: str, after: int) -> "Future[WantedDocument]":
+    def _find_or_start(self, element: str, after: int) -> "Future[WantedDocument] | None":
+        """Return the answer of the open poll. Start the poll if necessary. Return None if no thread can be started."""
         if self._open is not None and self._open[0] == after:
             return self._open[1]
         answer: Future[WantedDocument] = Future()
+        self._open = None
+        try:
+            self._spawn(lambda: self._poll(element, after, answer))
+        except RuntimeError as error:  # the host has no thread or no memory left
+            log.warning("open_poll_not_started", element=element, error=error)
+            return None
         self._open = after, answer
-        self._spawn(lambda: self._poll(element, after, answer))
         return answer
 
     def _poll(self, element: str, after: int, answer: "Future[WantedDocument]") -> None:

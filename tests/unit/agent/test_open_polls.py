@@ -90,3 +90,15 @@ def test_a_poll_for_a_former_revision_is_abandoned() -> None:
     assert poll.wanted("h1", 2, 0) is CHANGED
     threads[1]()
     assert [after for after, _ in sbf.polls] == [1, 2]
+
+
+def test_without_a_thread_each_call_sends_its_own_poll() -> None:
+    """For example, a host whose processes use all permitted tasks. The agent must continue."""
+    sbf = ScriptedSbf(SETTLED, CHANGED)
+
+    def refuse(_work: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    poll = OpenPoll(sbf, refuse)
+    assert [poll.wanted("h1", 1, 0.1) for _ in range(2)] == [SETTLED, CHANGED]
+    assert sbf.polls == [(1, 0.1), (1, 0.1)]

@@ -183,10 +183,10 @@ class VpnGateway:
         try:
             control.start()
             self._write_record(record.model_copy(update={"config": digest_config(config)}))
+            self._run(protocol, control)
         except VirtcloudError:
             connection.close()
             raise
-        self._run(protocol, control)
         log.info("vpn_server_started", protocol=protocol, pid=launch.pid)
 
     def _observe(self, protocol: VpnProtocol, interfaces: Sequence[KernelInterface]) -> ObservedVpnServer | None:
@@ -218,10 +218,10 @@ class VpnGateway:
         control = self._make_control(protocol, connection)
         try:
             control.take_over()
+            self._run(protocol, control)
         except VirtcloudError as error:
             connection.close()
             return str(error)
-        self._run(protocol, control)
         return None
 
     def _make_control(self, protocol: VpnProtocol, connection: UnixManagementSocket) -> DeviceControl:
@@ -235,11 +235,13 @@ class VpnGateway:
         self.changed()
 
     def _run(self, protocol: VpnProtocol, control: DeviceControl) -> None:
-        self._controls[protocol] = control
-        self.changed()
         thread = threading.Thread(target=control.run, name=f"devices at OpenVPN {protocol}", daemon=True)
-        self._threads[protocol] = thread
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise Refused(f"cannot control OpenVPN at {protocol}: {error}; free memory or tasks") from error
+        self._controls[protocol], self._threads[protocol] = control, thread
+        self.changed()
 
     def _stop(self, protocol: VpnProtocol) -> None:
         control = self._controls.pop(protocol, None)
@@ -271,8 +273,7 @@ class VpnGateway:
         self._stop(step.protocol)
 
     def _wanted_configs(self) -> dict[VpnProtocol, str]:
-        server = self._wanted
-        if server is None:
+        if (server := self._wanted) is None:
             return {}
         return {protocol: digest_config(self._render(server, protocol)) for protocol in server.ports}
 

@@ -220,6 +220,24 @@ def test_a_full_disk_starts_no_server_and_leaves_no_process(
     assert in_world(work) == (0, True)
 
 
+def test_without_a_thread_no_server_runs_without_control(
+    in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def work(world: GatewayWorld) -> object:
+        with monkeypatch.context() as lacking:
+            lacking.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(Refused, match="cannot control OpenVPN at tcp: can't start new thread"):
+                world.gateway.ensure_server(TCP, authority.server)
+        running = list(open_processes(str(world.folder / "vpn/tcp/management.sock"), list_own_processes()))
+        world.gateway.ensure_server(TCP, authority.server)
+        return len(running), [server.faults for server in world.gateway.read(world.kernel.list_interfaces()).servers]
+
+    assert in_world(work) == (0, [(), ()])
+
+
 def test_devices_connect_although_their_record_cannot_be_written(
     in_world: Callable[..., Any], authority: VpnAuthority
 ) -> None:
