@@ -32,11 +32,26 @@ def write_files(replicas: Mapping[str, list[str]], certificate: str, folder: Pat
         play("sbf", str(write_subjects(folder)), "{{ folder }}/{{ inventory_hostname }}.subjects"),
         play("monitoring", "scrape.yml.j2", "{{ folder }}/scrape.yml"),
     ]
+    run_plays(inventory, plays, folder)
+
+
+def run_plays(inventory: Mapping[str, object], plays: list[dict[str, object]], folder: Path) -> None:
     (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
     (folder / "play.yml").write_text(yaml.safe_dump(plays))
     command = (PLAYBOOK, "-i", str(folder / "inventory.yml"), str(folder / "play.yml"))
     done = subprocess.run(command, capture_output=True, text=True, env=ansible_environment(), check=False)  # noqa: S603
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def write_agent(settings: str, folder: Path) -> dict[str, object]:
+    """Write and return the settings of the agent on OpenPBS's machine. ``settings`` is ``agent_settings``."""
+    agent = {**read_defaults("agent"), "agent_settings": settings, "agent_sbf": "https://sbf.example.org:8800"}
+    inventory = {
+        "agent": {"hosts": {"pbs1": {}}, "vars": {**LOCAL, **agent}},
+        "pbs_server": {"hosts": {"pbs1": {}}},
+    }
+    run_plays(inventory, [play("agent", "agent.toml.j2", str(folder / "agent.toml"))], folder)
+    return tomllib.loads((folder / "agent.toml").read_text())
 
 
 def read_defaults(role: str) -> dict[str, object]:
@@ -101,3 +116,30 @@ def test_agents_call_a_replica_by_a_name_of_its_own(
     write_files(names, certificate, tmp_path)
     settings = tomllib.loads((tmp_path / "sbf1.toml").read_text())
     assert settings["relay"]["address"] == f"https://{address}:8800"
+
+
+REQUIRED = {"kind": "openpbs", "token_file": "/etc/virtcloud/pbs.token"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "tables"),
+    [
+        ("", {"scheduler": REQUIRED}),
+        ("[timing]\ncheck = 45\n", {"timing": {"check": 45}, "scheduler": REQUIRED}),
+        ("[scheduler.hosts]\nn1 = 'h1'\n", {"scheduler": {**REQUIRED, "hosts": {"n1": "h1"}}}),
+        (
+            "[scheduler] # jobs\napart = ['login*']\n[scheduler.hosts]\nn1 = 'h1'\n[timing]\ncheck = 45\n",
+            {"scheduler": {**REQUIRED, "apart": ["login*"], "hosts": {"n1": "h1"}}, "timing": {"check": 45}},
+        ),
+        (
+            "[log]\nkind = 'x'\n[scheduler]\ntoken_file = '/etc/own.token'\ninterval = 60",
+            {"log": {"kind": "x"}, "scheduler": {"kind": "openpbs", "token_file": "/etc/own.token", "interval": 60}},
+        ),
+    ],
+    ids=["none", "another table", "hosts only", "scheduler", "own token"],
+)
+def test_the_inventory_may_contain_settings_of_the_scheduler(
+    settings: str, tables: dict[str, object], tmp_path: Path
+) -> None:
+    written = write_agent(settings, tmp_path)
+    assert {key: value for key, value in written.items() if isinstance(value, dict)} == tables
