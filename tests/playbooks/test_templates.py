@@ -5,7 +5,7 @@ Ansible runs on the machine that runs the tests, and writes only to the test's f
 
 import subprocess
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,15 @@ AUTHORITY = {"ca_file": "/etc/prometheus/virtcloud-authority.crt"}
 ONE = {"sbf1": ["sbf.example.org"]}
 
 
-def write_files(replicas: Mapping[str, list[str]], certificate: str, folder: Path) -> None:
-    """Write the files of replicas with these ``sbf_names``. Without a certificate, virtcloud's authority issues one."""
-    sbf = {**read_defaults("sbf"), "sbf_certificate": certificate, "sbf_proxies": {"results": []}}
+def write_files(
+    replicas: Mapping[str, list[str]], certificate: str, folder: Path, balancers: Sequence[str] = ()
+) -> None:
+    """Write the files of replicas with these ``sbf_names``. Without a certificate, virtcloud's authority issues one.
+
+    ``balancers`` are the lines of getent(1) for the balancers.
+    """
+    found = [{"stdout_lines": list(balancers)}] if balancers else []
+    sbf = {**read_defaults("sbf"), "sbf_certificate": certificate, "sbf_proxies": {"results": found}}
     hosts = {name: {"sbf_names": names} for name, names in replicas.items()}
     inventory = {
         "all": {"vars": {**LOCAL, "folder": str(folder)}},
@@ -143,3 +149,17 @@ def test_the_inventory_may_contain_settings_of_the_scheduler(
 ) -> None:
     written = write_agent(settings, tmp_path)
     assert {key: value for key, value in written.items() if isinstance(value, dict)} == tables
+
+
+@pytest.mark.parametrize(
+    ("lines", "proxies"),
+    [
+        (["192.0.2.7 STREAM lb", "192.0.2.7 DGRAM", "2001:db8::7 STREAM"], ["192.0.2.7", "2001:db8::7"]),
+        (["127.0.1.1 STREAM lb", "127.0.1.1 DGRAM"], ["127.0.0.1", "127.0.1.1"]),
+    ],
+    ids=["another machine", "this machine"],
+)
+def test_sbf_trusts_the_source_addresses_of_its_balancers(lines: list[str], proxies: list[str], tmp_path: Path) -> None:
+    """Connections with 127.0.1.1, a machine's own address in Debian's /etc/hosts, come from 127.0.0.1."""
+    write_files(ONE, "", tmp_path, lines)
+    assert tomllib.loads((tmp_path / "sbf1.toml").read_text())["trusted_proxies"] == proxies
