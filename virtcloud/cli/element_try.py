@@ -144,7 +144,7 @@ def run_driver_program(module: str, request: Document, command: str) -> str:
         sent = request.model_dump_json()
     except PydanticSerializationError as error:
         raise BadInput(f"{command}: expected options and files in UTF-8, got other bytes: correct them") from error
-    argv = [sys.executable, "-m", module]
+    argv = [sys.executable, "-P", "-m", module]  # -P: import no module from the user's current folder
     process = subprocess.run(argv, input=sent, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - starts virtcloud's own module
     if process.returncode:
         click.get_current_context().exit(process.returncode)

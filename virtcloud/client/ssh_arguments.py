@@ -116,7 +116,8 @@ def _words(options: Sequence[str]) -> list[str]:
 def proxy_arguments(sbf: SbfClient, peer: Peer, folder: Path) -> list[str]:
     """Return the command that connects its standard input and output with a port of the guest. ssh appends the port.
 
-    If the token is not in a file, write the token to a private file in ``folder``.
+    If the token is not in a file, write the token to a private file in ``folder``. With ``-P``, Python imports no
+    module from the user's current folder, which may belong to another user.
     """
     values = {
         "--url": sbf.url,
@@ -125,7 +126,7 @@ def proxy_arguments(sbf: SbfClient, peer: Peer, folder: Path) -> list[str]:
         "--certificate": sbf.trust.certificate,
     }
     options = [word for name, value in values.items() if value is not None for word in (name, str(value))]
-    return [sys.executable, "-m", "virtcloud.cli", *options, "guest", "connect", peer.cluster, peer.name]
+    return [sys.executable, "-P", "-m", "virtcloud.cli", *options, "guest", "connect", peer.cluster, peer.name]
 
 
 def _find_token_file(sbf: SbfClient, folder: Path) -> Path | None:

@@ -115,7 +115,7 @@ def choose_port(options: SimulationOptions) -> int:
 
 def _start_sbf(folder: SimulationFolder, options: SimulationOptions, port: int) -> "subprocess.Popen[bytes]":
     """Start SBF. SBF reads from a pipe of this process, so that SBF ends when this process ends."""
-    argv = [sys.executable, "-m", MODULE, str(folder.path), "--listen", f"{options.host}:{port}"]
+    argv = [sys.executable, "-P", "-m", MODULE, str(folder.path), "--listen", f"{options.host}:{port}"]
     with folder.log.open("ab") as log:
         return subprocess.Popen(  # noqa: S603 - a module of virtcloud
             [*argv, "--change-seconds", str(options.change_s)],

@@ -1,5 +1,6 @@
 """Tests of ``virtcloud element try`` on emulated switches. The command changes no switch."""
 
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from virtcloud.cli import main
 from virtcloud.cli.element_try import read_record
 from virtcloud.model.errors import BadInput
 
+ROOT = Path(__file__).parents[3]
 Completed = subprocess.CompletedProcess[str]
 ElementTry = Callable[..., Completed]
 
@@ -96,6 +98,18 @@ def test_a_record_is_replayed_without_the_switch(element_try: ElementTry, tmp_pa
     again = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - our own program
     assert first.stdout.startswith(again.stdout)
     assert yaml.safe_load(record.read_text(encoding="utf-8"))["source"] == "an emulator"
+
+
+def test_the_driver_imports_no_module_from_the_current_folder(element_try: ElementTry, tmp_path: Path) -> None:
+    record, folder = tmp_path / "record.yaml", tmp_path / "current"
+    with emulate("hp_comware") as switch:
+        try_switch(element_try, switch, tmp_path, "--record", record)
+    folder.mkdir()
+    (folder / "sbf_service.py").write_text("import pathlib; pathlib.Path('imported').touch()", encoding="utf-8")
+    argv = [sys.executable, "-P", "-m", "virtcloud.cli", "element", "try", "--replay", str(record)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(argv, cwd=folder, env=environment, capture_output=True, check=True, timeout=60)  # noqa: S603 - our own program
+    assert not (folder / "imported").exists()
 
 
 def test_a_replay_with_another_result_fails(element_try: ElementTry, tmp_path: Path) -> None:

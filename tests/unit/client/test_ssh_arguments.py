@@ -1,3 +1,5 @@
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from virtcloud.client.ssh_arguments import (
 from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.guest_seed import ClusterPeers
 
+ROOT = Path(__file__).parents[3]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ"
 FOUND = ClusterPeers.model_validate(
     {
@@ -69,12 +72,21 @@ def test_options_of_the_user_come_first() -> None:
 def test_the_proxy_has_the_clients_address_and_token_file() -> None:
     sbf = SbfClient("https://sbf", token=token_source("https://sbf", file="/token"))
     words = proxy_arguments(sbf, FOUND.peers[0], Path("/never"))[1:]
-    assert " ".join(words) == "-m virtcloud.cli --url https://sbf --token-file /token guest connect demo g1"
+    assert " ".join(words) == "-P -m virtcloud.cli --url https://sbf --token-file /token guest connect demo g1"
 
 
 def test_the_proxy_has_the_clients_certificates(tmp_path: Path) -> None:
     sbf = SbfClient("http://sbf", trust=TlsTrust("/ca.pem", "/me.pem"))
-    assert proxy_arguments(sbf, FOUND.peers[0], tmp_path)[5:9] == ["--ca-file", "/ca.pem", "--certificate", "/me.pem"]
+    assert proxy_arguments(sbf, FOUND.peers[0], tmp_path)[6:10] == ["--ca-file", "/ca.pem", "--certificate", "/me.pem"]
+
+
+def test_the_proxy_imports_no_module_from_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import pathlib; pathlib.Path('imported').touch()", encoding="utf-8")
+    argv = [*proxy_arguments(NEVER_ASKED, FOUND.peers[0], tmp_path), "22"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - our own program
+    assert "SBF does not answer at http://127.0.0.1:1" in ended.stderr
+    assert not (tmp_path / "imported").exists()
 
 
 def test_a_token_without_a_file_is_no_argument(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class GuestLogins:
 
     def command(self, guest: str, *words: str) -> list[str]:
         """Return the ssh command that runs a program in a guest."""
-        connect = (sys.executable, "-m", "virtcloud.cli", "--url", self.url, "guest", "connect", KEY, "%h", "%p")
+        connect = (sys.executable, "-P", "-m", "virtcloud.cli", "--url", self.url, "guest", "connect", KEY, "%h", "%p")
         options = {
             "IdentityFile": str(self.identity),
             "IdentitiesOnly": "yes",
