@@ -18,10 +18,12 @@
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from virtcloud.client.fan_out import ShowFanOut
+from virtcloud.client.guest_clones import CloneObserver, receive_image, start_after_clone
 from virtcloud.client.guest_commands import (
     GuestResult,
     find_batch_logins,
@@ -33,15 +35,14 @@ from virtcloud.client.guest_copies import get_files, list_sources, put_files
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins, require_ssh
-from virtcloud.client.waiting import POLL_S, pause_after_failed_poll
-from virtcloud.model.errors import NameTaken, NotFound, Refused, ServiceUnreachable, TimedOut
-from virtcloud.model.guest_sessions import CloneProgress, SessionKind, SessionRequest
+from virtcloud.client.waiting import POLL_S, call_until_answered, pause_after_failed_poll
+from virtcloud.model.errors import NameTaken, NotFound, ServiceUnreachable, TimedOut
+from virtcloud.model.guest_sessions import SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestView
 from virtcloud.model.image import CatalogueImage
 from virtcloud.model.values import Name
 
 GuestProgress = Callable[[GuestView], None]
-CloneObserver = Callable[[CloneProgress], None]
 
 
 class ClusterGuest:
@@ -169,7 +170,8 @@ class ClusterGuest:
         With ``stop``, stop a running guest first, and start it again afterwards. Without ``stop``, raise Conflict if
         the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image with the name
         ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session is
-        interrupted; SBF then stores no part of the image.
+        interrupted; SBF then stores no part of the image. If SBF does not answer for 30 s after the copy, raise
+        ServiceUnreachable, whose message says that the guest is still stopped and whether the image is ready.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop or self.refresh().power is GuestPower.OFF:
@@ -177,25 +179,19 @@ class ClusterGuest:
         for existing in self._sbf.images():
             if existing.name == image:
                 raise NameTaken(f"image {image} exists: {existing.owner} added it; choose another name")
+        start = partial(call_until_answered, partial(self.start, wait=False), self._clock)
         try:
             self.stop()
-            return self._clone(request, progress)
-        finally:
-            self.start(wait=False)
+            made = self._clone(request, progress)
+        except BaseException as error:
+            start_after_clone(self.view, start, f"image {image} is not complete: {str(error) or 'interrupted'}")
+            raise
+        start_after_clone(self.view, start, f"image {image} is ready")
+        return made
 
     def _clone(self, request: SessionRequest, progress: CloneObserver | None) -> CatalogueImage:
         with self._open(request) as stream:
-            for report in _read_reports(stream):
-                if progress:
-                    progress(report)
-                if report.error is not None:
-                    raise Refused(f"host {self.view.host}: {report.error}")
-                if report.image is not None:
-                    return report.image
-        raise ServiceUnreachable(
-            f"host {self.view.host} ended the session before image {request.image} was complete: nothing is stored; "
-            "try again"
-        )
+            return receive_image(stream, self.view.host, str(request.image), progress)
 
     def _open(self, request: SessionRequest) -> SessionStream:
         return self._sbf.open_session(self.view.cluster, self.name, request, self._cluster_id)
@@ -248,14 +244,6 @@ class ClusterGuest:
             pause_after_failed_poll(error, self._clock() - answered)
             return answered
         return self._clock()
-
-
-def _read_reports(stream: SessionStream) -> Iterator[CloneProgress]:
-    text = b""
-    while data := stream.receive():
-        *lines, text = (text + data).split(b"\n")
-        for line in lines:
-            yield CloneProgress.model_validate_json(line, extra="ignore")
 
 
 class ClusterGuests(Mapping[str, ClusterGuest]):

@@ -47,6 +47,21 @@ def pause_after_failed_poll(error: ServiceUnreachable, silence_s: float) -> None
     time.sleep(min(compute_retry_pause(error, POLL_S), MAX_PAUSE_S))
 
 
+def call_until_answered(call: Callable[[], object], clock: Callable[[], float]) -> None:
+    """Repeat an idempotent call until SBF answers. ``clock`` returns monotonic seconds.
+
+    Raise ServiceUnreachable if SBF does not answer for more than ``PATIENCE_S`` seconds.
+    """
+    began = clock()
+    while True:
+        try:
+            call()
+        except ServiceUnreachable as error:
+            pause_after_failed_poll(error, clock() - began)
+        else:
+            return
+
+
 class PolledCluster:
     """A cluster whose view is read again with long polls. ``view`` is the last answer of SBF."""
 

@@ -1,13 +1,18 @@
 import sys
+import time
+from typing import Any
 
 import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.cli.session import print_log
-from virtcloud.client.guests import CloneObserver, ClusterGuest
+from virtcloud.client.guest_clones import CloneObserver
+from virtcloud.client.guests import ClusterGuest
+from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import ServiceUnreachable
 from virtcloud.model.guest_sessions import CloneProgress
+from virtcloud.model.guests import GuestPower, GuestView
 from virtcloud.model.image import CatalogueImage
 
 
@@ -71,6 +76,58 @@ def test_a_clone_whose_stop_fails_starts_the_guest_again(
     monkeypatch.setattr(ClusterGuest, "wait_confirmed", lose_sbf)
     assert run("guest", "clone", "demo", "g1", "mine", "--stop").exit_code == 2
     assert [body["power"] for _, body in demo.put] == ["off", "on"]
+
+
+@pytest.fixture
+def sbf_ends(demo: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[ServiceUnreachable]:
+    """SBF ends during a clone. Calls to start the guest raise the errors of the returned list first."""
+    errors: list[ServiceUnreachable] = []
+    set_power = SbfClient.set_guest_power
+
+    def clone(_: ClusterGuest, *_arguments: object) -> CatalogueImage:
+        raise ServiceUnreachable("the session was interrupted: SBF stops")
+
+    def try_to_set_power(client: SbfClient, key: str, name: str, power: GuestPower, *more: Any) -> GuestView:
+        if power is GuestPower.ON and errors:
+            raise errors.pop()
+        return set_power(client, key, name, power, *more)
+
+    monkeypatch.setitem(DOCUMENTS, "/v1/images", [])
+    monkeypatch.setattr(ClusterGuest, "_clone", clone)
+    monkeypatch.setattr(SbfClient, "set_guest_power", try_to_set_power)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    return errors
+
+
+def test_a_clone_starts_the_guest_when_sbf_answers_again(
+    run: RunCommand, demo: FakeSbf, sbf_ends: list[ServiceUnreachable]
+) -> None:
+    sbf_ends += [ServiceUnreachable("SBF does not answer")] * 3
+    result = run("guest", "clone", "demo", "g1", "mine", "--stop")
+    assert result.stderr.splitlines()[-1] == "virtcloud: the session was interrupted: SBF stops"
+    assert [body["power"] for _, body in demo.put] == ["off", "on"]
+
+
+def test_a_clone_reports_that_the_guest_is_still_stopped(
+    run: RunCommand, sbf_ends: list[ServiceUnreachable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbf_ends += [ServiceUnreachable("SBF does not answer")] * 100
+    monkeypatch.setattr("virtcloud.client.waiting.PATIENCE_S", -1.0)
+    assert run("guest", "clone", "demo", "g1", "mine", "--stop").stderr.splitlines()[-1] == (
+        "virtcloud: image mine is not complete: the session was interrupted: SBF stops; guest g1 is still stopped: "
+        "virtcloud guest start demo g1 (SBF does not answer)"
+    )
+
+
+def test_a_clone_reports_a_ready_image_of_a_guest_that_is_still_stopped(
+    run: RunCommand, sbf_ends: list[ServiceUnreachable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbf_ends += [ServiceUnreachable("SBF does not answer")] * 100
+    monkeypatch.setattr("virtcloud.client.waiting.PATIENCE_S", -1.0)
+    monkeypatch.setattr(ClusterGuest, "_clone", lambda *_arguments: None)
+    assert run("guest", "clone", "demo", "g1", "mine", "--stop").stderr.splitlines()[-1] == (
+        "virtcloud: image mine is ready; guest g1 is still stopped: virtcloud guest start demo g1 (SBF does not answer)"
+    )
 
 
 def test_a_clone_shows_its_progress_and_its_use(
