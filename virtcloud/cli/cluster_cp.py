@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from virtcloud.cli import groups
-from virtcloud.cli.cluster_run import fan_out_options, split_names
+from virtcloud.cli.cluster_run import fan_out_options
 from virtcloud.cli.groups import SummaryCommand
-from virtcloud.cli.options import open_client
+from virtcloud.cli.options import open_client, split_names
 from virtcloud.client.fan_out import FanOutProgress, ShowFanOut
 from virtcloud.client.guest_commands import find_batch_logins
 from virtcloud.client.guest_copies import RemotePath, get_files, list_sources, parse_copy_path, put_files
@@ -62,7 +62,7 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
     """
     paths = [parse_copy_path(source) for source in sources]
     target = _parse_target(destination)
-    names = split_names(guests)
+    names = split_names(guests, "--guest", "guests")
     client = open_client(context)
     with groups.exiting_at_signals(), open_logins(client.sbf, key) as logins, _show_progress() as show:
         copy = GuestCopy(logins, SshOptions(user, identity, options, through), names, jobs, timeout, show)

@@ -8,7 +8,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from virtcloud.cli.options import name_of
+from virtcloud.cli.options import name_of, split_names
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import format_validation_errors, read_document
 from virtcloud.model.errors import BadInput
@@ -152,7 +152,7 @@ def _check_placement_options(options: ClusterOptions) -> None:
 
 
 def _build_spread(options: ClusterOptions) -> dict[str, object]:
-    sites = tuple(site for text in options.spread_sites for site in text.split(",") if site)
+    sites = tuple(split_names(options.spread_sites, "--sites", "sites"))
     named = {"count": options.guest_count, "image": _require_image(options), "prefix": options.guest_prefix}
     user_data = None if options.user_data is None else options.user_data.read()
     return {**named, "sites": sites, "user_data": user_data, **_list_sizes(options)}

@@ -12,7 +12,7 @@ import click
 
 from virtcloud.cli import groups
 from virtcloud.cli.groups import SummaryCommand
-from virtcloud.cli.options import DurationType, open_client
+from virtcloud.cli.options import DurationType, open_client, split_names
 from virtcloud.client.fan_out import DEFAULT_JOBS
 from virtcloud.client.guest_commands import (
     GuestResult,
@@ -89,11 +89,6 @@ def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def split_names(values: tuple[str, ...]) -> list[str]:
-    """Split the values of a repeated option at commas."""
-    return [name for value in values for name in value.split(",") if name]
-
-
 @click.command(cls=SummaryCommand)
 @click.argument("key")
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
@@ -142,8 +137,9 @@ def run(  # noqa: PLR0913 - click passes each option by its name
     wanted = make_command(" ".join(command), sys.stdin.buffer.read() if use_stdin else None)
     output = None if as_json else PrefixedOutput(sys.stdout.buffer, sys.stderr.buffer)
     sink, check = (output.open_sink, output.require_reader) if output else (None, None)
+    names = split_names(guests, "--guest", "guests")
     with groups.exiting_at_signals(), open_logins(open_client(context).sbf, key) as logins:
-        found = find_batch_logins(logins, SshOptions(user, identity, options, through), split_names(guests))
+        found = find_batch_logins(logins, SshOptions(user, identity, options, through), names)
         with _exit_when_interrupted(context):
             results = run_commands(found, wanted, sink, jobs, timeout, check, wait)
     if not output:

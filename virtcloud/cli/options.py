@@ -1,6 +1,7 @@
-"""Options of several commands: the connection to SBF, durations such as ``90s`` or ``1h30m``, and times."""
+"""Options of several commands: the connection to SBF, names, durations such as ``90s`` or ``1h30m``, and times."""
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any
@@ -33,6 +34,18 @@ def open_client(context: click.Context) -> "Client":
 def name_of(file: IO[str]) -> str:
     """Return the name that messages use for an input file."""
     return str(getattr(file, "name", "<stdin>"))
+
+
+def split_names(values: Sequence[str], option: str, what: str) -> list[str]:
+    """Split the values of a repeated option at commas. Pure.
+
+    Raise BadInput for values without a name, such as the value of an empty variable: without the option, a command
+    applies to all ``what``.
+    """
+    names = [name for value in values for name in value.split(",") if name]
+    if values and not names:
+        raise BadInput(f"{option}: expected names of {what}, got an empty text; without {option}: all {what}")
+    return names
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click

@@ -13,7 +13,7 @@ from virtcloud.client.guests import ClusterGuests
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins
 from virtcloud.client.waiting import POLL_S, PolledCluster, ShownProgress, open_progress
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
-from virtcloud.model.errors import ClusterFailed, Gone
+from virtcloud.model.errors import BadInput, ClusterFailed, Gone
 from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.path_check import ClusterVerification
 from virtcloud.model.traffic import ElementTraffic
@@ -109,7 +109,7 @@ class Cluster(PolledCluster):
         self,
         command: str | Sequence[str],
         *,
-        guests: Sequence[str] = (),
+        guests: Sequence[str] | None = None,
         stdin: str | bytes | None = None,
         timeout: float | None = None,
         wait: float = 0,
@@ -126,11 +126,11 @@ class Cluster(PolledCluster):
         same time.
 
         If a command fails or a guest cannot be reached, the guest's result contains the error. With ``check``, raise
-        GuestsFailed for such results. Raise NotFound for an unknown guest.
+        GuestsFailed for such results. Raise NotFound for an unknown guest, and BadInput for empty ``guests``.
         """
         made = make_command(command, stdin)
         with open_logins(self._sbf, self.key, self.view.id) as logins:
-            results = run_collected(logins, options, guests, made, jobs, timeout, progress, wait)
+            results = run_collected(logins, options, _require_names(guests), made, jobs, timeout, progress, wait)
         if check:
             require_success(results)
         return results
@@ -140,7 +140,7 @@ class Cluster(PolledCluster):
         local: str | Path | Sequence[str | Path],
         remote: str = "",
         *,
-        guests: Sequence[str] = (),
+        guests: Sequence[str] | None = None,
         timeout: float | None = None,
         jobs: int = DEFAULT_JOBS,
         options: SshOptions = DEFAULT_OPTIONS,
@@ -154,14 +154,16 @@ class Cluster(PolledCluster):
         """
         sources = list_sources([local] if isinstance(local, str | Path) else local)
         with open_logins(self._sbf, self.key, self.view.id) as logins:
-            put_files(find_batch_logins(logins, options, guests), sources, remote, jobs, timeout, progress)
+            put_files(
+                find_batch_logins(logins, options, _require_names(guests)), sources, remote, jobs, timeout, progress
+            )
 
     def get(  # noqa: PLR0913 - callers pass each argument by its name
         self,
         remote: str | Sequence[str],
         local: str | Path = ".",
         *,
-        guests: Sequence[str] = (),
+        guests: Sequence[str] | None = None,
         timeout: float | None = None,
         jobs: int = DEFAULT_JOBS,
         options: SshOptions = DEFAULT_OPTIONS,
@@ -175,7 +177,7 @@ class Cluster(PolledCluster):
         """
         paths = [remote] if isinstance(remote, str) else remote
         with open_logins(self._sbf, self.key, self.view.id) as logins:
-            found = find_batch_logins(logins, options, guests)
+            found = find_batch_logins(logins, options, _require_names(guests))
             get_files(found, dict.fromkeys(found, paths), Path(local), jobs, timeout, progress)
         return {name: Path(local) / name for name in found}
 
@@ -245,3 +247,10 @@ class Cluster(PolledCluster):
         SBF refuses a call with these values if another cluster has the key now. Earlier versions of SBF ignore the id.
         """
         return self.view.attempt, self.view.spec.owner, self.view.id
+
+
+def _require_names(guests: Sequence[str] | None) -> Sequence[str]:
+    """Return the names of guests, or an empty sequence if ``guests`` is None. Raise BadInput if ``guests`` is empty."""
+    if guests is not None and not guests:
+        raise BadInput("guests: expected names of guests, got none; for all guests, pass None")
+    return guests or ()

@@ -67,12 +67,12 @@ def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) ->
     """
     if name is None and not names:
         raise BadInput(f"cluster {found.key} has no guests to log in to")
-    wanted = name or names[0]
+    wanted = names[0] if name is None else name
     own_first = sorted(found.peers, key=lambda peer: peer.cluster != found.key)
     peer = next((peer for peer in own_first if peer.name == wanted), None)
     if peer is None:
         known = ", ".join(peer.name for peer in found.peers) or "none"
-        raise NotFound(f"cluster {found.key} has no guest {wanted}; its guests: {known}")
+        raise NotFound(f"cluster {found.key} has no guest {wanted or repr(wanted)}; its guests: {known}")
     return peer
 
 

@@ -102,6 +102,7 @@ def test_guests_without_hosts_are_a_spread(run: RunCommand, sbf: FakeSbf) -> Non
     ("options", "message"),
     [
         (("--sites", "brno", "--host", "h1", "--image", "i"), "expected --guests N with --sites"),
+        (("--guests", "2", "--sites", "", "--image", "i"), "--sites: expected names of sites, got an empty text"),
         (("--guests", "2"), "expected --image NAME"),
         (("--guests", "2", "--image", "i", "--network", "10.0.0.0/24"), "expected --subnet with --guests"),
         (("--guests", "2", "--image", "i", "--guests-per-host", "1"), "expected --guests or --guests-per-host"),

@@ -3,7 +3,8 @@ import io
 import pytest
 from cli_calls import RunCommand
 
-from virtcloud.cli.cluster_run import MAX_LINE_BYTES, PrefixedOutput, split_names
+from virtcloud.cli.cluster_run import MAX_LINE_BYTES, PrefixedOutput
+from virtcloud.cli.options import split_names
 
 
 class Terminal(io.BytesIO):
@@ -71,7 +72,18 @@ def test_a_reader_that_leaves_ends_the_command() -> None:
 
 
 def test_names_are_repeated_or_separated_by_commas() -> None:
-    assert split_names(("g1,g2", "g3", ",")) == ["g1", "g2", "g3"]
+    assert split_names(("g1,g2", "g3", ","), "--guest", "guests") == ["g1", "g2", "g3"]
+
+
+@pytest.mark.parametrize(
+    "command", [("run", "demo", "-g", "", "--", "true"), ("cp", "demo", "-g", ",", "/etc/os-release", ":")]
+)
+def test_an_empty_list_of_guests_is_refused(run: RunCommand, command: tuple[str, ...]) -> None:
+    result = run("cluster", *command)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "virtcloud: --guest: expected names of guests, got an empty text; without --guest: all guests\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["demo"], ["demo", "--jobs", "0", "--", "true"], ["demo", "--", " "]])

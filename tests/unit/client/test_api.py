@@ -37,6 +37,15 @@ def test_a_cluster_shows_its_owner_state_and_vlans(client: Client, script: Scrip
     assert repr(client.get("demo")) == "<virtcloud.Cluster demo of eva: active, VLAN 100 at brno, VLAN 100 at praha>"
 
 
+@pytest.mark.parametrize("method", ["run", "put", "get"])
+def test_an_empty_list_of_guests_is_not_all_guests(client: Client, script: Script, method: str) -> None:
+    script.answer(
+        200, view("demo", ClusterSpec(owner="eva", hosts=("brno-h1",)), ClusterState.ACTIVE).model_dump_json()
+    )
+    with pytest.raises(BadInput, match="guests: expected names of guests, got none"):
+        getattr(client.get("demo"), method)("/etc/os-release", guests=[])
+
+
 def test_a_malformed_spec_raises_a_virtcloud_error() -> None:
     with pytest.raises(VirtcloudError) as raised:
         ClusterSpec(owner="Eva Nováková", hosts=("Brno",))

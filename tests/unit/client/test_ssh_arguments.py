@@ -49,6 +49,11 @@ def test_an_unknown_guest_is_answered_with_the_known_guests() -> None:
         choose_guest(FOUND, ["g1"], "hostname")
 
 
+def test_an_empty_name_is_no_guest() -> None:
+    with pytest.raises(NotFound, match="cluster demo has no guest ''; its guests: g1, g2"):
+        choose_guest(FOUND, [], "")
+
+
 def test_the_proxy_command_survives_the_shell_and_ssh() -> None:
     assert "ProxyCommand=virtcloud --url 'http://sbf 100%%' guest connect demo g1 %p" in arguments()
 
