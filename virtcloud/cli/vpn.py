@@ -69,12 +69,12 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
     """
     client = open_client(context)
     name = parse_device(device)
-    _check_output(output)
+    file = _find_output(output)
     if as_json and output is None:
         raise BadInput("expected --output FILE with --json, because the profile is not JSON, got --json only")
     device_key = make_device_key()
     created = client.sbf.create_profile(key, VpnProfileRequest(device=name, csr=device_key.csr))
-    _write(render_profile(created, device_key.private), output)
+    _write(render_profile(created, device_key.private), file)
     if as_json:
         print_without_secrets(created)
     describe_profile(created)
@@ -82,10 +82,17 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
         wait_for_gateways(client, created, f"connect with 'openvpn --config {shlex.quote(str(output or 'FILE'))}'")
 
 
-def _check_output(output: Path | None) -> None:
-    """Raise BadInput if the file cannot be written. Call this before SBF revokes the device's former profile."""
-    if output is not None and (output.is_dir() or not os.access(output.absolute().parent, os.W_OK | os.X_OK)):
+def _find_output(output: Path | None) -> Path | None:
+    """Return the file to write. Symbolic links are followed. Call this before SBF revokes the device's former profile.
+
+    Raise BadInput if the file cannot be written, or if ``output`` is a device or pipe, which the file would replace.
+    """
+    if output is None:
+        return None
+    file = Path(os.path.realpath(output))
+    if not os.access(file.parent, os.W_OK | os.X_OK) or (output.exists() and not output.is_file()):
         raise BadInput(f"--output: expected a file in a folder that you can write, got {output}")
+    return file
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -134,6 +134,8 @@ def replace_private_file(path: Path, text: str) -> None:
 def _replace(path: Path, text: str, kind: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():  # a rename would replace the device, pipe or socket
+            raise BadInput(f"{kind} {path}: expected a file, got a folder, a device, a pipe or a socket")
         # Two commands can write the same file at the same time, so each command uses a separate temporary folder.
         with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             new_path = Path(folder) / "new"

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import os
 import pwd
 import re
 import subprocess
@@ -204,3 +205,10 @@ def test_login_stores_no_rejected_token(script: Script, home: Path) -> None:
     done = CliRunner().invoke(main, ["--url", script.url, "login", "--from", "-"], input="vc_x\n")
     assert (done.exit_code, done.stderr) == (2, "virtcloud: the token is not known here\n")
     assert not (home / "virtcloud").exists()
+
+
+def test_a_token_does_not_replace_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="pipe: expected a file, got a folder, a device, a pipe or a socket"):
+        write_token(tmp_path / "pipe", "vc_1")
+    assert (tmp_path / "pipe").is_fifo()

@@ -3,6 +3,7 @@
 One test runs the real openvpn with a profile that the command wrote.
 """
 
+import os
 import shutil
 import socket
 import subprocess
@@ -136,6 +137,24 @@ def test_bad_input_creates_no_profile(served: Served, arguments: tuple[str, ...]
     result = served.run("profile", "demo", *arguments)
     assert (result.exit_code, message in result.stderr) == (2, True), result.output
     assert served.world.audit("vpn_profile_created") == []
+
+
+def test_a_profile_does_not_replace_a_pipe_or_device(served: Served, tmp_path: Path) -> None:
+    """As root, a renamed file would replace /dev/null or the device behind /dev/stdout."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        result = served.run("profile", "demo", "--output", str(tmp_path / name))
+        assert (result.exit_code, "--output: expected a file in a folder" in result.stderr) == (2, True), result.output
+    assert (tmp_path / "pipe").is_fifo()
+    assert served.world.audit("vpn_profile_created") == []
+
+
+def test_a_profile_is_written_through_a_symbolic_link(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("demo.ovpn")
+    assert served.run("profile", "demo", "--no-wait", "--output", str(tmp_path / "link")).exit_code == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "demo.ovpn").read_text(encoding="utf-8").startswith("# virtcloud")
 
 
 def test_revoking_a_device_name_of_two_users_needs_the_user(served: Served) -> None:
