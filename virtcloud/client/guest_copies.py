@@ -71,6 +71,8 @@ echo "$0" >&2; export LC_ALL=C; IFS=
 for d; do {HOME}
   for f in $d; do
     [ -e "$f" ] || {{ echo "$f: no such file or folder" >&2; exit 1; }}
+    case $(basename -- "$f") in .|..) [ "$f" = "$d" ] || continue; f=$(cd -- "$f" && pwd -P) || exit 1;; esac
+    case $f in *[!/]*) ;; *) echo "$f: cannot copy the root folder; name its files and folders" >&2; exit 1;; esac
     follow=; [ -L "$f" ] && follow=h
     tar "-c${{follow}}f" - -C "$(dirname -- "$f")" "./$(basename -- "$f")" && continue
     [ $? = 1 ] && tar --version 2>/dev/null | grep -q GNU || exit 1
@@ -78,6 +80,9 @@ for d; do {HOME}
 done
 """
 """Script that writes a tar stream for each file or folder. Arguments: paths, or patterns that match several paths.
+
+The script replaces a path that ends with ``.`` or ``..``, such as the home, with the folder's full path, because a
+receiver gives the copy the folder's name. Patterns such as ``.*`` do not match ``.`` and ``..``.
 
 The script ignores the exit code 1 of GNU tar, which means that a file changed during the copy.
 """
@@ -261,7 +266,7 @@ def _send_files(sources: Mapping[str, Path], errors: list[str], stream: IO[bytes
             archive.addfile(tarfile.TarInfo(LAST_MEMBER))
         stream.close()
     except BrokenPipeError:
-        return  # the guest has closed the stream, and its message has the reason
+        _close(stream)  # the guest has closed the stream, and its message has the reason
     except OSError as error:
         errors.append(f"{error.filename or 'a local file'}: {error.strerror or error}")
         _close(stream)

@@ -1,4 +1,5 @@
 import io
+import os
 import platform
 import subprocess
 import tarfile
@@ -6,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.client.guest_copies import LAST_MEMBER, PUT_SCRIPT, RemotePath, list_sources, parse_copy_path
+from virtcloud.client.guest_copies import (
+    GET_SCRIPT,
+    LAST_MEMBER,
+    PUT_SCRIPT,
+    RemotePath,
+    _send_files,
+    list_sources,
+    parse_copy_path,
+)
+from virtcloud.client.received_files import receive_files
 from virtcloud.model.errors import BadInput
 
 
@@ -73,3 +83,54 @@ def test_a_copy_removes_only_folders_of_killed_copies(tmp_path: Path, shell: lis
     done = subprocess.run(command, input=stream.getvalue(), capture_output=True, check=False)  # noqa: S603 - our own
     assert (done.returncode, done.stderr) == (0, b"mark\n")
     assert {path.name for path in tmp_path.iterdir()} == {*kept, "file"}
+
+
+def get(folder: Path, path: str, shell: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """Run the script that copies ``path`` from a guest. ``folder`` is the user's home."""
+    return subprocess.run([*shell, "-c", GET_SCRIPT, "mark", path], cwd=folder, capture_output=True, check=False)  # noqa: S603 - our own
+
+
+@pytest.mark.parametrize("shell", [["sh"], ["busybox", "sh"]])
+@pytest.mark.parametrize(
+    ("path", "name"), [("", "eva"), (".", "eva"), ("~", "eva"), ("sub/..", "eva"), ("sub/.", "sub"), ("~/sub/.", "sub")]
+)
+def test_the_copy_of_a_folder_without_a_name_has_the_folders_name(
+    tmp_path: Path, shell: list[str], path: str, name: str
+) -> None:
+    home, into = tmp_path / "eva", tmp_path / "into"
+    for folder in (home / "sub", into):
+        folder.mkdir(parents=True)
+    (home / "sub/file").write_text("data", encoding="utf-8")
+    done = get(home, path, shell)
+    assert (done.returncode, done.stderr) == (0, b"mark\n")
+    with receive_files(into) as unpack:
+        unpack(io.BytesIO(done.stdout))
+    assert [file.relative_to(into) for file in into.rglob("file")] == [
+        Path(name) / ("sub/file" if name == "eva" else "file")
+    ]
+
+
+@pytest.mark.parametrize("shell", [["sh"], ["busybox", "sh"]])
+def test_a_pattern_of_hidden_files_does_not_match_the_parent(tmp_path: Path, shell: list[str]) -> None:
+    (tmp_path / ".hidden").touch()
+    done = get(tmp_path, ".*", shell)
+    with tarfile.open(fileobj=io.BytesIO(done.stdout), mode="r|", ignore_zeros=True) as archive:
+        assert archive.getnames() == ["./.hidden"]
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/usr/.."])
+def test_the_root_folder_is_refused(tmp_path: Path, path: str) -> None:
+    done = get(tmp_path, path, ["sh"])
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.endswith(b": cannot copy the root folder; name its files and folders\n")
+
+
+def test_the_stream_to_a_guest_that_reads_no_more_is_closed(tmp_path: Path) -> None:
+    """Bytes of the stream's buffer would raise BrokenPipeError later, instead of the guest's reason."""
+    (tmp_path / "file").write_bytes(bytes(100))
+    reader, writer = os.pipe()
+    os.close(reader)
+    errors: list[str] = []
+    stream = os.fdopen(writer, "wb")
+    _send_files({"file": tmp_path / "file"}, errors, stream)
+    assert (stream.closed, errors) == (True, [])
